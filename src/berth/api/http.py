@@ -1,0 +1,102 @@
+"""One HTTP exchange, as every API of Berth sees it: a request comes in whole, a response goes out whole.
+
+This module knows ASGI so that nothing else has to. It refuses bodies above the limit before reading
+them to the end, and knows nothing of routes, versions or errors beyond that.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from typing import Any, Final
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+JSON: Final = "application/json"
+
+
+class BodyTooLarge(Exception):
+    """The request's body is longer than the limit; reading stopped there."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(f"request body is larger than {limit} bytes")
+        self.limit = limit
+
+
+class Request:
+    """What the client sent. Header names are lower case; a repeated header keeps its last value."""
+
+    __slots__ = ("body", "client", "headers", "method", "path", "query_string", "request_id")
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        query_string: str = "",
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        request_id: str = "",
+        client: str = "-",
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.query_string = query_string
+        self.headers = headers or {}
+        self.body = body
+        self.request_id = request_id
+        self.client = client
+
+
+class Response:
+    """What the client gets. ``headers`` is mutable so that each layer can add its own."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(
+        self,
+        status: int,
+        body: bytes = b"",
+        content_type: str | None = None,
+        headers: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.headers = list(headers)
+        if content_type is not None:
+            self.headers.append(("content-type", content_type))
+
+
+def request_from_scope(scope: Scope) -> Request:
+    client = scope.get("client")
+    return Request(
+        method=scope["method"],
+        path=scope["path"],
+        query_string=scope["query_string"].decode("latin-1"),
+        headers={name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
+        client=client[0] if client else "-",
+    )
+
+
+async def read_body(receive: Receive, limit: int) -> bytes:
+    """The whole body, or BodyTooLarge as soon as more than ``limit`` bytes have come."""
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if not message.get("more_body", False) and len(body) <= limit:
+        return body
+    chunks = [body]
+    size = len(body)
+    while size <= limit and message.get("more_body", False):
+        message = await receive()
+        chunk: bytes = message.get("body", b"")
+        chunks.append(chunk)
+        size += len(chunk)
+    if size > limit:
+        raise BodyTooLarge(limit)
+    return b"".join(chunks)
+
+
+async def send_response(send: Send, response: Response) -> None:
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers]
+    if response.status != 204:
+        headers.append((b"content-length", b"%d" % len(response.body)))
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "http.response.body", "body": response.body})

@@ -1,0 +1,190 @@
+"""What a caller may ask of the ledger: one struct per change, names as the caller knows them.
+
+A command is a wish, checked by ``ledger.decide`` against the view of the moment. Where a wish names a
+generation it proves what its caller last saw; ``None`` there means "whatever it is", except in a Claim,
+where ``None`` says that the consumer is believed not to exist and ``UNCHECKED`` that nobody looked.
+"""
+
+from enum import Enum
+from typing import Final, Literal
+
+import msgspec
+
+from berth.model.ids import AggregateId, ConsumerId, ProviderId
+from berth.model.inventory import Inventory
+
+
+class Unchecked(Enum):
+    """The generation of a caller that does not take part in conflict detection."""
+
+    UNCHECKED = "unchecked"
+
+
+UNCHECKED: Final = Unchecked.UNCHECKED
+
+
+class _Command(msgspec.Struct, frozen=True, gc=False):
+    pass
+
+
+# -- vocabulary ---------------------------------------------------------------------------------
+
+
+class CreateResourceClass(_Command, frozen=True):
+    """Create a custom class. With ``exist_ok`` an existing one is accepted without an event."""
+
+    name: str
+    exist_ok: bool = False
+
+
+class RenameResourceClass(_Command, frozen=True):
+    name: str
+    new_name: str
+
+
+class DeleteResourceClass(_Command, frozen=True):
+    name: str
+
+
+class CreateTrait(_Command, frozen=True):
+    """Create a custom trait; an existing one is accepted without an event."""
+
+    name: str
+
+
+class DeleteTrait(_Command, frozen=True):
+    name: str
+
+
+# -- providers ----------------------------------------------------------------------------------
+
+
+class CreateProvider(_Command, frozen=True):
+    id: ProviderId
+    name: str
+    parent: ProviderId | None = None
+
+
+class UpdateProvider(_Command, frozen=True):
+    """Rename, and move within the forest: UNSET keeps the parent, None makes the provider a root."""
+
+    id: ProviderId
+    name: str
+    parent: ProviderId | None | msgspec.UnsetType = msgspec.UNSET
+    may_reparent: bool = False
+
+
+class DeleteProvider(_Command, frozen=True):
+    id: ProviderId
+
+
+class AddInventory(_Command, frozen=True):
+    provider: ProviderId
+    resource_class: str
+    inventory: Inventory
+    may_reserve_all: bool = True
+
+
+class PutInventory(_Command, frozen=True):
+    """Replace the record of one class that the provider already has."""
+
+    provider: ProviderId
+    generation: int
+    resource_class: str
+    inventory: Inventory
+    may_reserve_all: bool = True
+
+
+class SetInventories(_Command, frozen=True):
+    """Replace all records of a provider."""
+
+    provider: ProviderId
+    generation: int | None
+    inventories: dict[str, Inventory]
+    may_reserve_all: bool = True
+
+
+class DeleteInventory(_Command, frozen=True):
+    provider: ProviderId
+    resource_class: str
+
+
+class SetTraits(_Command, frozen=True):
+    """Replace a provider's traits. An unchanged set is accepted without an event."""
+
+    provider: ProviderId
+    generation: int | None
+    traits: frozenset[str]
+
+
+class SetAggregates(_Command, frozen=True):
+    """Replace a provider's aggregates. Without a generation none is checked and none is added."""
+
+    provider: ProviderId
+    generation: int | None
+    aggregates: tuple[AggregateId, ...]
+
+
+# -- allocations --------------------------------------------------------------------------------
+
+
+Wanted = tuple[ProviderId, tuple[tuple[str, int], ...]]
+"""What is wanted on one provider: amounts by the name of the resource class."""
+
+
+class Claim(msgspec.Struct, frozen=True, gc=False):
+    """All that one consumer shall hold from now on, in place of what it held. Empty: nothing more.
+
+    ``consumer_type`` None leaves the type as it is (and unknown for a new consumer).
+    """
+
+    consumer: ConsumerId
+    wanted: tuple[Wanted, ...]
+    project: str
+    user: str
+    generation: int | None | Literal[Unchecked.UNCHECKED] = UNCHECKED
+    consumer_type: str | None = None
+
+
+class ReplaceAllocations(_Command, frozen=True):
+    """Give every named consumer its claim, or change nothing."""
+
+    claims: tuple[Claim, ...]
+
+
+class DeleteAllocations(_Command, frozen=True):
+    consumer: ConsumerId
+
+
+class NewInventories(msgspec.Struct, frozen=True, gc=False):
+    provider: ProviderId
+    generation: int
+    inventories: dict[str, Inventory]
+
+
+class Reshape(_Command, frozen=True):
+    """Replace inventories of several providers and claims of several consumers in one change."""
+
+    inventories: tuple[NewInventories, ...]
+    claims: tuple[Claim, ...]
+
+
+Command = (
+    CreateResourceClass
+    | RenameResourceClass
+    | DeleteResourceClass
+    | CreateTrait
+    | DeleteTrait
+    | CreateProvider
+    | UpdateProvider
+    | DeleteProvider
+    | AddInventory
+    | PutInventory
+    | SetInventories
+    | DeleteInventory
+    | SetTraits
+    | SetAggregates
+    | ReplaceAllocations
+    | DeleteAllocations
+    | Reshape
+)

@@ -1,0 +1,126 @@
+"""What has happened: the only way a view changes, and the only thing a journal holds.
+
+Every event names one thing and its value before and after, None where it did not or does not exist. So
+the inverse of any event is the event with the two exchanged, and no code is written twice to undo it.
+Content and version of a provider are separate events (``InventoryChanged`` and ``ProviderStamped``):
+a change of many things on one provider advances its generation once.
+"""
+
+from typing import TypeVar
+
+import msgspec
+
+from berth.model.consumer import Consumer, Holdings
+from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId, Row
+from berth.model.inventory import Inventory
+
+
+class Named(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A custom resource class."""
+
+    name: str
+    created_at_s: int
+
+
+class Placed(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a provider is called and where in the forest it stands."""
+
+    name: str
+    parent: ProviderId | None
+
+
+class Stamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The version of a provider."""
+
+    generation: int
+    created_at_s: int
+    updated_at_s: int
+
+
+class _Event(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    pass
+
+
+class ResourceClassChanged(_Event, frozen=True, tag="c"):
+    id: ClassId
+    before: Named | None
+    after: Named | None
+
+
+class TraitChanged(_Event, frozen=True, tag="t"):
+    """A custom trait came or went; the value is the second in which it was created."""
+
+    name: str
+    before: int | None
+    after: int | None
+
+
+class ProviderChanged(_Event, frozen=True, tag="p"):
+    """A provider came, went, was renamed or moved. It takes and keeps the given row."""
+
+    id: ProviderId
+    row: Row
+    before: Placed | None
+    after: Placed | None
+
+
+class ProviderStamped(_Event, frozen=True, tag="s"):
+    id: ProviderId
+    before: Stamp
+    after: Stamp
+
+
+class InventoryChanged(_Event, frozen=True, tag="i"):
+    provider: ProviderId
+    resource_class: ClassId
+    before: Inventory | None
+    after: Inventory | None
+
+
+class TraitsChanged(_Event, frozen=True, tag="pt"):
+    provider: ProviderId
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+class AggregatesChanged(_Event, frozen=True, tag="pa"):
+    provider: ProviderId
+    before: tuple[AggregateId, ...]
+    after: tuple[AggregateId, ...]
+
+
+class ConsumerChanged(_Event, frozen=True, tag="k"):
+    """A consumer's record and holdings changed together. Holdings are empty where it does not exist."""
+
+    id: ConsumerId
+    before: Consumer | None
+    after: Consumer | None
+    held_before: Holdings
+    held_after: Holdings
+
+
+Event = (
+    ResourceClassChanged
+    | TraitChanged
+    | ProviderChanged
+    | ProviderStamped
+    | InventoryChanged
+    | TraitsChanged
+    | AggregatesChanged
+    | ConsumerChanged
+)
+
+E = TypeVar("E", bound=Event)
+
+
+def inverse(event: E) -> E:
+    """The event that takes this one back."""
+    if isinstance(event, ConsumerChanged):
+        return msgspec.structs.replace(
+            event,
+            before=event.after,
+            after=event.before,
+            held_before=event.held_after,
+            held_after=event.held_before,
+        )
+    return msgspec.structs.replace(event, before=event.after, after=event.before)

@@ -1,0 +1,34 @@
+"""The field's own lists of resource classes and traits, and the rule for names outside them.
+
+Standard names are known to every view from its first moment and never appear in the journal;
+custom ones (``CUSTOM_...``) live and die by events.
+"""
+
+import re
+from typing import Final
+
+import os_resource_classes
+import os_traits
+
+from berth.model.ids import ClassId
+
+CUSTOM_PREFIX: Final = "CUSTOM_"
+NAME_LENGTH_MAX: Final = 255
+
+STANDARD_CLASSES: Final[tuple[str, ...]] = tuple(os_resource_classes.STANDARDS)
+"""Standard resource classes; a class's number is its place in this list."""
+
+STANDARD_TRAITS: Final[frozenset[str]] = frozenset(os_traits.get_traits())
+
+SHARES_VIA_AGGREGATE: Final = "MISC_SHARES_VIA_AGGREGATE"
+"""The trait of a provider whose resources the trees of its aggregates may use."""
+
+FIRST_CUSTOM_CLASS: Final = ClassId(10000)
+"""Custom classes are numbered from here, so that the standard list can grow below."""
+
+_CUSTOM_NAME = re.compile(r"CUSTOM_[A-Z0-9_]+\Z")
+
+
+def is_custom_name(name: str) -> bool:
+    """Whether this may name a custom resource class or trait."""
+    return len(name) <= NAME_LENGTH_MAX and _CUSTOM_NAME.match(name) is not None
