@@ -1,0 +1,10 @@
+"""The state in memory that follows from the journal: numbers in columns, the rest in records and maps.
+
+``View.apply`` is the only way in. The view knows no rules: it does what an event says and checks only
+that the event fits the state it claims to follow.
+"""
+
+from berth.view.provider import ProviderRecord
+from berth.view.view import ConsumerRecord, View
+
+__all__ = ["ConsumerRecord", "ProviderRecord", "View"]

@@ -1,0 +1,100 @@
+"""One resource class across the fleet, as arrays: who has how much left, and in which units.
+
+A slot per provider that has inventory of the class, so that a class that few providers have costs
+little. Slots are dense; the last one moves into the gap a removal leaves.
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth.model.ids import Row
+from berth.model.inventory import Inventory
+
+_FREE_MAX: Final = 2**62
+"""A capacity above this (a vast allocation ratio) is kept as this: no sum of amounts comes near."""
+
+_FIRST_SIZE: Final = 16
+
+Rows = NDArray[np.int32]
+
+
+class Column:
+    __slots__ = ("_count", "_free", "_max_unit", "_min_unit", "_rows", "_slot_of", "_step_size", "_steps")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._slot_of: dict[Row, int] = {}
+        self._rows: Rows = np.zeros(_FIRST_SIZE, np.int32)
+        self._free = np.zeros(_FIRST_SIZE, np.int64)
+        self._min_unit = np.zeros(_FIRST_SIZE, np.int64)
+        self._max_unit = np.zeros(_FIRST_SIZE, np.int64)
+        self._step_size = np.zeros(_FIRST_SIZE, np.int64)
+        # How many slots have a step other than 1: mostly none, and then no division is needed.
+        self._steps = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def put(self, row: Row, inventory: Inventory, used: int) -> None:
+        """Set the inventory of a row, of which ``used`` is taken."""
+        slot = self._slot_of.get(row)
+        if slot is None:
+            slot = self._new_slot(row)
+        else:
+            self._steps -= self._step_size[slot] != 1
+        self._free[slot] = min(inventory.capacity, _FREE_MAX) - used
+        self._min_unit[slot] = inventory.min_unit
+        self._max_unit[slot] = inventory.max_unit
+        self._step_size[slot] = inventory.step_size
+        self._steps += inventory.step_size != 1
+
+    def remove(self, row: Row) -> None:
+        slot = self._slot_of.pop(row)
+        self._steps -= self._step_size[slot] != 1
+        last = self._count = self._count - 1
+        if slot != last:
+            moved = self._rows[last]
+            for array in (self._rows, self._free, self._min_unit, self._max_unit, self._step_size):
+                array[slot] = array[last]
+            self._slot_of[Row(int(moved))] = slot
+
+    def take(self, row: Row, amount: int) -> None:
+        """Use ``amount`` more (less, when negative) of a row."""
+        self._free[self._slot_of[row]] -= amount
+
+    def fitting(self, amount: int) -> Rows:
+        """The rows that could hold one allocation of this amount now, in no particular order."""
+        end = self._count
+        fits = self._free[:end] >= amount
+        fits &= self._min_unit[:end] <= amount
+        fits &= self._max_unit[:end] >= amount
+        if self._steps:
+            fits &= amount % self._step_size[:end] == 0
+        return self._rows[:end][fits]
+
+    def by_row(self) -> dict[int, tuple[int, int, int, int]]:
+        """The column's content, independent of slots: free, min, max and step by row."""
+        return {
+            row: (
+                int(self._free[slot]),
+                int(self._min_unit[slot]),
+                int(self._max_unit[slot]),
+                int(self._step_size[slot]),
+            )
+            for row, slot in sorted(self._slot_of.items())
+        }
+
+    def _new_slot(self, row: Row) -> int:
+        slot = self._count
+        if slot == len(self._rows):
+            self._rows = np.resize(self._rows, 2 * slot)
+            self._free = np.resize(self._free, 2 * slot)
+            self._min_unit = np.resize(self._min_unit, 2 * slot)
+            self._max_unit = np.resize(self._max_unit, 2 * slot)
+            self._step_size = np.resize(self._step_size, 2 * slot)
+        self._rows[slot] = row
+        self._slot_of[row] = slot
+        self._count = slot + 1
+        return slot

@@ -1,0 +1,86 @@
+"""A provider as a view holds it: its own facts and its place in the forest."""
+
+from berth.model.events import Stamp
+from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId, Row
+from berth.model.inventory import Inventory
+
+
+class ProviderRecord:
+    """A provider. Changed by the view alone; everyone else reads.
+
+    ``revision`` changes with everything another could have cached about this provider. It is not part
+    of the state: taking an event back does not take the revision back.
+    """
+
+    __slots__ = (
+        "_tree",
+        "aggregates",
+        "children",
+        "consumers",
+        "id",
+        "inventories",
+        "name",
+        "parent",
+        "revision",
+        "root",
+        "row",
+        "stamp",
+        "traits",
+        "used",
+    )
+
+    def __init__(self, id: ProviderId, row: Row, name: str) -> None:
+        self.id = id
+        self.row = row
+        self.name = name
+        self.parent: ProviderRecord | None = None
+        self.root = self
+        self.children: dict[Row, ProviderRecord] = {}
+        self.stamp = Stamp(0, 0, 0)
+        self.inventories: dict[ClassId, Inventory] = {}
+        self.used: dict[ClassId, int] = {}
+        self.traits: tuple[str, ...] = ()
+        self.aggregates: tuple[AggregateId, ...] = ()
+        self.consumers: set[ConsumerId] = set()
+        self.revision = 0
+        self._tree: tuple[ProviderRecord, ...] | None = None
+
+    @property
+    def generation(self) -> int:
+        return self.stamp.generation
+
+    def subtree(self) -> list["ProviderRecord"]:
+        """This provider and all below it, parents before children, siblings by row."""
+        found = [self]
+        for record in found:
+            found.extend(record.children[row] for row in sorted(record.children))
+        return found
+
+    def tree(self) -> tuple["ProviderRecord", ...]:
+        """The whole tree this provider stands in, from its root down."""
+        root = self.root
+        if root._tree is None:
+            root._tree = tuple(root.subtree())
+        return root._tree
+
+    def place(self, parent: "ProviderRecord | None") -> None:
+        """Stand below ``parent`` (or alone), and bring everything below along."""
+        self._leave()
+        self.parent = parent
+        root = self if parent is None else parent.root
+        if parent is not None:
+            parent.children[self.row] = self
+        for record in self.subtree():
+            record.root = root
+            record.revision += 1
+        root._tree = None
+
+    def unplace(self) -> None:
+        self._leave()
+        self.parent = None
+
+    def _leave(self) -> None:
+        self.root._tree = None
+        self._tree = None
+        if self.parent is not None:
+            del self.parent.children[self.row]

@@ -1,0 +1,272 @@
+"""The view: apply an event, and everything that can be asked of the state follows.
+
+Replaying a journal on an empty view gives the same view, column for column. Rows are part of that: an
+event names the row a provider takes, and ``free_row`` is always the smallest one not in use, whatever
+was taken back in between.
+"""
+
+import heapq
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth.model.consumer import Consumer, Holdings
+from berth.model.events import (
+    AggregatesChanged,
+    ConsumerChanged,
+    Event,
+    InventoryChanged,
+    ProviderChanged,
+    ProviderStamped,
+    ResourceClassChanged,
+    TraitChanged,
+    TraitsChanged,
+)
+from berth.model.ids import AggregateId, ConsumerId, Index, ProviderId, Row
+from berth.model.vocabulary import STANDARD_TRAITS
+from berth.view.classes import ResourceClasses
+from berth.view.provider import ProviderRecord
+from berth.view.rowset import RowSet
+from berth.view.usage import UsageTotals
+
+
+class ConsumerRecord:
+    """A consumer and what it holds."""
+
+    __slots__ = ("consumer", "held")
+
+    def __init__(self, consumer: Consumer, held: Holdings) -> None:
+        self.consumer = consumer
+        self.held = held
+
+
+class View:
+    """All state of a ledger at ``index``. Changed by ``apply`` alone; everyone else reads."""
+
+    def __init__(self) -> None:
+        self.index = Index(0)
+        self.classes = ResourceClasses()
+        self.custom_traits: dict[str, int] = {}
+        self.providers: dict[ProviderId, ProviderRecord] = {}
+        self.names: dict[str, ProviderRecord] = {}
+        self.rows: list[ProviderRecord | None] = []
+        self.nested_count = 0
+        self.consumers: dict[ConsumerId, ConsumerRecord] = {}
+        self.usage = UsageTotals()
+        self._free_rows: list[Row] = []
+        self._root_rows: NDArray[np.int32] = np.zeros(16, np.int32)
+        self._by_trait: dict[str, RowSet] = {}
+        self._by_aggregate: dict[AggregateId, RowSet] = {}
+        self._appliers: dict[type[Any], Callable[[Any], None]] = {
+            ResourceClassChanged: self._resource_class_changed,
+            TraitChanged: self._trait_changed,
+            ProviderChanged: self._provider_changed,
+            ProviderStamped: self._provider_stamped,
+            InventoryChanged: self._inventory_changed,
+            TraitsChanged: self._traits_changed,
+            AggregatesChanged: self._aggregates_changed,
+            ConsumerChanged: self._consumer_changed,
+        }
+
+    # -- reading --------------------------------------------------------------------------------
+
+    @property
+    def row_end(self) -> int:
+        """One past the last row in use; masks are this long."""
+        return len(self.rows)
+
+    def record(self, row: Row) -> ProviderRecord:
+        """The provider in a row that is in use."""
+        record = self.rows[row]
+        assert record is not None, f"row {row} is not in use"
+        return record
+
+    def free_row(self) -> Row:
+        """The smallest row not in use: where the next provider goes."""
+        while self._free_rows and self.rows[self._free_rows[0]] is not None:
+            heapq.heappop(self._free_rows)
+        return self._free_rows[0] if self._free_rows else Row(len(self.rows))
+
+    @property
+    def root_rows(self) -> NDArray[np.int32]:
+        """The row of its root, for every row in use. Not to be written to."""
+        return self._root_rows[: len(self.rows)]
+
+    def has_trait(self, name: str) -> bool:
+        """Whether there is such a trait at all."""
+        return name in STANDARD_TRAITS or name in self.custom_traits
+
+    def rows_with_trait(self, name: str) -> RowSet:
+        return self._by_trait.get(name) or _NO_ROWS
+
+    def rows_in_aggregate(self, aggregate: AggregateId) -> RowSet:
+        return self._by_aggregate.get(aggregate) or _NO_ROWS
+
+    def traits_in_use(self) -> Iterable[str]:
+        return self._by_trait.keys()
+
+    # -- changing -------------------------------------------------------------------------------
+
+    def apply(self, event: Event) -> None:
+        self._appliers[type(event)](event)
+
+    def _resource_class_changed(self, event: ResourceClassChanged) -> None:
+        self.classes.change(event.id, event.after)
+
+    def _trait_changed(self, event: TraitChanged) -> None:
+        if event.after is None:
+            del self.custom_traits[event.name]
+        else:
+            self.custom_traits[event.name] = event.after
+
+    def _provider_changed(self, event: ProviderChanged) -> None:
+        if event.before is None:
+            record = self._add_provider(event)
+        else:
+            record = self.providers[event.id]
+            del self.names[record.name]
+            self.nested_count -= record.parent is not None
+        if event.after is None:
+            self._remove_provider(record)
+            return
+        record.name = event.after.name
+        self.names[record.name] = record
+        record.place(self.providers[event.after.parent] if event.after.parent is not None else None)
+        self.nested_count += record.parent is not None
+        for below in record.subtree():
+            self._root_rows[below.row] = record.root.row
+
+    def _add_provider(self, event: ProviderChanged) -> ProviderRecord:
+        assert event.after is not None
+        record = ProviderRecord(event.id, event.row, event.after.name)
+        while len(self.rows) <= event.row:
+            self.rows.append(None)
+        if len(self.rows) > len(self._root_rows):
+            self._root_rows = np.resize(self._root_rows, 2 * len(self.rows))
+        assert self.rows[event.row] is None, f"row {event.row} is taken"
+        self.rows[event.row] = record
+        self.providers[event.id] = record
+        return record
+
+    def _remove_provider(self, record: ProviderRecord) -> None:
+        record.unplace()
+        self.rows[record.row] = None
+        heapq.heappush(self._free_rows, record.row)
+        del self.providers[record.id]
+
+    def _provider_stamped(self, event: ProviderStamped) -> None:
+        self.providers[event.id].stamp = event.after
+
+    def _inventory_changed(self, event: InventoryChanged) -> None:
+        record = self.providers[event.provider]
+        class_id, after = event.resource_class, event.after
+        column = self.classes.column(class_id)
+        if after is None:
+            del record.inventories[class_id]
+            column.remove(record.row)
+        else:
+            record.inventories[class_id] = after
+            column.put(record.row, after, record.used.get(class_id, 0))
+        record.revision += 1
+
+    def _traits_changed(self, event: TraitsChanged) -> None:
+        record = self.providers[event.provider]
+        _move(self._by_trait, record.row, event.before, event.after)
+        record.traits = event.after
+        record.revision += 1
+
+    def _aggregates_changed(self, event: AggregatesChanged) -> None:
+        record = self.providers[event.provider]
+        _move(self._by_aggregate, record.row, event.before, event.after)
+        record.aggregates = event.after
+
+    def _consumer_changed(self, event: ConsumerChanged) -> None:
+        id = event.id
+        if event.before is not None:
+            self._hold(id, event.held_before, -1)
+            self.usage.remove(event.before, event.held_before)
+        if event.after is None:
+            del self.consumers[id]
+            return
+        self._hold(id, event.held_after, +1)
+        self.usage.add(event.after, event.held_after)
+        record = self.consumers.get(id)
+        if record is None:
+            self.consumers[id] = ConsumerRecord(event.after, event.held_after)
+        else:
+            record.consumer, record.held = event.after, event.held_after
+
+    def _hold(self, consumer: ConsumerId, held: Holdings, sign: int) -> None:
+        for provider, amounts in held:
+            record = self.providers[provider]
+            if sign > 0:
+                record.consumers.add(consumer)
+            else:
+                record.consumers.discard(consumer)
+            used = record.used
+            for class_id, amount in amounts:
+                total = used.get(class_id, 0) + sign * amount
+                if total:
+                    used[class_id] = total
+                else:
+                    del used[class_id]
+                self.classes.column(class_id).take(record.row, sign * amount)
+            record.revision += 1
+
+    # -- comparing ------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, object]:
+        """Everything, in a canonical form: two views are the same when this is."""
+        return {
+            "classes": self.classes.state(),
+            "traits": dict(sorted(self.custom_traits.items())),
+            "providers": {record.row: _provider_state(record) for record in self.rows if record is not None},
+            "names": {name: record.id for name, record in sorted(self.names.items())},
+            "roots": {row: int(self._root_rows[row]) for row, record in enumerate(self.rows) if record},
+            "free_row": self.free_row(),
+            "nested": self.nested_count,
+            "by_trait": {name: sorted(rows) for name, rows in sorted(self._by_trait.items())},
+            "by_aggregate": {id: sorted(rows) for id, rows in sorted(self._by_aggregate.items())},
+            "consumers": {id: (r.consumer, r.held) for id, r in sorted(self.consumers.items())},
+            "usage": self.usage.state(),
+        }
+
+
+_NO_ROWS = RowSet()
+
+
+K = TypeVar("K", bound=str)
+
+
+def _move(sets: dict[K, RowSet], row: Row, before: tuple[K, ...], after: tuple[K, ...]) -> None:
+    """Take a row out of the sets of ``before`` and put it into those of ``after``."""
+    for key in before:
+        if key not in after:
+            rows = sets[key]
+            rows.discard(row)
+            if not rows:
+                del sets[key]
+    for key in after:
+        if key not in before:
+            rows = sets.get(key) or RowSet()
+            rows.add(row)
+            sets[key] = rows
+
+
+def _provider_state(record: ProviderRecord) -> tuple[object, ...]:
+    return (
+        record.id,
+        record.name,
+        record.parent.row if record.parent else None,
+        record.root.row,
+        sorted(record.children),
+        [below.row for below in record.tree()],
+        record.stamp,
+        dict(sorted(record.inventories.items())),
+        dict(sorted(record.used.items())),
+        record.traits,
+        record.aggregates,
+        sorted(record.consumers),
+    )
