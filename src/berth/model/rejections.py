@@ -73,6 +73,10 @@ class ProviderExists(Rejection, frozen=True):
     name: str | None
 
 
+class ProviderNameMissing(Rejection, frozen=True):
+    provider: ProviderId
+
+
 class TreeRule(Enum):
     PARENT_IS_SELF = "parent_is_self"
     PARENT_MISSING = "parent_missing"

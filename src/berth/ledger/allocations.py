@@ -1,0 +1,196 @@
+"""Rules for allocations: nothing is claimed that is not there, and a claim is all or nothing.
+
+A claim replaces all that its consumer held. It is judged as if every consumer of the command had first
+let go of what it has: moving resources between two consumers in one command needs no spare capacity.
+The sum over the command must fit; where a provider is over its capacity already (its inventory shrank)
+a claim may still lower the excess, never raise it.
+
+Of the providers touched, those that the command names, and those that a consumer leaves with nothing,
+advance by one generation each; one that is merely left for another does not.
+"""
+
+from collections.abc import Callable
+
+from berth.ledger.stamps import advanced
+from berth.model.commands import UNCHECKED, Claim, DeleteAllocations, ReplaceAllocations
+from berth.model.consumer import Consumer, Holdings
+from berth.model.events import ConsumerChanged, Event
+from berth.model.ids import ClassId, ProviderId
+from berth.model.inventory import Inventory
+from berth.model.rejections import (
+    AllocationsNotFound,
+    CapacityExceeded,
+    ClaimedClassNotFound,
+    ClaimedProviderNotFound,
+    ConsumerGenerationConflict,
+    NoInventory,
+    Rejection,
+    UnitsViolated,
+)
+from berth.view import ConsumerRecord, ProviderRecord, View
+
+InventoryOf = Callable[[ProviderRecord, ClassId], Inventory | None]
+
+Touched = dict[ProviderId, ProviderRecord]
+"""The providers whose generation a command advances."""
+
+
+def replace(view: View, command: ReplaceAllocations, now_s: int) -> list[Event] | Rejection:
+    judged = judge(view, command.claims, now_s, _current_inventory)
+    if isinstance(judged, Rejection):
+        return judged
+    events, touched = judged
+    events.extend(advanced(record, now_s) for record in touched.values())
+    return events
+
+
+def delete(view: View, command: DeleteAllocations, now_s: int) -> list[Event] | Rejection:
+    record = view.consumers.get(command.consumer)
+    if record is None or not record.held:
+        return AllocationsNotFound(command.consumer)
+    return [ConsumerChanged(command.consumer, record.consumer, None, record.held, ())]
+
+
+def judge(
+    view: View, claims: tuple[Claim, ...], now_s: int, inventory_of: InventoryOf
+) -> tuple[list[Event], Touched] | Rejection:
+    """What the claims do to their consumers, and which providers they touch."""
+    for claim in claims:
+        conflict = _generation_conflict(view, claim)
+        if conflict is not None:
+            return conflict
+    for claim in claims:
+        for provider, _ in claim.wanted:
+            if provider not in view.providers:
+                return ClaimedProviderNotFound(provider)
+    held_after: list[Holdings] = []
+    for claim in claims:
+        resolved = _resolve(view, claim)
+        if isinstance(resolved, Rejection):
+            return resolved
+        held_after.append(resolved)
+    refused = _refused_amount(view, claims, held_after, inventory_of)
+    if refused is not None:
+        return refused
+
+    # From here on nothing may fail.
+    events: list[Event] = []
+    touched: Touched = {}
+    for claim, after in zip(claims, held_after, strict=True):
+        record = view.consumers.get(claim.consumer)
+        before = record.held if record is not None else ()
+        for provider, _ in after or before:
+            touched[provider] = view.providers[provider]
+        event = _consumer_event(claim, record, after, now_s)
+        if event is not None:
+            events.append(event)
+    return events, touched
+
+
+def _generation_conflict(view: View, claim: Claim) -> ConsumerGenerationConflict | None:
+    if claim.generation is UNCHECKED:
+        return None
+    record = view.consumers.get(claim.consumer)
+    current = record.consumer.generation if record is not None else None
+    if current == claim.generation:
+        return None
+    return ConsumerGenerationConflict(claim.consumer, current, claim.generation)
+
+
+def _resolve(view: View, claim: Claim) -> Holdings | ClaimedClassNotFound:
+    """What is wanted, with numbers for the names of classes."""
+    id_of = view.classes.id_of
+    held = []
+    for provider, wanted in claim.wanted:
+        amounts = []
+        for name, amount in wanted:
+            class_id = id_of(name)
+            if class_id is None:
+                return ClaimedClassNotFound(claim.consumer, name)
+            amounts.append((class_id, amount))
+        held.append((provider, tuple(amounts)))
+    return tuple(held)
+
+
+def _refused_amount(
+    view: View, claims: tuple[Claim, ...], held_after: list[Holdings], inventory_of: InventoryOf
+) -> Rejection | None:
+    released = _released(view, claims)
+    claimed: dict[tuple[ProviderId, ClassId], int] = {}
+    for held in held_after:
+        for provider, amounts in held:
+            record = view.providers[provider]
+            for class_id, amount in amounts:
+                inventory = inventory_of(record, class_id)
+                if inventory is None:
+                    return _no_inventory(view, record, amounts, inventory_of, class_id)
+                if amount < inventory.min_unit or amount > inventory.max_unit or amount % inventory.step_size:
+                    return UnitsViolated(
+                        provider,
+                        view.classes.name_of(class_id),
+                        amount,
+                        inventory.min_unit,
+                        inventory.max_unit,
+                        inventory.step_size,
+                    )
+                key = (provider, class_id)
+                asked = claimed[key] = claimed.get(key, 0) + amount
+                used_before = record.used.get(class_id, 0)
+                used = used_before - released.get(key, 0)
+                capacity = inventory.capacity
+                if used + asked > capacity and used + asked > used_before:
+                    return CapacityExceeded(provider, view.classes.name_of(class_id), asked, used, capacity)
+    return None
+
+
+def _released(view: View, claims: tuple[Claim, ...]) -> dict[tuple[ProviderId, ClassId], int]:
+    """What the consumers of the claims hold now, and let go of."""
+    released: dict[tuple[ProviderId, ClassId], int] = {}
+    for claim in claims:
+        record = view.consumers.get(claim.consumer)
+        if record is not None:
+            for provider, amounts in record.held:
+                for class_id, amount in amounts:
+                    key = (provider, class_id)
+                    released[key] = released.get(key, 0) + amount
+    return released
+
+
+def _no_inventory(
+    view: View,
+    record: ProviderRecord,
+    amounts: tuple[tuple[ClassId, int], ...],
+    inventory_of: InventoryOf,
+    class_id: ClassId,
+) -> NoInventory:
+    """Name the one class that is missing; where all are, name all."""
+    missing = sorted(id for id, _ in amounts if inventory_of(record, id) is None)
+    named = missing if len(missing) == len(amounts) else [class_id]
+    return NoInventory(record.id, tuple(view.classes.name_of(id) for id in named))
+
+
+def _consumer_event(
+    claim: Claim, record: ConsumerRecord | None, after: Holdings, now_s: int
+) -> ConsumerChanged | None:
+    before = record.consumer if record is not None else None
+    held_before = record.held if record is not None else ()
+    if held_before and not after:
+        return ConsumerChanged(claim.consumer, before, None, held_before, ())
+    generation = before.generation if before is not None else 0
+    consumer_type = claim.consumer_type
+    if consumer_type is None and before is not None:
+        consumer_type = before.type
+    consumer = Consumer(
+        # A claim of nothing by one that holds nothing leaves a record, but is no write of allocations.
+        generation=generation + 1 if after else generation,
+        project=claim.project,
+        user=claim.user,
+        type=consumer_type,
+        created_at_s=before.created_at_s if before is not None else now_s,
+        updated_at_s=now_s,
+    )
+    return ConsumerChanged(claim.consumer, before, consumer, held_before, after)
+
+
+def _current_inventory(record: ProviderRecord, class_id: ClassId) -> Inventory | None:
+    return record.inventories.get(class_id)

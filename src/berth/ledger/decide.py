@@ -1,0 +1,45 @@
+"""The one validator. Claim, dry run, retry, import: every change passes through ``decide``.
+
+Each rule is a ladder of questions in the order a reader would ask them, each answered by a Rejection;
+below the last rung nothing can fail, and events are made. ``decide`` reads the view and changes nothing:
+its caller applies the events, and may decide again on another view if it lost a race.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from berth.ledger import allocations, inventories, providers, reshape, vocabulary
+from berth.model import commands as c
+from berth.model.events import Event
+from berth.model.rejections import Rejection
+from berth.view import View
+
+Verdict = list[Event] | Rejection
+
+_RULES: dict[type[Any], Callable[[View, Any, int], Verdict]] = {
+    c.CreateResourceClass: vocabulary.create_class,
+    c.RenameResourceClass: vocabulary.rename_class,
+    c.DeleteResourceClass: vocabulary.delete_class,
+    c.CreateTrait: vocabulary.create_trait,
+    c.DeleteTrait: vocabulary.delete_trait,
+    c.CreateProvider: providers.create,
+    c.UpdateProvider: providers.update,
+    c.DeleteProvider: providers.delete,
+    c.SetTraits: providers.set_traits,
+    c.SetAggregates: providers.set_aggregates,
+    c.AddInventory: inventories.add,
+    c.PutInventory: inventories.put,
+    c.SetInventories: inventories.replace,
+    c.DeleteInventory: inventories.delete,
+    c.ReplaceAllocations: allocations.replace,
+    c.DeleteAllocations: allocations.delete,
+    c.Reshape: reshape.reshape,
+}
+
+
+def decide(view: View, command: c.Command, now_s: int) -> Verdict:
+    """The events that carry the command out, in order, or the reason it is refused.
+
+    An empty list is a yes: what was asked for is so already.
+    """
+    return _RULES[type(command)](view, command, now_s)

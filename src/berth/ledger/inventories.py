@@ -1,0 +1,138 @@
+"""Rules for inventories. One may shrink below what is used (nothing new fits then), but not go."""
+
+import msgspec
+
+from berth.ledger.stamps import advanced, provider_at
+from berth.model.commands import AddInventory, DeleteInventory, PutInventory, SetInventories
+from berth.model.events import Event, InventoryChanged
+from berth.model.ids import ClassId
+from berth.model.inventory import Inventory
+from berth.model.rejections import (
+    InventoryExists,
+    InventoryInUse,
+    InventoryNotFound,
+    Rejection,
+    ReservedTooHigh,
+    ResourceClassNotFound,
+)
+from berth.view import ProviderRecord, View
+
+
+def add(view: View, command: AddInventory, now_s: int) -> list[Event] | Rejection:
+    record = provider_at(view, command.provider, None)
+    if isinstance(record, Rejection):
+        return record
+    if _reserves_too_much(command.inventory, command.may_reserve_all):
+        return _reserved_too_high(command, command.resource_class, command.inventory)
+    class_id = view.classes.id_of(command.resource_class)
+    if class_id is None:
+        return ResourceClassNotFound(command.resource_class)
+    if class_id in record.inventories:
+        return InventoryExists(record.id, command.resource_class)
+    return [
+        InventoryChanged(record.id, class_id, None, written(command.inventory, now_s)),
+        advanced(record, now_s),
+    ]
+
+
+def put(view: View, command: PutInventory, now_s: int) -> list[Event] | Rejection:
+    record = provider_at(view, command.provider, command.generation)
+    if isinstance(record, Rejection):
+        return record
+    if _reserves_too_much(command.inventory, command.may_reserve_all):
+        return _reserved_too_high(command, command.resource_class, command.inventory)
+    class_id = view.classes.id_of(command.resource_class)
+    if class_id is None:
+        return ResourceClassNotFound(command.resource_class)
+    before = record.inventories.get(class_id)
+    if before is None:
+        return InventoryNotFound(record.id, command.resource_class)
+    return [
+        InventoryChanged(record.id, class_id, before, written(command.inventory, now_s)),
+        advanced(record, now_s),
+    ]
+
+
+def replace(view: View, command: SetInventories, now_s: int) -> list[Event] | Rejection:
+    record = provider_at(view, command.provider, command.generation)
+    if isinstance(record, Rejection):
+        return record
+    for name, inventory in command.inventories.items():
+        if _reserves_too_much(inventory, command.may_reserve_all):
+            return _reserved_too_high(command, name, inventory)
+    wanted = by_class(view, command.inventories, now_s)
+    if isinstance(wanted, Rejection):
+        return wanted
+    dropped = record.inventories.keys() - wanted.keys()
+    in_use = dropped & record.used.keys()
+    if in_use:
+        return inventory_in_use(view, record, in_use)
+    return [
+        *writes(record, wanted),
+        *removals(record, dropped),
+        advanced(record, now_s),
+    ]
+
+
+def delete(view: View, command: DeleteInventory, now_s: int) -> list[Event] | Rejection:
+    record = provider_at(view, command.provider, None)
+    if isinstance(record, Rejection):
+        return record
+    class_id = view.classes.id_of(command.resource_class)
+    if class_id is None:
+        return ResourceClassNotFound(command.resource_class)
+    if class_id not in record.inventories:
+        return InventoryNotFound(record.id, command.resource_class)
+    if class_id in record.used:
+        return InventoryInUse(record.id, (command.resource_class,))
+    return [*removals(record, {class_id}), advanced(record, now_s)]
+
+
+# -- shared with reshaping ----------------------------------------------------------------------
+
+
+def by_class(
+    view: View, inventories: dict[str, Inventory], now_s: int
+) -> dict[ClassId, Inventory] | ResourceClassNotFound:
+    """The wanted inventories by number of class, dated now."""
+    found = {}
+    for name, inventory in inventories.items():
+        class_id = view.classes.id_of(name)
+        if class_id is None:
+            return ResourceClassNotFound(name)
+        found[class_id] = written(inventory, now_s)
+    return found
+
+
+def written(inventory: Inventory, now_s: int) -> Inventory:
+    return msgspec.structs.replace(inventory, written_at_s=now_s)
+
+
+def writes(record: ProviderRecord, wanted: dict[ClassId, Inventory]) -> list[Event]:
+    return [
+        InventoryChanged(record.id, class_id, record.inventories.get(class_id), inventory)
+        for class_id, inventory in wanted.items()
+    ]
+
+
+def removals(record: ProviderRecord, class_ids: set[ClassId]) -> list[Event]:
+    return [
+        InventoryChanged(record.id, class_id, record.inventories[class_id], None)
+        for class_id in sorted(class_ids)
+    ]
+
+
+def inventory_in_use(view: View, record: ProviderRecord, class_ids: set[ClassId]) -> InventoryInUse:
+    return InventoryInUse(record.id, tuple(view.classes.name_of(id) for id in sorted(class_ids)))
+
+
+def _reserves_too_much(inventory: Inventory, may_reserve_all: bool) -> bool:
+    return inventory.capacity < 0 or (inventory.capacity == 0 and not may_reserve_all)
+
+
+def _reserved_too_high(
+    command: AddInventory | PutInventory | SetInventories, name: str, inventory: Inventory
+) -> ReservedTooHigh:
+    return ReservedTooHigh(
+        command.provider, name, inventory.total, inventory.reserved, command.may_reserve_all
+    )

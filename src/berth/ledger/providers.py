@@ -1,0 +1,131 @@
+"""Rules for providers: names and uuids are unique, trees have no loops, what is in use stays."""
+
+import msgspec
+
+from berth.ledger.stamps import advanced, provider_at
+from berth.model.commands import CreateProvider, DeleteProvider, SetAggregates, SetTraits, UpdateProvider
+from berth.model.events import (
+    AggregatesChanged,
+    Event,
+    InventoryChanged,
+    Placed,
+    ProviderChanged,
+    ProviderStamped,
+    Stamp,
+    TraitsChanged,
+)
+from berth.model.ids import ProviderId
+from berth.model.rejections import (
+    ProviderExists,
+    ProviderHasChildren,
+    ProviderInUse,
+    ProviderNameMissing,
+    ProviderNotFound,
+    Rejection,
+    TraitsNotFound,
+    TreeRule,
+    TreeRuleBroken,
+)
+from berth.model.vocabulary import STANDARD_TRAITS
+from berth.view import ProviderRecord, View
+
+_UNSTAMPED = Stamp(0, 0, 0)
+
+
+def create(view: View, command: CreateProvider, now_s: int) -> list[Event] | Rejection:
+    if not command.name:
+        return ProviderNameMissing(command.id)
+    if command.parent == command.id:
+        return TreeRuleBroken(command.id, command.parent, TreeRule.PARENT_IS_SELF)
+    if command.parent is not None and command.parent not in view.providers:
+        return TreeRuleBroken(command.id, command.parent, TreeRule.PARENT_MISSING)
+    id_taken, name_taken = command.id in view.providers, command.name in view.names
+    if id_taken or name_taken:
+        return ProviderExists(command.id if id_taken else None, command.name if name_taken else None)
+    return [
+        ProviderChanged(command.id, view.free_row(), None, Placed(command.name, command.parent)),
+        ProviderStamped(command.id, _UNSTAMPED, Stamp(0, now_s, now_s)),
+    ]
+
+
+def update(view: View, command: UpdateProvider, now_s: int) -> list[Event] | Rejection:
+    record = view.providers.get(command.id)
+    if record is None:
+        return ProviderNotFound(command.id)
+    current = record.parent.id if record.parent else None
+    wanted = current if command.parent is msgspec.UNSET else command.parent
+    if wanted != current:
+        broken = _broken_tree_rule(view, record, wanted, command.may_reparent)
+        if broken is not None:
+            return TreeRuleBroken(record.id, wanted, broken)
+    namesake = view.names.get(command.name)
+    if namesake is not None and namesake is not record:
+        return ProviderExists(None, command.name)
+    before, after = Placed(record.name, current), Placed(command.name, wanted)
+    return [ProviderChanged(record.id, record.row, before, after), advanced(record, now_s, steps=0)]
+
+
+def _broken_tree_rule(
+    view: View, record: ProviderRecord, wanted: ProviderId | None, may_reparent: bool
+) -> TreeRule | None:
+    if wanted is None:
+        return None if may_reparent else TreeRule.UNPARENTING
+    parent = view.providers.get(wanted)
+    if parent is None:
+        return TreeRule.PARENT_MISSING
+    if record.parent is not None and not may_reparent:
+        return TreeRule.REPARENTING
+    ancestor: ProviderRecord | None = parent
+    while ancestor is not None:
+        if ancestor is record:
+            return TreeRule.LOOP
+        ancestor = ancestor.parent
+    return None
+
+
+def delete(view: View, command: DeleteProvider, now_s: int) -> list[Event] | Rejection:
+    record = view.providers.get(command.id)
+    if record is None:
+        return ProviderNotFound(command.id)
+    if record.children:
+        return ProviderHasChildren(command.id)
+    if record.consumers:
+        return ProviderInUse(command.id, len(record.consumers))
+    events: list[Event] = [
+        InventoryChanged(record.id, class_id, inventory, None)
+        for class_id, inventory in record.inventories.items()
+    ]
+    if record.traits:
+        events.append(TraitsChanged(record.id, record.traits, ()))
+    if record.aggregates:
+        events.append(AggregatesChanged(record.id, record.aggregates, ()))
+    # The stamp goes back to that of a provider not yet made, so that taking the removal back, event
+    # by event, finds it again.
+    events.append(ProviderStamped(record.id, record.stamp, _UNSTAMPED))
+    parent = record.parent.id if record.parent else None
+    events.append(ProviderChanged(record.id, record.row, Placed(record.name, parent), None))
+    return events
+
+
+def set_traits(view: View, command: SetTraits, now_s: int) -> list[Event] | Rejection:
+    record = provider_at(view, command.provider, command.generation)
+    if isinstance(record, Rejection):
+        return record
+    unknown = tuple(sorted(name for name in command.traits if not view.has_trait(name)))
+    if unknown:
+        return TraitsNotFound(unknown)
+    after = tuple(sorted(command.traits, key=lambda name: (name not in STANDARD_TRAITS, name)))
+    if after == record.traits:
+        return []
+    return [TraitsChanged(record.id, record.traits, after), advanced(record, now_s)]
+
+
+def set_aggregates(view: View, command: SetAggregates, now_s: int) -> list[Event] | Rejection:
+    record = provider_at(view, command.provider, command.generation)
+    if isinstance(record, Rejection):
+        return record
+    events: list[Event] = [AggregatesChanged(record.id, record.aggregates, command.aggregates)]
+    # Callers older than the generation of aggregates (1.19) do not expect it to move.
+    if command.generation is not None:
+        events.append(advanced(record, now_s))
+    return events

@@ -1,0 +1,23 @@
+"""What one append to the journal holds: the changes that were decided together."""
+
+import msgspec
+
+from berth.model.events import Event
+from berth.model.ids import Index
+from berth.model.origin import Origin
+
+
+class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One command's events, and who asked. Replayed whole or not at all."""
+
+    origin: Origin
+    events: tuple[Event, ...]
+
+
+class Batch(msgspec.Struct, frozen=True, gc=False):
+    """All of one append. ``id`` tells its writer, after a lost answer, whether it got in."""
+
+    index: Index
+    id: str
+    at_ns: int
+    entries: tuple[Entry, ...]
