@@ -74,6 +74,10 @@ class Column:
             fits &= amount % self._step_size[:end] == 0
         return self._rows[:end][fits]
 
+    def free(self) -> tuple[Rows, NDArray[np.int64]]:
+        """The rows of the column and what is free on each (nothing, where a provider is over capacity)."""
+        return self._rows[: self._count], np.maximum(self._free[: self._count], 0)
+
     def by_row(self) -> dict[int, tuple[int, int, int, int]]:
         """The column's content, independent of slots: free, min, max and step by row."""
         return {

@@ -1,0 +1,1 @@
+"""Finding providers and allocation candidates. Reads the view, changes nothing."""

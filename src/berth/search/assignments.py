@@ -1,0 +1,319 @@
+"""All ways to give each slot of a request a provider, at one anchor; lazily, failing early.
+
+Policy. An assignment gives every slot one of its choices such that
+  - over all slots, what is asked of one class of one provider fits its free capacity and its max_unit;
+  - with isolate, no two suffixed groups are on one provider;
+  - in each same_subtree set, one chosen provider is an ancestor of (or is) all the others;
+  - each alternative of traits that the spanning group requires is met by one of its providers.
+
+The naive search tries the product of all choices and throws most of it away: eight groups over eight
+equal children are 8^8 products of which 8! stand, and one group more makes it 8^9 for nothing. Here
+
+  1. an anchor that cannot succeed by counting is refused at once: too little of a class in all, or (by
+     bipartite matching) too few different providers for isolate;
+  2. slots are taken most constrained first, and a choice that breaks a rule is cut off where it is made;
+  3. a dead end is remembered up to the exchange of equivalent providers (same choices, same free
+     amounts, same place in the tree), so that equal siblings do not multiply the failures;
+  4. a search that has taken ``FRUITLESS_MAX`` steps since its last result gives the anchor up, and once
+     all anchors together have spent ``FRUITLESS_TOTAL`` so, each of the others gets ``FRUITLESS_LEAST``.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from berth.model.ids import ClassId, Row
+from berth.model.requests import UNSUFFIXED, CandidatesRequest
+from berth.search.places import Slot
+from berth.view import ProviderRecord, View
+
+FRUITLESS_MAX: Final = 5_000
+FRUITLESS_LEAST: Final = 200
+FRUITLESS_TOTAL: Final = 200_000
+
+Assignment = list[ProviderRecord]
+"""The provider of each slot, in the order of the request."""
+
+_Key = tuple[Row, ClassId]
+
+
+class Effort:
+    """How much work a whole request has cost: steps taken, those of them that led nowhere, and anchors
+    that were given up before all their assignments were seen."""
+
+    __slots__ = ("fruitless", "gave_up", "steps")
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.fruitless = 0
+        self.gave_up = 0
+
+    def allowance(self) -> int:
+        """How many steps without a result the next anchor may take."""
+        return FRUITLESS_MAX if self.fruitless < FRUITLESS_TOTAL else FRUITLESS_LEAST
+
+
+def assignments(
+    view: View, request: CandidatesRequest, slots: list[Slot], anchor: ProviderRecord, effort: Effort
+) -> Iterator[Assignment]:
+    """The assignments at an anchor, each once, in a fixed order."""
+    choices = [slot.choices(anchor, view) for slot in slots]
+    search = _Search(request, slots, choices, effort)
+    if not all(choices) or search.is_hopeless():
+        return iter(())
+    return search.run()
+
+
+class _Search:
+    """The state of one search: what is assigned so far, and what that leaves."""
+
+    def __init__(
+        self,
+        request: CandidatesRequest,
+        slots: list[Slot],
+        choices: list[list[ProviderRecord]],
+        effort: Effort,
+    ) -> None:
+        self._slots = slots
+        self._choices = choices
+        self._effort = effort
+        self._isolate = request.isolate
+        self._suffixed = [slot.group.suffix != UNSUFFIXED for slot in slots]
+        # Most constrained first. The sort is stable, so the order is the same every time.
+        self._order = sorted(range(len(slots)), key=lambda slot: len(choices[slot]))
+        self._chosen: list[ProviderRecord | None] = [None] * len(slots)
+        self._taken: set[Row] = set()
+        self._contended = _contended_classes(slots)
+        self._left: dict[_Key, int] = {}
+        self._patience = self._allowance = effort.allowance()
+        self._subtree_sets = [
+            [index for index, slot in enumerate(slots) if slot.group.suffix in suffixes]
+            for suffixes in request.same_subtrees
+        ]
+        self._spanning = [index for index, slot in enumerate(slots) if slot.spans]
+        self._required = slots[self._spanning[0]].group.required if self._spanning else ()
+        self._dead_ends: list[set[object]] = [set() for _ in slots]
+        self._kinds: dict[Row, object] = {}
+
+    # -- counting -------------------------------------------------------------------------------
+
+    def is_hopeless(self) -> bool:
+        return self._lacks_amounts() or self._lacks_traits() or (self._isolate and self._lacks_providers())
+
+    def _lacks_amounts(self) -> bool:
+        """Whether all providers together have too little of a class that several slots ask for."""
+        for class_id in self._contended:
+            asked = 0
+            records: dict[Row, ProviderRecord] = {}
+            for slot, choices in zip(self._slots, self._choices, strict=True):
+                for asked_class, amount in slot.amounts:
+                    if asked_class == class_id:
+                        asked += amount
+                        records.update((record.row, record) for record in choices)
+            if sum(_free(record, class_id) for record in records.values()) < asked:
+                return True
+        return False
+
+    def _lacks_traits(self) -> bool:
+        if not self._required:
+            return False
+        traits = {name for i in self._spanning for record in self._choices[i] for name in record.traits}
+        return not all(traits.intersection(alternatives) for alternatives in self._required)
+
+    def _lacks_providers(self) -> bool:
+        """Whether the suffixed groups cannot all be on different providers (Kuhn's matching)."""
+        host: dict[Row, int] = {}
+
+        def find_place(slot: int, visited: set[Row]) -> bool:
+            for record in self._choices[slot]:
+                if record.row not in visited:
+                    visited.add(record.row)
+                    if record.row not in host or find_place(host[record.row], visited):
+                        host[record.row] = slot
+                        return True
+            return False
+
+        return not all(find_place(slot, set()) for slot, own in enumerate(self._suffixed) if own)
+
+    # -- searching ------------------------------------------------------------------------------
+
+    def run(self) -> Iterator[Assignment]:
+        yield from self._extend(0)
+
+    def _extend(self, depth: int) -> Iterator[Assignment]:
+        """All completions of what is assigned so far."""
+        if depth == len(self._order):
+            self._patience = self._allowance
+            yield [record for record in self._chosen if record is not None]
+            return
+        dead_ends = self._dead_ends[depth]
+        if dead_ends and self._signature(depth) in dead_ends:
+            return
+        found = False
+        slot = self._order[depth]
+        for record in self._choices[slot]:
+            if not self._may_go_on():
+                return
+            if self._assign(slot, record):
+                for assignment in self._extend(depth + 1):
+                    found = True
+                    yield assignment
+                self._unassign(slot, record)
+        if not found:
+            dead_ends.add(self._signature(depth))
+
+    def _may_go_on(self) -> bool:
+        """Count a step; whether the search still has patience for it."""
+        if self._patience == 0:
+            return False
+        self._effort.steps += 1
+        self._patience -= 1
+        if self._patience == 0:
+            self._effort.fruitless += self._allowance
+            self._effort.gave_up += 1
+        return True
+
+    def _assign(self, slot: int, record: ProviderRecord) -> bool:
+        """Give the slot this provider, unless that breaks a rule already."""
+        isolated = self._isolate and self._suffixed[slot]
+        if isolated and record.row in self._taken:
+            return False
+        if self._contended and not self._reserve(slot, record):
+            return False
+        self._chosen[slot] = record
+        if isolated:
+            self._taken.add(record.row)
+        if self._keeps_subtrees(slot) and self._keeps_traits(slot):
+            return True
+        self._unassign(slot, record)
+        return False
+
+    def _unassign(self, slot: int, record: ProviderRecord) -> None:
+        self._chosen[slot] = None
+        if self._isolate and self._suffixed[slot]:
+            self._taken.discard(record.row)
+        if self._contended:
+            for class_id, amount in self._slots[slot].amounts:
+                if class_id in self._contended:
+                    self._left[record.row, class_id] += amount
+
+    def _reserve(self, slot: int, record: ProviderRecord) -> bool:
+        """Take the slot's amounts out of what is left on the provider, all or none."""
+        left = self._left
+        amounts = [pair for pair in self._slots[slot].amounts if pair[0] in self._contended]
+        for class_id, amount in amounts:
+            key = (record.row, class_id)
+            if key not in left:
+                left[key] = _free(record, class_id)
+            if left[key] < amount:
+                return False
+        for class_id, amount in amounts:
+            left[record.row, class_id] -= amount
+        return True
+
+    def _keeps_subtrees(self, slot: int) -> bool:
+        """Whether every same_subtree set that this slot completes has a common ancestor in it."""
+        for members in self._subtree_sets:
+            if slot in members:
+                chosen = [record for i in members if (record := self._chosen[i]) is not None]
+                if len(chosen) == len(members) and not _has_ancestor_of_all(chosen):
+                    return False
+        return True
+
+    def _keeps_traits(self, slot: int) -> bool:
+        """Whether the spanning group, if this slot completes it, has all its required traits."""
+        if not self._required or not self._slots[slot].spans:
+            return True
+        traits: set[str] = set()
+        for index in self._spanning:
+            record = self._chosen[index]
+            if record is None:
+                return True
+            traits.update(record.traits)
+        return all(traits.intersection(alternatives) for alternatives in self._required)
+
+    # -- remembering dead ends ------------------------------------------------------------------
+
+    def _signature(self, depth: int) -> object:
+        """What the completions from here depend on, up to the exchange of equivalent providers.
+
+        Only providers that are assigned to count: what is left of the others follows from their kinds.
+        """
+        holds: dict[Row, list[int]] = {}
+        for slot in self._order[:depth]:
+            record = self._chosen[slot]
+            assert record is not None
+            holds.setdefault(record.row, []).append(slot if self._is_positional(slot) else -1)
+        return frozenset(_counted(self._state_of(row, slots) for row, slots in holds.items()).items())
+
+    def _is_positional(self, slot: int) -> bool:
+        """Whether it matters later which provider this very slot is on, not only what it takes there."""
+        return bool(self._required and self._slots[slot].spans) or any(
+            slot in members for members in self._subtree_sets
+        )
+
+    def _state_of(self, row: Row, slots: list[int]) -> tuple[object, ...]:
+        left = tuple(self._left.get((row, class_id)) for class_id in self._contended)
+        positional = tuple(sorted(slot for slot in slots if slot >= 0))
+        return self._kind_of(row), left, row in self._taken, positional
+
+    def _kind_of(self, row: Row) -> object:
+        """What makes a provider exchangeable with another of the same kind."""
+        if not self._kinds:
+            usable: dict[ProviderRecord, list[int]] = {}
+            for slot, choices in enumerate(self._choices):
+                for record in choices:
+                    usable.setdefault(record, []).append(slot)
+            self._kinds = {record.row: self._kind(record, slots) for record, slots in usable.items()}
+        return self._kinds[row]
+
+    def _kind(self, record: ProviderRecord, slots: list[int]) -> tuple[object, ...]:
+        free = tuple(
+            _free(record, class_id) if class_id in record.inventories else None
+            for class_id in self._contended
+        )
+        traits = record.traits if self._required else ()
+        # In a same_subtree set the place in the tree matters: only leaves below one parent are alike.
+        place: object = None
+        if self._subtree_sets:
+            parent = record.parent.row if record.parent is not None else None
+            place = (parent, record.row if record.children else None)
+        return tuple(slots), free, traits, place
+
+
+def _contended_classes(slots: list[Slot]) -> tuple[ClassId, ...]:
+    """Classes that more than one slot asks for: only there can choices get in each other's way."""
+    seen: set[ClassId] = set()
+    contended: dict[ClassId, None] = {}
+    for slot in slots:
+        for class_id, _ in slot.amounts:
+            if class_id in seen:
+                contended[class_id] = None
+            seen.add(class_id)
+    return tuple(contended)
+
+
+def _free(record: ProviderRecord, class_id: ClassId) -> int:
+    """How much of a class one consumer could still get here in all."""
+    inventory = record.inventories[class_id]
+    return min(inventory.capacity - record.used.get(class_id, 0), inventory.max_unit)
+
+
+def _has_ancestor_of_all(records: list[ProviderRecord]) -> bool:
+    """Whether one of the records is an ancestor of, or is, every one of them."""
+    rows = {record.row for record in records}
+    common = rows
+    for record in records:
+        ancestors = set()
+        at: ProviderRecord | None = record
+        while at is not None:
+            ancestors.add(at.row)
+            at = at.parent
+        common = common & ancestors
+    return bool(common)
+
+
+def _counted(states: Iterator[tuple[object, ...]]) -> dict[tuple[object, ...], int]:
+    counts: dict[tuple[object, ...], int] = {}
+    for state in states:
+        counts[state] = counts.get(state, 0) + 1
+    return counts

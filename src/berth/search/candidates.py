@@ -1,0 +1,217 @@
+"""Allocation candidates: ways to satisfy a whole request, bounded, fair across roots, deterministic.
+
+The usual request, one group from one provider, is answered from masks alone. Everything else is searched
+anchor by anchor, and only as far as the limit asks: breadth first takes one candidate of each root before
+the second of any, so that a limit still shows the whole fleet.
+"""
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+import numpy as np
+
+from berth.model.ids import ClassId, Row
+from berth.model.rejections import Rejection
+from berth.model.requests import CandidatesRequest, Constraints
+from berth.search.assignments import Assignment, Effort, assignments
+from berth.search.masks import unknown_traits
+from berth.search.places import Amounts, Slot, anchors_of, slots_of
+from berth.view import ProviderRecord, View
+
+T = TypeVar("T")
+
+
+class Rng(Protocol):
+    """The part of ``random.Random`` that a search uses; it has no randomness of its own."""
+
+    def sample(self, population: Sequence[T], k: int) -> list[T]: ...
+
+
+class SearchOptions(msgspec.Struct, frozen=True):
+    """``max_candidates`` bounds what is generated (-1: no bound); with an ``rng`` results are a random
+    sample of that, in random order."""
+
+    max_candidates: int = -1
+    breadth_first: bool = True
+    rng: Rng | None = None
+
+
+class Candidate(msgspec.Struct, frozen=True, gc=False):
+    """One way: amounts by provider, and the providers of each group by suffix."""
+
+    allocations: tuple[tuple[ProviderRecord, Amounts], ...]
+    mappings: tuple[tuple[str, tuple[ProviderRecord, ...]], ...]
+
+
+class OneProviderCandidates(Sequence[Candidate]):
+    """Candidates that differ in nothing but their one provider, kept as just that list."""
+
+    def __init__(self, suffix: str, amounts: Amounts, records: list[ProviderRecord]) -> None:
+        self.suffix = suffix
+        self.amounts = amounts
+        self.records = records
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, index: int) -> Candidate:  # type: ignore[override]
+        record = self.records[index]
+        allocations = ((record, self.amounts),) if self.amounts else ()
+        return Candidate(allocations, ((self.suffix, (record,)),))
+
+
+class Candidates(msgspec.Struct, frozen=True):
+    """The answer: the ways found, and every provider of the trees they touch."""
+
+    requests: Sequence[Candidate]
+    summaries: Sequence[ProviderRecord]
+    effort: Effort
+
+
+def find_candidates(view: View, request: CandidatesRequest, options: SearchOptions) -> Candidates | Rejection:
+    unknown = _unknown_root_traits(view, request)
+    if unknown is not None:
+        return unknown
+    slots = slots_of(view, request)
+    if isinstance(slots, Rejection):
+        return slots
+    effort = Effort()
+    anchors = anchors_of(view, request, slots)
+    found: Sequence[Candidate]
+    if len(slots) == 1 and not slots[0].spans:
+        found = _one_provider(view, slots[0], anchors, request, options)
+    else:
+        found = _searched(view, request, slots, anchors, options, effort)
+    return Candidates(found, _summaries(view, request, found), effort)
+
+
+def _unknown_root_traits(view: View, request: CandidatesRequest) -> Rejection | None:
+    required = tuple((name,) for name in request.root_required)
+    return unknown_traits(view, Constraints(required=required, forbidden=request.root_forbidden))
+
+
+def _one_provider(
+    view: View,
+    slot: Slot,
+    anchors: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    request: CandidatesRequest,
+    options: SearchOptions,
+) -> OneProviderCandidates:
+    """Every provider that fits is a candidate, once, if there is any root to anchor it."""
+    usable = slot.own
+    if request.root_required or request.root_forbidden:
+        usable = usable & anchors[view.root_rows]
+        for row, served in slot.shared.items():
+            usable[row] = usable[row] or any(anchors[root] for root in served)
+    rows = np.flatnonzero(usable)
+    if options.rng is None:
+        # The first few are all that will be looked at.
+        ends = [end for end in (request.limit, options.max_candidates) if end is not None and end >= 0]
+        rows = rows[: min(ends)] if ends else rows
+    records = _limited([view.record(Row(row)) for row in rows.tolist()], request, options)
+    return OneProviderCandidates(slot.group.suffix, slot.amounts, records)
+
+
+def _searched(
+    view: View,
+    request: CandidatesRequest,
+    slots: list[Slot],
+    anchors: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    options: SearchOptions,
+    effort: Effort,
+) -> list[Candidate]:
+    searches: Iterator[Iterator[Assignment]] = (
+        assignments(view, request, slots, view.record(Row(row)), effort)
+        for row in np.flatnonzero(anchors).tolist()
+    )
+    ways = _round_robin(searches) if options.breadth_first else itertools.chain.from_iterable(searches)
+    if any(slot.shared for slot in slots):
+        ways = _unique(ways)
+    if view.nested_count and not request.nested:
+        ways = filter(_roots_differ, ways)
+    limits = [options.max_candidates] if options.max_candidates >= 0 else []
+    if request.limit is not None and options.rng is None:
+        limits.append(request.limit)
+    kept = list(itertools.islice(ways, min(limits, default=None)))
+    build = _builder(slots)
+    return [build(assignment) for assignment in _limited(kept, request, options)]
+
+
+def _limited(found: list[T], request: CandidatesRequest, options: SearchOptions) -> list[T]:
+    """No more than the request's limit, chosen at random where that is asked for."""
+    if options.max_candidates >= 0:
+        found = found[: options.max_candidates]
+    count = len(found) if request.limit is None else min(request.limit, len(found))
+    return found[:count] if options.rng is None else options.rng.sample(found, count)
+
+
+def _round_robin(searches: Iterator[Iterator[Assignment]]) -> Iterator[Assignment]:
+    """One result of each search, then the second of each, and so on; a search starts when its turn comes."""
+    waiting: deque[Iterator[Assignment]] = deque()
+    for search in searches:
+        for assignment in search:
+            waiting.append(search)
+            yield assignment
+            break
+    while waiting:
+        search = waiting.popleft()
+        for assignment in search:
+            waiting.append(search)
+            yield assignment
+            break
+
+
+def _unique(ways: Iterable[Assignment]) -> Iterator[Assignment]:
+    """Providers that share serve many roots; the same way found at two of them is one candidate."""
+    seen: set[tuple[Row, ...]] = set()
+    for way in ways:
+        key = tuple(record.row for record in way)
+        if key not in seen:
+            seen.add(key)
+            yield way
+
+
+def _roots_differ(way: Assignment) -> bool:
+    """Whether no two providers stand in one tree: what callers before nested providers understand."""
+    providers = {record.row: record.root.row for record in way}
+    return len(providers) == len(set(providers.values()))
+
+
+def _builder(slots: list[Slot]) -> Callable[[Assignment], Candidate]:
+    """How an assignment becomes a candidate: amounts summed by provider, providers listed by group."""
+    parts = [(slot.group.suffix, slot.amounts) for slot in slots]
+
+    def build(assignment: Assignment) -> Candidate:
+        amounts: dict[ProviderRecord, dict[ClassId, int]] = {}
+        mappings: dict[str, dict[ProviderRecord, None]] = {}
+        for (suffix, asked), record in zip(parts, assignment, strict=True):
+            mappings.setdefault(suffix, {})[record] = None
+            if asked:
+                held = amounts.setdefault(record, {})
+                for class_id, amount in asked:
+                    held[class_id] = held.get(class_id, 0) + amount
+        return Candidate(
+            tuple((record, tuple(held.items())) for record, held in amounts.items()),
+            tuple((suffix, tuple(records)) for suffix, records in mappings.items()),
+        )
+
+    return build
+
+
+def _summaries(
+    view: View, request: CandidatesRequest, found: Sequence[Candidate]
+) -> Sequence[ProviderRecord]:
+    """All providers of the trees that the candidates take from; for callers before nested providers, in a
+    fleet that has any, only those that the candidates take from."""
+    used: Iterable[ProviderRecord]
+    if isinstance(found, OneProviderCandidates):
+        used = found.records if found.amounts else ()
+    else:
+        used = dict.fromkeys(record for candidate in found for record, _ in candidate.allocations)
+    if not view.nested_count or not request.nested:
+        return list(used)
+    roots = dict.fromkeys(record.root for record in used)
+    return [record for root in roots for record in root.tree()]

@@ -1,0 +1,87 @@
+"""One question about every provider at once: who has room, who has the traits, who is where.
+
+A mask has one place per row of the view. Masks returned here are fresh and may be changed by the caller.
+"""
+
+import numpy as np
+
+from berth.model.ids import AggregateId, ClassId
+from berth.model.rejections import TraitsNotFound
+from berth.model.requests import AnyOf, Constraints
+from berth.view import View
+from berth.view.rowset import Mask, RowSet
+
+
+def with_room(view: View, class_id: ClassId, amount: int) -> Mask:
+    """Rows where one more allocation of this amount would be accepted."""
+    mask = np.zeros(view.row_end, np.bool_)
+    mask[view.classes.column(class_id).fitting(amount)] = True
+    return mask
+
+
+def any_of(view: View, sets: list[RowSet]) -> Mask:
+    mask = np.zeros(view.row_end, np.bool_)
+    for rows in sets:
+        mask |= rows.mask(view.row_end)
+    return mask
+
+
+def with_all_traits(view: View, required: tuple[AnyOf, ...]) -> Mask | None:
+    """Rows that have at least one trait of each alternative; None when nothing is required."""
+    mask = None
+    for alternatives in required:
+        have = any_of(view, [view.rows_with_trait(name) for name in alternatives])
+        mask = have if mask is None else mask & have
+    return mask
+
+
+def with_any_trait(view: View, names: frozenset[str]) -> Mask | None:
+    return any_of(view, [view.rows_with_trait(name) for name in names]) if names else None
+
+
+def in_all_aggregates(view: View, member_of: tuple[tuple[AggregateId, ...], ...]) -> Mask | None:
+    """Rows that are in at least one aggregate of each alternative; None when nothing is asked."""
+    mask = None
+    for alternatives in member_of:
+        inside = any_of(view, [view.rows_in_aggregate(id) for id in alternatives])
+        mask = inside if mask is None else mask & inside
+    return mask
+
+
+def in_any_aggregate(view: View, aggregates: frozenset[AggregateId]) -> Mask | None:
+    return any_of(view, [view.rows_in_aggregate(id) for id in aggregates]) if aggregates else None
+
+
+def narrow(view: View, mask: Mask, constraints: Constraints) -> None:
+    """Leave in the mask only rows that meet the constraints by themselves."""
+    have = with_all_traits(view, constraints.required)
+    if have is not None:
+        mask &= have
+    have_not = with_any_trait(view, constraints.forbidden)
+    if have_not is not None:
+        mask &= ~have_not
+    inside = in_all_aggregates(view, constraints.member_of)
+    if inside is not None:
+        mask &= inside
+    outside = in_any_aggregate(view, constraints.not_member_of)
+    if outside is not None:
+        mask &= ~outside
+    if constraints.in_tree is not None:
+        narrow_to_tree(view, mask, constraints)
+
+
+def narrow_to_tree(view: View, mask: Mask, constraints: Constraints) -> None:
+    """Leave only rows of the tree that the named provider stands in: none, if there is no such provider."""
+    if constraints.in_tree is None:
+        return
+    record = view.providers.get(constraints.in_tree)
+    if record is None:
+        mask[:] = False
+    else:
+        mask &= view.root_rows == record.root.row
+
+
+def unknown_traits(view: View, constraints: Constraints) -> TraitsNotFound | None:
+    names = {name for alternatives in constraints.required for name in alternatives}
+    unknown = sorted(name for name in names | constraints.forbidden if not view.has_trait(name))
+    return TraitsNotFound(tuple(unknown)) if unknown else None

@@ -1,0 +1,188 @@
+"""Where each part of a request could go, over the whole fleet, before any combination is tried.
+
+A request falls into *slots*. A suffixed group is one slot: all its resources from one provider. The
+unsuffixed group is one slot per resource class, because each may come from another provider; while no
+provider is nested and none shares, it too is one slot. An *anchor* is a root that a candidate belongs to:
+every provider of the candidate stands in the anchor's tree, or shares with it through an aggregate.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth.model.ids import ClassId, Row
+from berth.model.rejections import Rejection, ResourceClassNotFound
+from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
+from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.search.masks import (
+    in_all_aggregates,
+    in_any_aggregate,
+    narrow,
+    narrow_to_tree,
+    unknown_traits,
+    with_all_traits,
+    with_any_trait,
+    with_room,
+)
+from berth.view import ProviderRecord, View
+from berth.view.rowset import Mask
+
+Amounts = tuple[tuple[ClassId, int], ...]
+
+
+class Slot:
+    """One part of a request and the rows it could come from.
+
+    ``own`` are rows usable in their own tree, ``shared`` rows usable from other trees; ``anchors`` are the
+    roots at which there is any choice at all.
+    """
+
+    __slots__ = ("amounts", "anchors", "group", "own", "own_bytes", "shared", "spans")
+
+    def __init__(self, group: RequestGroup, amounts: Amounts, own: Mask, spans: bool) -> None:
+        self.group = group
+        self.amounts = amounts
+        self.own = own
+        self.own_bytes = own.tobytes()
+        self.shared: dict[Row, frozenset[Row]] = {}
+        self.spans = spans
+        """Whether this is one of several slots of a group that may span providers."""
+        self.anchors: Mask = own
+
+    def choices(self, anchor: ProviderRecord, view: View) -> list[ProviderRecord]:
+        """The providers this slot could come from at an anchor."""
+        own = self.own_bytes
+        found = [record for record in anchor.tree() if own[record.row]]
+        found.extend(
+            view.record(row)
+            for row, anchors in self.shared.items()
+            if anchor.row in anchors and not (own[row] and view.root_rows[row] == anchor.row)
+        )
+        return found
+
+
+def slots_of(view: View, request: CandidatesRequest) -> list[Slot] | Rejection:
+    """The slots of a request, each with the rows that meet everything it asks for by itself."""
+    sharing = _sharing(view)
+    found = []
+    for group in request.groups:
+        unknown = unknown_traits(view, group)
+        if unknown is not None:
+            return unknown
+        amounts: list[tuple[ClassId, int]] = []
+        for name, amount in group.resources:
+            class_id = view.classes.id_of(name)
+            if class_id is None:
+                return ResourceClassNotFound(name)
+            amounts.append((class_id, amount))
+        if group.suffix == UNSUFFIXED and (sharing or view.nested_count):
+            found.extend(_spanning_slots(view, group, amounts, sharing))
+        else:
+            found.append(_single_slot(view, group, amounts, sharing))
+    return found
+
+
+def anchors_of(view: View, request: CandidatesRequest, slots: list[Slot]) -> Mask:
+    """The roots at which every slot has at least one choice, and whose own traits are as asked."""
+    mask = slots[0].anchors.copy()
+    for slot in slots[1:]:
+        mask &= slot.anchors
+    required = with_all_traits(view, tuple((name,) for name in sorted(request.root_required)))
+    if required is not None:
+        mask &= required
+    forbidden = with_any_trait(view, request.root_forbidden)
+    if forbidden is not None:
+        mask &= ~forbidden
+    if len(slots) > 1 and not any(slot.shared for slot in slots):
+        _drop_hopeless_anchors(view, request, slots, mask)
+    return mask
+
+
+def _drop_hopeless_anchors(view: View, request: CandidatesRequest, slots: list[Slot], mask: Mask) -> None:
+    """Drop roots that cannot succeed by counting alone: too few providers to isolate on, or too little of
+    a class in the whole tree. Where others share with the tree this would not be so simple."""
+    suffixed = [slot for slot in slots if slot.group.suffix != UNSUFFIXED]
+    if request.isolate and suffixed:
+        usable = np.logical_or.reduce([slot.own for slot in suffixed])
+        mask &= np.bincount(view.root_rows[usable], minlength=view.row_end) >= len(suffixed)
+    asked: dict[ClassId, int] = {}
+    for slot in slots:
+        for class_id, amount in slot.amounts:
+            asked[class_id] = asked.get(class_id, 0) + amount
+    for class_id, amount in asked.items():
+        rows, free = view.classes.column(class_id).free()
+        mask &= np.bincount(view.root_rows[rows], free, view.row_end) >= amount
+
+
+def _single_slot(
+    view: View, group: RequestGroup, amounts: list[tuple[ClassId, int]], sharing: list[Row]
+) -> Slot:
+    """A slot for a whole group from one provider."""
+    if amounts:
+        own = with_room(view, *amounts[0])
+        for class_id, amount in amounts[1:]:
+            own &= with_room(view, class_id, amount)
+    else:
+        # A group that asks for no resources must say which provider it means by a trait or aggregate.
+        own = np.full(view.row_end, bool(group.required or group.member_of))
+    narrow(view, own, group)
+    slot = Slot(group, tuple(amounts), own, spans=False)
+    slot.anchors = _roots_of(view, own)
+    _add_sharing(view, slot, [row for row in sharing if own[row]])
+    return slot
+
+
+def _spanning_slots(
+    view: View, group: RequestGroup, amounts: list[tuple[ClassId, int]], sharing: list[Row]
+) -> list[Slot]:
+    """A slot per resource class of the unsuffixed group.
+
+    Traits that the group requires may lie on any of its providers, so they are judged on the whole of it,
+    later. An aggregate counts for a provider when its root is a member.
+    """
+    roots = view.root_rows
+    unfit = with_any_trait(view, group.forbidden)
+    inside = in_all_aggregates(view, group.member_of)
+    outside = in_any_aggregate(view, group.not_member_of)
+    found = []
+    for class_id, amount in amounts:
+        fit = with_room(view, class_id, amount)
+        if unfit is not None:
+            fit &= ~unfit
+        if outside is not None:
+            fit &= ~outside
+        own = fit.copy()
+        if inside is not None:
+            own &= inside | inside[roots]
+        if outside is not None:
+            own &= ~outside[roots]
+        narrow_to_tree(view, own, group)
+        slot = Slot(group, ((class_id, amount),), own, spans=True)
+        slot.anchors = _roots_of(view, own)
+        if group.in_tree is None:
+            lenders = [row for row in sharing if fit[row] and (inside is None or inside[row])]
+            _add_sharing(view, slot, lenders, closed=outside)
+        found.append(slot)
+    return found
+
+
+def _sharing(view: View) -> list[Row]:
+    """The rows that share with others through aggregates."""
+    return sorted(view.rows_with_trait(SHARES_VIA_AGGREGATE))
+
+
+def _add_sharing(view: View, slot: Slot, lenders: list[Row], closed: Mask | None = None) -> None:
+    """Let these rows serve every tree that has a member in one of their aggregates, save closed roots."""
+    for row in lenders:
+        served = np.zeros(view.row_end, np.bool_)
+        for aggregate in view.record(row).aggregates:
+            served[view.root_rows[view.rows_in_aggregate(aggregate).mask(view.row_end)]] = True
+        if closed is not None:
+            served &= ~closed
+        slot.shared[row] = frozenset(Row(root) for root in np.flatnonzero(served).tolist())
+        slot.anchors |= served
+
+
+def _roots_of(view: View, mask: Mask) -> Mask:
+    found: NDArray[np.bool_] = np.zeros(view.row_end, np.bool_)
+    found[view.root_rows[mask]] = True
+    return found
