@@ -11,13 +11,15 @@ from berth.view.column import Column
 class ResourceClasses:
     """Standard classes, always there, and custom ones as events made them."""
 
-    __slots__ = ("_columns", "_custom", "_id_of", "_name_of")
+    __slots__ = ("_columns", "_custom", "_id_of", "_name_of", "revision")
 
     def __init__(self) -> None:
         self._name_of = {ClassId(number): name for number, name in enumerate(STANDARD_CLASSES)}
         self._id_of = {name: id for id, name in self._name_of.items()}
         self._custom: dict[ClassId, Named] = {}
         self._columns: dict[ClassId, Column] = {}
+        # Changes with every name; like a provider's revision, it is for caches and not part of the state.
+        self.revision = 0
 
     def id_of(self, name: str) -> ClassId | None:
         return self._id_of.get(name)
@@ -47,6 +49,7 @@ class ResourceClasses:
         return column
 
     def change(self, id: ClassId, after: Named | None) -> None:
+        self.revision += 1
         before = self._custom.pop(id, None)
         if before is not None:
             del self._name_of[id], self._id_of[before.name]

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth.model.ids import Row
-from berth.model.inventory import Inventory
+from berth.model.inventory import AMOUNT_MAX, Inventory
 
 _FREE_MAX: Final = 2**62
-"""A capacity above this (a vast allocation ratio) is kept as this: no sum of amounts comes near."""
+"""A capacity beyond this, either way (a vast allocation ratio), is kept as this: no sum of amounts comes
+near, and the column's numbers do not overflow."""
 
 _FIRST_SIZE: Final = 16
 
@@ -44,7 +45,7 @@ class Column:
             slot = self._new_slot(row)
         else:
             self._steps -= self._step_size[slot] != 1
-        self._free[slot] = min(inventory.capacity, _FREE_MAX) - used
+        self._free[slot] = max(-_FREE_MAX, min(inventory.capacity, _FREE_MAX)) - used
         self._min_unit[slot] = inventory.min_unit
         self._max_unit[slot] = inventory.max_unit
         self._step_size[slot] = inventory.step_size
@@ -67,6 +68,8 @@ class Column:
     def fitting(self, amount: int) -> Rows:
         """The rows that could hold one allocation of this amount now, in no particular order."""
         end = self._count
+        if amount > AMOUNT_MAX:
+            return self._rows[:0]
         fits = self._free[:end] >= amount
         fits &= self._min_unit[:end] <= amount
         fits &= self._max_unit[:end] >= amount

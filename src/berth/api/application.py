@@ -1,0 +1,128 @@
+"""The ASGI callable: one request in, one response out, whatever happens in between.
+
+    request -> id -> health, or: caller -> API -> cross-origin headers -> response -> log and metrics
+
+Nothing is decided here but who is asking. An exception that nobody expected becomes a 500 that names the
+request, and a traceback in the log under the same name.
+"""
+
+import logging
+from typing import Final
+
+from berth.api.auth.caller import Authenticator, AuthUnavailable, Caller
+from berth.api.cors import Cors
+from berth.api.health import PATHS as HEALTH_PATHS
+from berth.api.health import Health
+from berth.api.http import (
+    BodyTooLarge,
+    Receive,
+    Request,
+    Response,
+    Scope,
+    Send,
+    read_body,
+    request_from_scope,
+    send_response,
+)
+from berth.api.placement.api import PlacementApi
+from berth.api.placement.error_bodies import render, render_unauthorized
+from berth.api.placement.errors import Problem
+from berth.api.placement.routes import find
+from berth.api.placement.versions import HEADER as VERSION_HEADER
+from berth.api.placement.versions import negotiate
+from berth.runtime.clock import Clock
+from berth.runtime.ids import Ids
+from berth.runtime.telemetry import Telemetry
+
+_log = logging.getLogger(__name__)
+
+REQUEST_ID_HEADER: Final = "x-openstack-request-id"
+
+_OPEN_PATHS: Final = frozenset(("/", ""))
+"""What anybody may read without a token."""
+
+
+class Application:
+    """Serves HTTP. Starting and stopping what it stands on is its composer's business."""
+
+    def __init__(
+        self,
+        placement: PlacementApi,
+        health: Health,
+        authenticator: Authenticator,
+        cors: Cors,
+        clock: Clock,
+        ids: Ids,
+        telemetry: Telemetry,
+        *,
+        body_bytes_max: int,
+    ) -> None:
+        self._placement = placement
+        self._health = health
+        self._authenticator = authenticator
+        self._cors = cors
+        self._clock = clock
+        self._ids = ids
+        self._telemetry = telemetry
+        self._body_bytes_max = body_bytes_max
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        started_ns = self._clock.monotonic_ns()
+        request = request_from_scope(scope)
+        request.request_id = self._ids.request_id()
+        try:
+            response = await self._respond(request, receive)
+        except Exception:
+            _log.exception(
+                "%s %r failed", request.method, request.path, extra={"request_id": request.request_id}
+            )
+            response = _unexpected(request)
+        response.headers.append((REQUEST_ID_HEADER, request.request_id))
+        await send_response(send, response)
+        self._record(request, response, started_ns)
+
+    async def _respond(self, request: Request, receive: Receive) -> Response:
+        if request.path in HEALTH_PATHS:
+            return await self._health.handle(request)
+        response = await self._call_api(request, receive)
+        return self._cors.apply(request, response) if self._cors.enabled else response
+
+    async def _call_api(self, request: Request, receive: Receive) -> Response:
+        caller: Caller | None = None
+        if request.path not in _OPEN_PATHS:
+            try:
+                caller = await self._authenticator.identify(request.headers)
+            except AuthUnavailable as outage:
+                return render(Problem(503, f"The caller cannot be identified: {outage}"), request, None)
+            if caller is None:
+                return render_unauthorized(request, [])
+        try:
+            request.body = await read_body(receive, self._body_bytes_max)
+        except BodyTooLarge as error:
+            text = f"The body is larger than the limit of {error.limit} bytes. Send it in smaller parts."
+            return render(Problem(413, text), request, _version(request))
+        return await self._placement.handle(request, caller)
+
+    def _record(self, request: Request, response: Response, started_ns: int) -> None:
+        seconds = (self._clock.monotonic_ns() - started_ns) / 1e9
+        self._telemetry.request(request, response, _route_of(request.path), seconds)
+
+
+def _route_of(path: str) -> str:
+    """The path's place in the table of routes: metrics must not grow with the number of providers."""
+    found = find(path)
+    if found is not None:
+        return found[0].template
+    return path if path in HEALTH_PATHS else "unknown"
+
+
+def _unexpected(request: Request) -> Response:
+    text = f"An unexpected error prevented this. The log has it under {request.request_id}."
+    return render(Problem(500, text), request, _version(request))
+
+
+def _version(request: Request) -> int | None:
+    try:
+        return negotiate(request.headers.get(VERSION_HEADER))
+    except Problem:
+        return None

@@ -1,0 +1,30 @@
+"""Who is calling: the value that every way of finding out comes to, and the seam between those ways."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+TOKEN_HEADER = "x-auth-token"
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """``system_scope`` is not None for a token of the whole deployment, which belongs to no project."""
+
+    user_id: str | None
+    project_id: str | None
+    roles: tuple[str, ...]
+    system_scope: str | None = None
+    domain_id: str | None = None
+
+
+class AuthUnavailable(Exception):
+    """Nobody can say now who is calling. Not the caller's fault: try again later."""
+
+
+class Authenticator(Protocol):
+    async def identify(self, headers: Mapping[str, str]) -> Caller | None:
+        """The caller, or None if the headers name nobody that is known. Header names are lower case.
+
+        AuthUnavailable if that cannot be found out at the moment.
+        """

@@ -1,0 +1,199 @@
+"""Asks Keystone who a token belongs to, as seldom as possible and never on the event loop.
+
+    token -> cached? -> being asked already? join -> ask in a thread -> cache until it expires
+
+A token that Keystone confirms is believed until it expires, at most ``cache_seconds``; one that it denies
+stays denied for a few seconds, so that a client in a loop does not become a load on Keystone. Keystone
+being down, slow or unwilling to talk to Berth is not the caller's fault: AuthUnavailable, which is never
+cached. Tokens are kept only as digests. Everything is bounded: threads, waiting questions, both caches.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+from typing import Final, Generic, TypeVar
+
+import msgspec
+from keystoneauth1 import exceptions as keystone_errors
+from keystoneauth1.identity import v3
+from keystoneauth1.session import Session
+
+from berth.api.auth.caller import TOKEN_HEADER, AuthUnavailable, Caller
+from berth.runtime.clock import Clock
+from berth.runtime.settings import Settings
+
+THREADS: Final = 4
+QUESTIONS_MAX: Final = 256
+CACHE_MAX: Final = 10_000
+DENIED_SECONDS: Final = 10
+
+_SECOND_NS: Final = 1_000_000_000
+
+T = TypeVar("T")
+
+
+# -- Keystone's answer, as far as it is read ----------------------------------------------------
+
+
+class _Named(msgspec.Struct):
+    id: str
+
+
+class _Role(msgspec.Struct):
+    name: str
+
+
+class _Token(msgspec.Struct):
+    user: _Named
+    expires_at: datetime
+    roles: list[_Role] = []
+    project: _Named | None = None
+    domain: _Named | None = None
+    system: dict[str, bool] | None = None
+
+    def caller(self) -> Caller:
+        return Caller(
+            user_id=self.user.id,
+            project_id=self.project.id if self.project else None,
+            roles=tuple(role.name for role in self.roles),
+            system_scope="all" if self.system and self.system.get("all") else None,
+            domain_id=self.domain.id if self.domain else None,
+        )
+
+
+class _Answer(msgspec.Struct):
+    token: _Token
+
+
+# -- asking -------------------------------------------------------------------------------------
+
+
+class Keystone:
+    """One authenticator per process; ``close`` lets go of its threads."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._clock = clock
+        self._cache_ns = settings.keystone_cache_seconds * _SECOND_NS
+        self._url = _v3_url(settings.keystone_auth_url or "")
+        self._session = _session(settings, self._url)
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="keystone")
+        self._asking: dict[bytes, asyncio.Task[Caller | None]] = {}
+        self._confirmed: _Cache[Caller] = _Cache(CACHE_MAX)
+        # Apart from the confirmed ones, so that a flood of bad tokens cannot push out the good.
+        self._denied: _Cache[None] = _Cache(CACHE_MAX)
+
+    async def identify(self, headers: Mapping[str, str]) -> Caller | None:
+        token = headers.get(TOKEN_HEADER)
+        if not token:
+            return None
+        digest = hashlib.sha256(token.encode()).digest()
+        now_ns = self._clock.monotonic_ns()
+        caller = self._confirmed.get(digest, now_ns)
+        if caller is not None:
+            return caller
+        if self._denied.has(digest, now_ns):
+            return None
+        # Shielded: a client that hangs up must not take the answer from the others who wait for it.
+        return await asyncio.shield(self._asking.get(digest) or self._begin(digest, token))
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _begin(self, digest: bytes, token: str) -> "asyncio.Task[Caller | None]":
+        if len(self._asking) >= QUESTIONS_MAX:
+            raise AuthUnavailable("too many tokens wait for Keystone's answer")
+        task = asyncio.create_task(self._validate(digest, token))
+        self._asking[digest] = task
+        # If every client has hung up, nobody else looks at the outcome.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return task
+
+    async def _validate(self, digest: bytes, token: str) -> Caller | None:
+        try:
+            answer = await asyncio.get_running_loop().run_in_executor(self._threads, self._ask, token)
+        finally:
+            del self._asking[digest]
+        now_ns = self._clock.monotonic_ns()
+        valid_ns = 0 if answer is None else _wall_ns(answer.expires_at) - self._clock.now_ns()
+        if answer is None or valid_ns <= 0:
+            self._denied.put(digest, None, now_ns, min(self._cache_ns, DENIED_SECONDS * _SECOND_NS))
+            return None
+        caller = answer.caller()
+        self._confirmed.put(digest, caller, now_ns, min(self._cache_ns, valid_ns))
+        return caller
+
+    def _ask(self, token: str) -> _Token | None:
+        """What Keystone says of the token; None if it does not know it. Runs in a thread."""
+        try:
+            response = self._session.get(
+                f"{self._url}/auth/tokens",
+                headers={"X-Subject-Token": token, "Accept": "application/json"},
+                authenticated=True,
+                raise_exc=False,
+            )
+        except keystone_errors.Unauthorized as error:
+            raise AuthUnavailable("Keystone refuses Berth's own user and password") from error
+        except keystone_errors.ClientException as error:
+            raise AuthUnavailable(f"Keystone does not answer: {type(error).__name__}") from error
+        if response.status_code == 404:
+            return None
+        if response.status_code in (401, 403):
+            raise AuthUnavailable(f"Keystone does not let Berth validate tokens ({response.status_code})")
+        if response.status_code != 200:
+            raise AuthUnavailable(f"Keystone answers {response.status_code}")
+        try:
+            return msgspec.json.decode(response.content, type=_Answer).token
+        except msgspec.DecodeError as error:
+            raise AuthUnavailable(f"Keystone's answer cannot be read: {error}") from error
+
+
+def _v3_url(auth_url: str) -> str:
+    url = auth_url.rstrip("/")
+    return url if url.endswith("/v3") else url + "/v3"
+
+
+def _session(settings: Settings, url: str) -> Session:
+    credentials = v3.Password(
+        auth_url=url,
+        username=settings.keystone_username,
+        password=settings.keystone_password or "",
+        user_domain_name=settings.keystone_user_domain_name,
+        project_name=settings.keystone_project_name,
+        project_domain_name=settings.keystone_project_domain_name,
+    )
+    verify = False if settings.keystone_insecure else settings.keystone_cafile or True
+    return Session(auth=credentials, verify=verify, timeout=settings.keystone_timeout_seconds)
+
+
+def _wall_ns(moment: datetime) -> int:
+    return int(moment.timestamp() * _SECOND_NS)
+
+
+class _Cache(Generic[T]):
+    """Values with a time to go. When it is full, the one that was put in first makes room."""
+
+    def __init__(self, size_max: int) -> None:
+        self._size_max = size_max
+        self._values: dict[bytes, tuple[T, int]] = {}
+
+    def get(self, key: bytes, now_ns: int) -> T | None:
+        return self._values[key][0] if self.has(key, now_ns) else None
+
+    def has(self, key: bytes, now_ns: int) -> bool:
+        found = self._values.get(key)
+        if found is None:
+            return False
+        if found[1] > now_ns:
+            return True
+        del self._values[key]
+        return False
+
+    def put(self, key: bytes, value: T, now_ns: int, valid_ns: int) -> None:
+        if valid_ns <= 0:
+            return
+        self._values.pop(key, None)
+        if len(self._values) >= self._size_max:
+            del self._values[next(iter(self._values))]
+        self._values[key] = (value, now_ns + valid_ns)

@@ -1,0 +1,166 @@
+"""Callers listed in a file, for deployments without a Keystone.
+
+    [[token]]
+    token = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+    user = "nova"
+    project = "service"
+    roles = ["admin", "service"]
+
+``token`` is the token itself, or ``sha256:`` and the hex digest of it; then the file holds no secret that
+could be used as it stands. The file is read at the start, where anything wrong with it is refused by the
+entry's number and field, and again when it changes; a change that cannot be read is reported and the
+callers known before stay. A file that others may read is refused.
+"""
+
+import hashlib
+import hmac
+import logging
+import os
+import stat
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from berth.api.auth.caller import TOKEN_HEADER, Caller
+from berth.runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+LENGTH_MIN: Final = 16
+"""Shorter tokens can be guessed."""
+
+_DIGEST_PREFIX: Final = "sha256:"
+_CHECK_EVERY_NS: Final = 1_000_000_000
+_FIELDS: Final = frozenset(("token", "user", "project", "roles"))
+
+
+class TokensFileError(Exception):
+    """The file cannot be used. The message names the file, the entry and the field."""
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    digest: bytes
+    caller: Caller
+
+
+class Tokens:
+    """Knows the callers of one file. The constructor raises TokensFileError if it cannot be used."""
+
+    def __init__(self, path: str, clock: Clock) -> None:
+        self._path = Path(path)
+        self._clock = clock
+        self._checked_ns = clock.monotonic_ns()
+        self._seen = _version(self._path)
+        self._entries = _load(self._path)
+
+    async def identify(self, headers: Mapping[str, str]) -> Caller | None:
+        token = headers.get(TOKEN_HEADER)
+        if token is None:
+            return None
+        self._follow_file()
+        digest = hashlib.sha256(token.encode()).digest()
+        found = None
+        # Every entry is compared, so that the time taken says nothing about which one was near.
+        for entry in self._entries:
+            if hmac.compare_digest(digest, entry.digest):
+                found = entry.caller
+        return found
+
+    def _follow_file(self) -> None:
+        now_ns = self._clock.monotonic_ns()
+        if now_ns - self._checked_ns < _CHECK_EVERY_NS:
+            return
+        self._checked_ns = now_ns
+        try:
+            seen = _version(self._path)
+            if seen == self._seen:
+                return
+            # Remembered first: a broken file is reported once, not once a second.
+            self._seen = seen
+            self._entries = _load(self._path)
+        except TokensFileError as error:
+            _log.error("the tokens known before stay: %s", error)
+        else:
+            _log.info("%s: %d tokens read again", self._path, len(self._entries))
+
+
+def _version(path: Path) -> tuple[int, int, int, int] | None:
+    """What changes when the file does; None while it is missing."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode
+
+
+def _load(path: Path) -> tuple[_Entry, ...]:
+    tables = _read(path)
+    entries = tuple(_entry(table, f"{path}: token {number}") for number, table in enumerate(tables, 1))
+    numbers: dict[bytes, int] = {}
+    for number, entry in enumerate(entries, 1):
+        first = numbers.setdefault(entry.digest, number)
+        if first != number:
+            raise TokensFileError(f"{path}: token {number}: token is the same as that of token {first}")
+    return entries
+
+
+def _read(path: Path) -> list[Any]:
+    try:
+        with path.open("rb") as file:
+            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & stat.S_IROTH:
+                raise TokensFileError(
+                    f"{path}: every user of this machine can read it; run: chmod 600 {path}"
+                )
+            content = tomllib.load(file)
+    except OSError as error:
+        raise TokensFileError(f"{path}: the tokens cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise TokensFileError(f"{path}: this is not TOML: {error}") from error
+    tables = content.pop("token", None)
+    if content:
+        raise TokensFileError(f"{path}: unknown key {min(content)}; only [[token]] entries are expected")
+    if not isinstance(tables, list) or not tables:
+        raise TokensFileError(f"{path}: there is no [[token]] entry in it")
+    return tables
+
+
+def _entry(table: Any, where: str) -> _Entry:
+    if not isinstance(table, dict):
+        raise TokensFileError(f"{where}: it must be written as a [[token]] table")
+    unknown = sorted(table.keys() - _FIELDS)
+    if unknown:
+        raise TokensFileError(f"{where}: unknown field {unknown[0]}; known are {', '.join(sorted(_FIELDS))}")
+    user = _text(table, "user", where)
+    project = _text(table, "project", where)
+    return _Entry(_digest(_text(table, "token", where), where), Caller(user, project, _roles(table, where)))
+
+
+def _text(table: dict[str, Any], field: str, where: str) -> str:
+    value = table.get(field)
+    if not isinstance(value, str) or not value:
+        raise TokensFileError(f"{where}: {field} must be a text that is not empty")
+    return value
+
+
+def _roles(table: dict[str, Any], where: str) -> tuple[str, ...]:
+    roles = table.get("roles", [])
+    if not isinstance(roles, list) or not all(isinstance(role, str) and role for role in roles):
+        raise TokensFileError(f"{where}: roles must be a list of texts")
+    return tuple(roles)
+
+
+def _digest(token: str, where: str) -> bytes:
+    if not token.startswith(_DIGEST_PREFIX):
+        if len(token) < LENGTH_MIN:
+            raise TokensFileError(f"{where}: token has {len(token)} characters, and needs {LENGTH_MIN}")
+        return hashlib.sha256(token.encode()).digest()
+    try:
+        digest = bytes.fromhex(token.removeprefix(_DIGEST_PREFIX))
+    except ValueError:
+        digest = b""
+    if len(digest) != hashlib.sha256().digest_size:
+        raise TokensFileError(f"{where}: token must have 64 hex digits after {_DIGEST_PREFIX}")
+    return digest

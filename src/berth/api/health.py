@@ -1,0 +1,59 @@
+"""What operators and load balancers ask: alive, ready, and how it is going.
+
+These paths need no token and speak no microversion. Alive means that this process answers; ready, that
+it can answer from a journal it can read.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from berth.api.http import JSON, Request, Response
+from berth.engine import Engine, Overloaded, Unavailable
+
+PATHS: Final = frozenset(("/healthz", "/readyz", "/metrics"))
+
+READY_WITHIN_S: Final = 5.0
+"""A journal that takes longer to answer is not one to send clients to."""
+
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Health:
+    """Answers the paths of PATHS. ``exposition`` renders the metrics of this process."""
+
+    def __init__(self, engine: Engine, exposition: Callable[[], bytes]) -> None:
+        self._engine = engine
+        self._exposition = exposition
+
+    async def handle(self, request: Request) -> Response:
+        if request.method not in ("GET", "HEAD"):
+            return Response(405, headers=[("allow", "GET, HEAD")])
+        if request.path == "/metrics":
+            return Response(200, self._exposition(), METRICS_TYPE)
+        if request.path == "/readyz":
+            return await self._ready()
+        return _json(200, {"status": "alive"})
+
+    async def _ready(self) -> Response:
+        reason = self._engine.ready
+        if reason is not None:
+            return _not_ready(reason)
+        try:
+            async with asyncio.timeout(READY_WITHIN_S):
+                index = await self._engine.read(lambda view: int(view.index))
+        except (Overloaded, Unavailable) as error:
+            return _not_ready(str(error))
+        except TimeoutError:
+            return _not_ready(f"the journal did not answer within {READY_WITHIN_S:g} seconds")
+        return _json(200, {"status": "ready", "index": index})
+
+
+def _not_ready(reason: str) -> Response:
+    return _json(503, {"status": "not ready", "reason": reason})
+
+
+def _json(status: int, payload: dict[str, str | int]) -> Response:
+    return Response(status, msgspec.json.encode(payload), JSON)

@@ -1,0 +1,48 @@
+"""/resource_providers/{uuid}/aggregates. Generations take part from 1.19."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from berth.api.http import Response
+from berth.api.placement import wire
+from berth.api.placement.calls import Answer, Call, encode
+from berth.api.placement.errors import Attempt
+from berth.model.commands import SetAggregates
+from berth.model.ids import AggregateId
+from berth.view import ProviderRecord, View
+
+GENERATION_SINCE: Final = 19
+
+
+def _respond(call: Call, record: ProviderRecord, aggregates: Sequence[str]) -> Response:
+    payload: dict[str, object] = {"aggregates": aggregates}
+    if call.version >= GENERATION_SINCE:
+        payload["resource_provider_generation"] = record.generation
+    return call.json(encode(payload), call.now_s)
+
+
+async def show(call: Call) -> Answer:
+    id = call.provider
+
+    def render(view: View) -> Response:
+        record = view.providers[id]
+        return _respond(call, record, record.aggregates)
+
+    return await call.read_provider(render)
+
+
+async def replace(call: Call) -> Answer:
+    id = call.provider
+    generation: int | None = None
+    if call.version >= GENERATION_SINCE:
+        body = await call.decode_for_provider(wire.AGGREGATES)
+        aggregates, generation = body.aggregates, body.resource_provider_generation
+    else:
+        aggregates = await call.decode_for_provider(wire.AGGREGATES_LIST)
+    command = SetAggregates(id, generation, tuple(AggregateId(aggregate) for aggregate in aggregates))
+
+    def answer(view: View, changed: bool) -> Response:
+        # The caller gets its own order back.
+        return _respond(call, view.providers[id], aggregates)
+
+    return await call.submit(command, Attempt.SET_AGGREGATES, answer)

@@ -1,0 +1,173 @@
+"""/allocations and /resource_providers/{uuid}/allocations: who holds what.
+
+The body of a claim has had six shapes. Each becomes the same Claim here; nothing behind this file knows
+of them.
+"""
+
+import re
+import uuid
+from collections.abc import Iterable
+from typing import Final
+
+from berth.api.http import Response
+from berth.api.placement import wire
+from berth.api.placement.calls import Answer, Call, encode, no_content, provider_not_found
+from berth.api.placement.errors import Attempt, Problem
+from berth.model.commands import UNCHECKED, Claim, DeleteAllocations, ReplaceAllocations, Wanted
+from berth.model.ids import ConsumerId, ProviderId
+from berth.view import ConsumerRecord, View
+
+OWNERS_SINCE: Final = 8
+KEYED_SINCE: Final = 12
+CONSUMER_GENERATION_SINCE: Final = 28
+CONSUMER_TYPE_SINCE: Final = 38
+
+UNKNOWN_TYPE: Final = "unknown"
+"""The type of a consumer that was last written before consumers had types."""
+
+_CANONICAL_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+async def show(call: Call) -> Answer:
+    id = ConsumerId(call.params[0])
+
+    def answer(view: View) -> Response:
+        record = view.consumers.get(id)
+        if record is None or not record.held:
+            return call.json(b'{"allocations":{}}', call.now_s)
+        return call.json(encode(_holdings(view, record, call.version)), record.consumer.updated_at_s)
+
+    return await call.engine.read(answer)
+
+
+def _holdings(view: View, record: ConsumerRecord, version: int) -> dict[str, object]:
+    name_of = view.classes.name_of
+    payload: dict[str, object] = {
+        "allocations": {
+            provider: {
+                "resources": {name_of(class_id): amount for class_id, amount in amounts},
+                "generation": view.providers[provider].stamp.generation,
+            }
+            for provider, amounts in record.held
+        }
+    }
+    consumer = record.consumer
+    if version >= KEYED_SINCE:
+        payload["project_id"] = consumer.project
+        payload["user_id"] = consumer.user
+    if version >= CONSUMER_GENERATION_SINCE:
+        payload["consumer_generation"] = consumer.generation
+    if version >= CONSUMER_TYPE_SINCE:
+        payload["consumer_type"] = consumer.type or UNKNOWN_TYPE
+    return payload
+
+
+async def show_of_provider(call: Call) -> Answer:
+    id = call.provider
+
+    def answer(view: View) -> Answer:
+        record = view.providers.get(id)
+        if record is None:
+            return Problem(404, f"Resource provider '{id}' not found: {provider_not_found(id).text}")
+        consumers = {consumer: view.consumers[consumer] for consumer in record.consumers}
+        payload = {
+            "allocations": {
+                consumer: _held_on(view, id, holder, call.version) for consumer, holder in consumers.items()
+            },
+            "resource_provider_generation": record.generation,
+        }
+        modified_s = max((holder.consumer.updated_at_s for holder in consumers.values()), default=call.now_s)
+        return call.json(encode(payload), modified_s)
+
+    return await call.engine.read(answer)
+
+
+def _held_on(view: View, provider: ProviderId, holder: ConsumerRecord, version: int) -> dict[str, object]:
+    resources = {
+        view.classes.name_of(class_id): amount
+        for held_provider, amounts in holder.held
+        if held_provider == provider
+        for class_id, amount in amounts
+    }
+    if version < CONSUMER_GENERATION_SINCE:
+        return {"resources": resources}
+    return {"resources": resources, "consumer_generation": holder.consumer.generation}
+
+
+# -- claiming -----------------------------------------------------------------------------------
+
+
+async def put(call: Call) -> Answer:
+    consumer = _canonical(call.params[0])
+    body = call.request.body
+    if call.version >= KEYED_SINCE:
+        claim = claim_of(consumer, wire.CLAIM[call.version].decode(body))
+    else:
+        claim = _claim_of_list(call, consumer, wire.LIST_CLAIM[call.version].decode(body))
+    limit_providers(call, (provider for provider, _ in claim.wanted))
+    return await call.submit(ReplaceAllocations((claim,)), Attempt.PUT_ALLOCATIONS, no_content)
+
+
+async def post(call: Call) -> Answer:
+    body = wire.CLAIMS[call.version].decode(call.request.body)
+    claims = claims_of(body)
+    limit_providers(call, (provider for claim in claims for provider, _ in claim.wanted))
+    return await call.submit(ReplaceAllocations(claims), Attempt.POST_ALLOCATIONS, no_content)
+
+
+async def delete(call: Call) -> Answer:
+    command = DeleteAllocations(ConsumerId(call.params[0]))
+    return await call.submit(command, Attempt.DELETE_ALLOCATIONS, no_content)
+
+
+def claims_of(body: dict[str, wire.PlainClaim]) -> tuple[Claim, ...]:
+    return tuple(claim_of(ConsumerId(consumer), claim) for consumer, claim in body.items())
+
+
+def claim_of(consumer: ConsumerId, body: wire.KeyedClaim) -> Claim:
+    wanted: tuple[Wanted, ...] = tuple(
+        (ProviderId(provider), tuple(allocation.resources.items()))
+        for provider, allocation in body.allocations.items()
+    )
+    return Claim(
+        consumer,
+        wanted,
+        body.project_id,
+        body.user_id,
+        body.consumer_generation if isinstance(body, wire.GenerationClaim) else UNCHECKED,
+        body.consumer_type if isinstance(body, wire.TypedClaim) else None,
+    )
+
+
+def _claim_of_list(call: Call, consumer: ConsumerId, body: wire.ListClaim) -> Claim:
+    # A provider listed twice counts as listed last.
+    by_provider = {entry.resource_provider.uuid: entry.resources for entry in body.allocations}
+    wanted = tuple((ProviderId(id), tuple(resources.items())) for id, resources in by_provider.items())
+    if isinstance(body, wire.OwnedListClaim):
+        return Claim(consumer, wanted, body.project_id, body.user_id)
+    settings = call.settings
+    return Claim(
+        consumer, wanted, settings.incomplete_consumer_project_id, settings.incomplete_consumer_user_id
+    )
+
+
+def _canonical(text: str) -> ConsumerId:
+    if _CANONICAL_UUID.match(text):
+        return ConsumerId(text)
+    if not wire.is_uuid(text):
+        raise Problem(400, f"Malformed consumer_uuid: {text}")
+    return ConsumerId(str(uuid.UUID(text)))
+
+
+def limit_providers(call: Call, providers: Iterable[str]) -> None:
+    """Refuse a write that names more providers than one request may."""
+    count, count_max = len(set(providers)), call.settings.request_providers_max
+    if count > count_max:
+        raise Problem(
+            400,
+            f"The request names {count} resource providers, more than the limit of {count_max} "
+            "in one request. Send it in smaller parts.",
+        )

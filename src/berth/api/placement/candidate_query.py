@@ -1,0 +1,181 @@
+"""The query of GET /allocation_candidates as a request: groups by suffix, and what spans them.
+
+A parameter ``resources``, ``required``, ``member_of`` or ``in_tree`` belongs to the group of its suffix:
+a number from 1.25, a name from 1.33. Groups stand in the order in which they were first mentioned.
+"""
+
+import re
+from typing import Final
+
+from berth.api.placement.errors import QUERY_BAD_VALUE, QUERY_DUPLICATE_KEY, QUERY_MISSING_VALUE, Problem
+from berth.api.placement.query import (
+    Query,
+    parse_in_tree,
+    parse_member_of,
+    parse_required,
+    parse_resources,
+    parse_traits,
+    validate_candidates,
+)
+from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
+
+_LIMIT_MAX: Final = 2**31 - 1
+_NUMBERED = re.compile(r"(resources|required|member_of|in_tree)([1-9][0-9]*)?\Z")
+_NAMED = re.compile(r"(resources|required|member_of|in_tree)([a-zA-Z0-9_-]{1,64})?\Z")
+
+
+def parse_candidates_query(query: Query, version: int, groups_max: int) -> CandidatesRequest:
+    validate_candidates(query, version)
+    same_subtrees = _same_subtrees(query)
+    root_required, root_forbidden = _root_traits(query)
+    groups = _groups(query, version, groups_max)
+    if version >= 36:
+        _check_resourceless(groups, same_subtrees)
+    else:
+        _check_orphans(groups)
+    if version >= 22:
+        _check_conflicts(groups)
+    policy = query.all("group_policy")
+    if not policy and sum(group.suffix != UNSUFFIXED for group in groups) > 1:
+        raise Problem(
+            400,
+            'The "group_policy" parameter is required when specifying more than one "resources{N}" parameter.',
+        )
+    limits = query.all("limit")
+    return CandidatesRequest(
+        groups=tuple(groups),
+        # Of several values the first counts here, unlike everywhere else: so it is upstream.
+        isolate=policy[:1] == ["isolate"],
+        limit=min(int(limits[0]), _LIMIT_MAX) if limits else None,
+        root_required=root_required,
+        root_forbidden=root_forbidden,
+        same_subtrees=same_subtrees,
+        nested=version >= 29,
+    )
+
+
+def _groups(query: Query, version: int, groups_max: int) -> list[RequestGroup]:
+    pattern = _NAMED if version >= 33 else _NUMBERED
+    fields: dict[str, dict[str, object]] = {}
+    for name in query:
+        match = pattern.match(name)
+        if match is None:
+            continue
+        prefix, suffix = match[1], match[2] or UNSUFFIXED
+        group = fields.setdefault(suffix, {"suffix": suffix})
+        if prefix == "resources":
+            group["resources"] = parse_resources(query.as_dict()[name])
+        elif prefix == "required":
+            group["required"], group["forbidden"] = parse_required(query.all(name), version)
+        elif prefix == "member_of":
+            group["member_of"], group["not_member_of"] = parse_member_of(query.all(name), version, suffix)
+        else:
+            group["in_tree"] = parse_in_tree(query.as_dict()[name])
+    if len(fields) > groups_max:
+        raise Problem(
+            400,
+            f"Too many request groups: {len(fields)} were sent, at most {groups_max} are allowed in one "
+            "request. Ask for less at once, or have the setting request_groups_max raised.",
+        )
+    return [RequestGroup(**group) for group in fields.values()]  # type: ignore[arg-type]
+
+
+def _root_traits(query: Query) -> tuple[frozenset[str], frozenset[str]]:
+    values = query.all("root_required")
+    if not values:
+        return frozenset(), frozenset()
+    if len(values) > 1:
+        raise Problem(400, "Query parameter 'root_required' may be specified only once.", QUERY_DUPLICATE_KEY)
+    any_of, forbidden = parse_traits(values[0], may_forbid=True, may_choose=False)
+    required = frozenset(name for (name,) in any_of)
+    conflicts = sorted(required & forbidden)
+    if conflicts:
+        raise Problem(
+            400,
+            f"Conflicting required and forbidden traits found in root_required: {', '.join(conflicts)}",
+            QUERY_BAD_VALUE,
+        )
+    return required, forbidden
+
+
+def _same_subtrees(query: Query) -> tuple[frozenset[str], ...]:
+    found = []
+    for value in query.all("same_subtree"):
+        suffixes = frozenset(part.strip() for part in value.split(","))
+        if UNSUFFIXED in suffixes:
+            raise Problem(
+                400,
+                "Empty string (unsuffixed group) can not be specified in `same_subtree` ",
+                QUERY_BAD_VALUE,
+            )
+        found.append(suffixes)
+    return tuple(found)
+
+
+def _check_resourceless(groups: list[RequestGroup], same_subtrees: tuple[frozenset[str], ...]) -> None:
+    """From 1.36 a group may ask for no resources, if it takes part in a same_subtree."""
+    named = [group.suffix for group in groups]
+    in_subtrees = sorted(frozenset().union(*same_subtrees))
+    resourceless = [group.suffix for group in groups if not group.resources]
+    if len(resourceless) == len(groups):
+        raise Problem(
+            400,
+            "There must be at least one resources or resources[$S] parameter.",
+            QUERY_MISSING_VALUE,
+        )
+    loose = [suffix for suffix in resourceless if suffix not in in_subtrees]
+    if loose:
+        raise Problem(
+            400,
+            "Resourceless suffixed group request should be specified in `same_subtree` query param: "
+            f"bad group(s) - {loose}.",
+            QUERY_BAD_VALUE,
+        )
+    unknown = [suffix for suffix in in_subtrees if suffix not in named]
+    if unknown:
+        raise Problem(
+            400,
+            f"Real suffixes should be specified in `same_subtree`: {unknown} not found in {named}.",
+            QUERY_BAD_VALUE,
+        )
+
+
+def _check_orphans(groups: list[RequestGroup]) -> None:
+    """Before 1.36 every group must ask for resources."""
+    traits = [f"required{group.suffix}" for group in groups if group.required and not group.resources]
+    if traits:
+        raise Problem(
+            400,
+            "All traits parameters must be associated with resources.  Found the following orphaned "
+            f"traits keys: {', '.join(traits)}",
+        )
+    aggregates = [
+        f"member_of{group.suffix}"
+        for group in groups
+        if not group.resources and (group.member_of or group.not_member_of)
+    ]
+    if aggregates:
+        raise Problem(
+            400,
+            "All member_of parameters must be associated with resources. Found the following orphaned "
+            f"member_of keys: {', '.join(aggregates)}",
+        )
+    if not all(group.resources for group in groups):
+        raise Problem(400, "All request groups must specify resources.")
+    if not groups:
+        raise Problem(400, "At least one request group (`resources` or `resources{$S}`) is required.")
+
+
+def _check_conflicts(groups: list[RequestGroup]) -> None:
+    conflicts = [
+        f"required{group.suffix}: ({', '.join(sorted(alternatives))})"
+        for group in groups
+        for alternatives in group.required
+        if group.forbidden.issuperset(alternatives)
+    ]
+    if conflicts:
+        raise Problem(
+            400,
+            "Conflicting required and forbidden traits found in the following traits keys: "
+            f"{', '.join(sorted(conflicts))}",
+        )

@@ -1,0 +1,45 @@
+"""GET /allocation_candidates: where could this go?"""
+
+from typing import Final
+
+from berth.api.placement.calls import Answer, Call
+from berth.api.placement.candidate_json import CandidateRenderer
+from berth.api.placement.candidate_query import parse_candidates_query
+from berth.api.placement.errors import Attempt, problem_of
+from berth.model.ids import ClassId
+from berth.model.rejections import Rejection
+from berth.model.requests import CandidatesRequest
+from berth.search.candidates import SearchOptions, find_candidates
+from berth.view import View
+
+# Rendered summaries follow from the records of a view alone, so all callers share them.
+_RENDERER: Final = CandidateRenderer()
+
+
+async def list_candidates(call: Call) -> Answer:
+    version = call.version
+    request = parse_candidates_query(call.query, version, call.settings.request_groups_max)
+    options = _options(call)
+
+    def answer(view: View) -> Answer:
+        found = find_candidates(view, request, options)
+        if isinstance(found, Rejection):
+            return problem_of(found, Attempt.LIST_CANDIDATES)
+        body = _RENDERER.render(view, found, _asked(view, request), version)
+        return call.json(body, call.now_s)
+
+    return await call.engine.read(answer)
+
+
+def _options(call: Call) -> SearchOptions:
+    settings = call.settings
+    return SearchOptions(
+        max_candidates=settings.max_allocation_candidates,
+        breadth_first=settings.allocation_candidates_generation_strategy == "breadth-first",
+        rng=call.ids.rng if settings.randomize_allocation_candidates else None,
+    )
+
+
+def _asked(view: View, request: CandidatesRequest) -> frozenset[ClassId]:
+    ids = (view.classes.id_of(name) for group in request.groups for name, _ in group.resources)
+    return frozenset(id for id in ids if id is not None)

@@ -1,0 +1,131 @@
+"""How a problem reads on the wire: JSON, HTML or plain text, with the words every client has seen.
+
+The shape is that of the API's errors guideline; the sentence before the text belongs to the status, and
+line ends and spaces are where they have always been, because clients match on the whole.
+"""
+
+import html
+import json
+import re
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Final
+
+from berth.api.http import JSON, Request, Response
+from berth.api.placement.accept import effective, error_format
+from berth.api.placement.errors import Problem
+from berth.api.placement.versions import MAX_TEXT, MIN_TEXT
+
+ERROR_CODES_SINCE: Final = 23
+
+_TITLES: Final = {status.value: status.phrase for status in HTTPStatus} | {413: "Request Entity Too Large"}
+
+_EXPLANATIONS: Final = {
+    400: (
+        "The server could not comply with the request since it is either malformed or otherwise incorrect."
+    ),
+    401: (
+        "This server could not verify that you are authorized to access the document you requested. "
+        "Either you supplied the wrong credentials (e.g., bad password), or your browser does not "
+        "understand how to supply the credentials required."
+    ),
+    403: "Access was denied to this resource.",
+    404: "The resource could not be found.",
+    409: "There was a conflict when trying to complete your request.",
+    413: "The body of your request was too large for this server.",
+    500: "The server has either erred or is incapable of performing the requested operation.",
+    503: "The server is currently unavailable. Please try again at a later time.",
+}
+
+_BREAK = re.compile(r"<br.*?>", re.IGNORECASE | re.DOTALL)
+_COMMENT = re.compile(r"<!--|-->")
+_TAG = re.compile(r"<.*?>", re.DOTALL)
+
+Escape = Callable[[str], str]
+
+
+def render(problem: Problem, request: Request, version: int | None) -> Response:
+    """The response for a problem. ``version`` None: it came up before one was agreed on."""
+    headers = list(problem.headers)
+    if request.method == "HEAD":
+        return Response(problem.status, b"", "text/html; charset=UTF-8", headers)
+    match error_format(effective(request.headers.get("accept"))):
+        case "json":
+            payload = {"errors": [_error(problem, request, version)]}
+            return Response(problem.status, json.dumps(payload).encode(), JSON, headers)
+        case "html":
+            return Response(problem.status, _html(problem, request), "text/html; charset=UTF-8", headers)
+        case "plain":
+            return Response(problem.status, _plain(problem, request), "text/plain; charset=UTF-8", headers)
+
+
+def render_unauthorized(request: Request, headers: list[tuple[str, str]]) -> Response:
+    """A 401 has a shape of its own: it is answered before the API is reached."""
+    problem = Problem(401, headers=tuple(headers))
+    if request.method != "HEAD" and error_format(effective(request.headers.get("accept"))) == "json":
+        payload = {
+            "message": _body(problem, request, _as_is),
+            "code": "401 Unauthorized",
+            "title": "Unauthorized",
+        }
+        return Response(401, json.dumps(payload).encode(), JSON, headers)
+    return render(problem, request, None)
+
+
+def _error(problem: Problem, request: Request, version: int | None) -> dict[str, str | int]:
+    error: dict[str, str | int] = {
+        "status": problem.status,
+        "title": _TITLES[problem.status],
+        "detail": _strip_tags(_body(problem, request, _as_is)),
+    }
+    if version is not None and version >= ERROR_CODES_SINCE:
+        error["code"] = problem.code
+    error["request_id"] = request.request_id
+    if version is None and problem.status == 406:
+        error["max_version"] = MAX_TEXT
+        error["min_version"] = MIN_TEXT
+    return error
+
+
+def _html(problem: Problem, request: Request) -> bytes:
+    status = f"{problem.status} {_TITLES[problem.status]}"
+    body = _body(problem, request, html.escape)
+    page = (
+        f"<html>\n <head>\n  <title>{status}</title>\n </head>\n"
+        f" <body>\n  <h1>{status}</h1>\n  {body}\n </body>\n</html>"
+    )
+    return page.encode("ascii", "xmlcharrefreplace")
+
+
+def _plain(problem: Problem, request: Request) -> bytes:
+    body = _strip_tags(_body(problem, request, _as_is))
+    return f"{problem.status} {_TITLES[problem.status]}\n\n{body}".encode(errors="replace")
+
+
+def _body(problem: Problem, request: Request, escape: Escape) -> str:
+    text = escape(problem.text)
+    match problem.status:
+        case 405:
+            return (
+                f"The method {escape(request.method)} is not allowed for this resource. <br /><br />\n{text}"
+            )
+        case 406:
+            accept = escape(effective(request.headers.get("accept")))
+            return (
+                "The resource could not be generated that was acceptable to your browser\n"
+                f"(content of type {accept}. <br /><br />\n{text}"
+            )
+        case 415:
+            sent = escape(request.headers.get("content-type") or "None")
+            return f"The request media type {sent} is not supported by this server.\n<br /><br />\n{text}"
+        case status:
+            return f"{_EXPLANATIONS[status]}<br /><br />\n{text}\n\n"
+
+
+def _as_is(text: str) -> str:
+    return text
+
+
+def _strip_tags(text: str) -> str:
+    text = _BREAK.sub("\n", text.replace("\n", " ").replace("\r", ""))
+    return _TAG.sub("", _COMMENT.sub("", text))

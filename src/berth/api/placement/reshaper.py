@@ -1,0 +1,25 @@
+"""/reshaper: inventories and the allocations on them, moved in one change."""
+
+from berth.api.placement import wire
+from berth.api.placement.allocations import claims_of, limit_providers
+from berth.api.placement.calls import Answer, Call, no_content
+from berth.api.placement.errors import Attempt
+from berth.api.placement.inventories import inventory_of
+from berth.model.commands import NewInventories, Reshape
+from berth.model.ids import ProviderId
+
+
+async def reshape(call: Call) -> Answer:
+    body = wire.RESHAPE[call.version].decode(call.request.body)
+    inventories = tuple(
+        NewInventories(
+            ProviderId(provider),
+            new.resource_provider_generation,
+            {name: inventory_of(record) for name, record in new.inventories.items()},
+        )
+        for provider, new in body.inventories.items()
+    )
+    claims = claims_of(body.allocations)
+    claimed = (provider for claim in claims for provider, _ in claim.wanted)
+    limit_providers(call, (*body.inventories, *claimed))
+    return await call.submit(Reshape(inventories, claims), Attempt.RESHAPE, no_content)

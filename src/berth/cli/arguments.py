@@ -1,0 +1,101 @@
+"""The words of the command line. Flags follow from the table of settings; there is no second list.
+
+A secret has no flag: every user of a machine can read the command lines of its processes.
+"""
+
+import argparse
+from typing import Final
+
+from berth import __version__
+from berth.runtime.settings import TABLE, Setting
+
+_DESCRIPTION: Final = """\
+A placement control plane that speaks the OpenStack Placement API."""
+
+_EXAMPLES: Final = """\
+examples:
+  berth serve                                    on 127.0.0.1:8778, in ./berth.db, believing every token
+  berth serve --listen 0.0.0.0:8778 --auth tokens --tokens-file /etc/berth/tokens.toml
+  berth serve --config /etc/berth/berth.toml
+  BERTH_WORKERS=4 berth settings                 what would be used, and where it comes from
+
+Settings come from, later wins: defaults, the TOML file of --config (or BERTH_CONFIG), BERTH_* variables,
+flags. 'workers = 4' in the file, BERTH_WORKERS=4 and --workers 4 say the same.
+"""
+
+_FORMAT: Final = argparse.RawDescriptionHelpFormatter
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="berth",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=_FORMAT,
+        allow_abbrev=False,
+    )
+    top.add_argument("--version", action="version", version=f"berth {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, summary in (
+        ("serve", "serve the Placement API until told to stop (SIGTERM or Ctrl-C)"),
+        ("settings", "list all settings with their values and where those come from"),
+    ):
+        command = commands.add_parser(
+            name,
+            usage=f"berth {name} [--config FILE] [--SETTING VALUE ...]",
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
+            epilog=_EXAMPLES,
+            formatter_class=_FORMAT,
+            allow_abbrev=False,
+        )
+        command.add_argument("--config", metavar="FILE", help="TOML file of settings [BERTH_CONFIG]")
+        _add_flags(command)
+    return top
+
+
+def given_settings(arguments: argparse.Namespace) -> dict[str, str]:
+    """The settings among the arguments, as texts."""
+    given = vars(arguments)
+    names = (setting.name for setting in TABLE if setting.name in given)
+    return {name: _text(given[name]) for name in names}
+
+
+def _text(value: str | bool) -> str:
+    return value if isinstance(value, str) else str(value).lower()
+
+
+def _add_flags(command: argparse.ArgumentParser) -> None:
+    settings = command.add_argument_group("settings")
+    for setting in TABLE:
+        if setting.about.secret:
+            continue
+        words = f"{setting.about.help} [{_limits(setting)}]".replace("%", "%%")
+        if setting.kind is bool:
+            action = argparse.BooleanOptionalAction
+            settings.add_argument(setting.flag, action=action, default=argparse.SUPPRESS, help=words)
+        else:
+            metavar = _metavar(setting)
+            settings.add_argument(setting.flag, metavar=metavar, default=argparse.SUPPRESS, help=words)
+
+
+def _metavar(setting: Setting) -> str:
+    if setting.choices:
+        return "|".join(setting.choices)
+    if setting.kind is int:
+        return "N"
+    return "A,B,..." if setting.kind is tuple else setting.name.rpartition("_")[2].upper()
+
+
+def _limits(setting: Setting) -> str:
+    limits = f"{setting.about.low} to {setting.about.high}, " if setting.kind is int else ""
+    return f"{limits}default {shown(setting.default)}"
+
+
+def shown(value: object) -> str:
+    """A setting's value for people."""
+    if value is None or value == ():
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(value) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,99 @@
+"""The composition of a server: what a worker process is made of, and in which order it starts and stops.
+
+    settings -> journal -> engine (reads the journal, then writes) -> API -> ASGI
+
+Nothing else in Berth knows all the parts. One that cannot be made (a bad policy file, a database in use)
+ends the start with its own message.
+"""
+
+from pathlib import Path
+
+from berth.api.application import Application
+from berth.api.auth.caller import Authenticator
+from berth.api.auth.keystone import Keystone
+from berth.api.auth.noauth import NoAuth
+from berth.api.auth.policy import Policy
+from berth.api.auth.tokens import Tokens
+from berth.api.cors import Cors
+from berth.api.health import Health
+from berth.api.http import Receive, Scope, Send
+from berth.api.placement.api import PlacementApi
+from berth.engine import Engine
+from berth.journal import Journal, open_sqlite
+from berth.runtime.clock import Clock, SystemClock
+from berth.runtime.ids import Ids
+from berth.runtime.settings import Settings
+from berth.runtime.telemetry import Telemetry
+
+
+def application(settings: Settings) -> "Server":
+    """The ASGI application of one worker. It opens nothing before its startup."""
+    return Server(settings)
+
+
+class Server:
+    """An ASGI application with a life: starts its parts, serves, stops them in reverse."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._application: Application | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        else:
+            assert self._application is not None, "a request came before the startup was complete"
+            await self._application(scope, receive, send)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        clock, ids = SystemClock(), Ids()
+        telemetry = Telemetry(self._settings, clock)
+        policy = Policy(self._settings.policy_file, self._settings.policy_defaults, clock)
+        authenticator = _authenticator(self._settings, clock)
+        engine = _engine(self._settings, clock, ids, telemetry)
+        await engine.start()
+        self._application = Application(
+            PlacementApi(engine, policy, self._settings, clock, ids),
+            Health(engine, telemetry.exposition),
+            authenticator,
+            Cors(self._settings.cors_allowed_origins, self._settings.cors_allow_headers),
+            clock,
+            ids,
+            telemetry,
+            body_bytes_max=self._settings.body_bytes_max,
+        )
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        await engine.stop()
+        if isinstance(authenticator, Keystone):
+            authenticator.close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+def _authenticator(settings: Settings, clock: Clock) -> Authenticator:
+    match settings.auth:
+        case "noauth":
+            return NoAuth()
+        case "tokens":
+            assert settings.tokens_file is not None, "settings that do not go together were refused"
+            return Tokens(settings.tokens_file, clock)
+        case "keystone":
+            return Keystone(settings, clock)
+
+
+def _engine(settings: Settings, clock: Clock, ids: Ids, telemetry: Telemetry) -> Engine:
+    shared = settings.workers > 1
+    return Engine(
+        _journal(settings, shared),
+        clock,
+        ids,
+        telemetry,
+        shared=shared,
+        queue_commands_max=settings.queue_commands_max,
+        batch_commands_max=settings.batch_commands_max,
+    )
+
+
+def _journal(settings: Settings, shared: bool) -> Journal:
+    return open_sqlite(Path(settings.database.removeprefix("sqlite:///")), shared=shared)

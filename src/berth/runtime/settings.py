@@ -1,0 +1,207 @@
+"""Every setting of Berth: one class is the table. A field's name, type, default, limits and help are the
+setting; flags, environment variables, the file's keys and the documentation all follow from it.
+
+A ``Settings`` that exists is not yet one that can be served with: ``conflicts`` says which settings do not
+go together. Where values come from is the business of ``sources``.
+"""
+
+import ipaddress
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+
+_ZERO_UUID: Final = "00000000-0000-0000-0000-000000000000"
+_DAY_S: Final = 86400
+
+
+class About(msgspec.Struct, frozen=True):
+    """What a field's type does not say. ``check`` returns what is wrong with a value, or None."""
+
+    help: str
+    low: int | None = None
+    high: int | None = None
+    check: Callable[[Any], str | None] | None = None
+    secret: bool = False
+
+
+def _check_listen(value: str) -> str | None:
+    host, _, port = value.rpartition(":")
+    if not host or (":" in host and not (host.startswith("[") and host.endswith("]"))):
+        return "HOST:PORT is expected, an IPv6 address in brackets: 127.0.0.1:8778 or [::1]:8778"
+    if not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
+        return "the port must be a number from 1 to 65535"
+    return None
+
+
+def _check_database(value: str) -> str | None:
+    scheme, separator, rest = value.partition("://")
+    if not separator or scheme != "sqlite":
+        return "only SQLite is supported so far: sqlite:///berth.db, or sqlite:////var/lib/berth/berth.db"
+    if rest in ("", "/") or ":memory:" in rest:
+        return "a database in memory would forget everything; name a file: sqlite:///berth.db"
+    if not rest.startswith("/"):
+        return "three slashes come before a relative path, four before an absolute one: sqlite:///berth.db"
+    return None
+
+
+def _check_cap(value: int) -> str | None:
+    return "0 would answer nothing; -1 means no cap" if value == 0 else None
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    # -- serving --
+    listen: Annotated[str, About("address to serve on, HOST:PORT", check=_check_listen)] = "127.0.0.1:8778"
+    database: Annotated[str, About("where the journal is kept, sqlite:///PATH", check=_check_database)] = (
+        "sqlite:///berth.db"
+    )
+    workers: Annotated[int, About("server processes", 1, 64)] = 1
+    shutdown_seconds: Annotated[int, About("time for requests in flight when told to stop", 1, 3600)] = 30
+
+    # -- who may do what --
+    auth: Annotated[
+        Literal["noauth", "tokens", "keystone"],
+        About("how callers are known: noauth believes every token, tokens reads a file, keystone asks it"),
+    ] = "noauth"
+    allow_remote_noauth: Annotated[
+        bool, About("serve with auth=noauth on an address that others can reach")
+    ] = False
+    tokens_file: Annotated[str | None, About("TOML file of tokens, for auth=tokens")] = None
+    policy_file: Annotated[str | None, About("policy.yaml with rules that differ from the defaults")] = None
+    policy_defaults: Annotated[
+        Literal["legacy", "secure"],
+        About("rules where the policy file has none; secure is oslo.policy's enforce_new_defaults"),
+    ] = "legacy"
+
+    # -- keystone --
+    keystone_auth_url: Annotated[str | None, About("Keystone's URL, such as https://keystone:5000/v3")] = None
+    keystone_username: Annotated[str | None, About("Berth's own user in Keystone")] = None
+    keystone_password: Annotated[str | None, About("that user's password", secret=True)] = None
+    keystone_project_name: Annotated[str | None, About("that user's project")] = None
+    keystone_user_domain_name: Annotated[str, About("that user's domain")] = "Default"
+    keystone_project_domain_name: Annotated[str, About("that project's domain")] = "Default"
+    keystone_cafile: Annotated[str | None, About("certificate authority to trust for Keystone")] = None
+    keystone_insecure: Annotated[bool, About("do not verify Keystone's certificate")] = False
+    keystone_cache_seconds: Annotated[int, About("how long a validated token is believed", 0, _DAY_S)] = 300
+    keystone_timeout_seconds: Annotated[int, About("how long to wait for Keystone", 1, 300)] = 10
+
+    # -- allocation candidates --
+    randomize_allocation_candidates: Annotated[bool, About("answer a random choice, not the first")] = False
+    max_allocation_candidates: Annotated[
+        int, About("candidates that one query generates at most; -1: no cap", -1, 10_000_000, _check_cap)
+    ] = 10_000
+    allocation_candidates_generation_strategy: Annotated[
+        Literal["breadth-first", "depth-first"],
+        About("take candidates from all hosts in turn, or all of one host first"),
+    ] = "breadth-first"
+
+    # -- the Placement API --
+    incomplete_consumer_project_id: Annotated[
+        str, About("project of allocations written before microversion 1.8")
+    ] = _ZERO_UUID
+    incomplete_consumer_user_id: Annotated[
+        str, About("user of allocations written before microversion 1.8")
+    ] = _ZERO_UUID
+    cors_allowed_origins: Annotated[
+        tuple[str, ...], About("origins whose pages may call; none: no CORS at all")
+    ] = ()
+    cors_allow_headers: Annotated[tuple[str, ...], About("headers that those pages may send")] = ()
+
+    # -- limits --
+    body_bytes_max: Annotated[int, About("largest request body", 1024, 1 << 30)] = 10 << 20
+    request_providers_max: Annotated[int, About("providers in one write", 1, 1_000_000)] = 5000
+    request_groups_max: Annotated[int, About("request groups in one candidates query", 1, 1024)] = 64
+    queue_commands_max: Annotated[int, About("writes that may wait; more are refused", 1, 1_000_000)] = 4096
+    batch_commands_max: Annotated[int, About("writes in one append to the journal", 1, 65536)] = 512
+
+    # -- telemetry --
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        About("least important lines to log; requests are logged at info"),
+    ] = "info"
+    log_format: Annotated[
+        Literal["auto", "json", "text"], About("auto is text on a terminal and json elsewhere")
+    ] = "auto"
+
+    @property
+    def listen_host(self) -> str:
+        return self.listen.rpartition(":")[0].strip("[]")
+
+    @property
+    def listen_port(self) -> int:
+        return int(self.listen.rpartition(":")[2])
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """A row of the table, read off a field of Settings. ``kind`` is the type without ``| None``."""
+
+    name: str
+    kind: type[bool] | type[int] | type[str] | type[tuple[str, ...]]
+    default: Any
+    about: About
+    choices: tuple[str, ...] = ()
+
+    @property
+    def flag(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        return "BERTH_" + self.name.upper()
+
+    @property
+    def allowed(self) -> str:
+        """What a value may be, to finish the sentence "it must be ..."."""
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        if self.kind is bool:
+            return "true or false"
+        if self.kind is int:
+            return f"a whole number from {self.about.low} to {self.about.high}"
+        return "a list of texts" if self.kind is tuple else "a text"
+
+
+def _setting(name: str, annotated: Any, default: Any) -> Setting:
+    declared, about = get_args(annotated)[:2]
+    if get_origin(declared) is Literal:
+        return Setting(name, str, default, about, get_args(declared))
+    if type(None) in get_args(declared):
+        declared = get_args(declared)[0]
+    return Setting(name, get_origin(declared) or declared, default, about)
+
+
+def _read_table() -> Iterator[Setting]:
+    hints = get_type_hints(Settings, include_extras=True)
+    for field in msgspec.structs.fields(Settings):
+        yield _setting(field.name, hints[field.name], field.default)
+
+
+TABLE: Final = tuple(_read_table())
+"""All settings, in the order of their declaration."""
+
+BY_NAME: Final = {setting.name: setting for setting in TABLE}
+
+
+def conflicts(settings: Settings) -> str | None:
+    """Why these settings cannot be served with, though each is allowed by itself; None if they can."""
+    is_open = settings.auth == "noauth" and not settings.allow_remote_noauth
+    if is_open and not is_loopback(settings.listen_host):
+        return (
+            f"listen: {settings.listen} can be reached by others, and auth=noauth believes whoever comes. "
+            "Choose auth=tokens or auth=keystone, listen on 127.0.0.1, or set allow_remote_noauth"
+        )
+    if settings.auth == "tokens" and settings.tokens_file is None:
+        return "tokens_file: auth=tokens needs it"
+    if settings.auth == "keystone":
+        needed = ("keystone_auth_url", "keystone_username", "keystone_password", "keystone_project_name")
+        missing = [name for name in needed if getattr(settings, name) is None]
+        if missing:
+            return f"{', '.join(missing)}: auth=keystone needs {'it' if len(missing) == 1 else 'them'}"
+    return None
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,156 @@
+"""Where settings come from. Later wins: defaults, a TOML file, BERTH_* variables, the command line.
+
+Nothing is ignored: a key or variable that is not a setting is refused by its name, and a value that is
+not allowed with what was given, what is allowed and where it stood.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from berth.runtime.settings import BY_NAME, TABLE, Setting, Settings, conflicts
+
+PREFIX: Final = "BERTH_"
+CONFIG_VARIABLE: Final = "BERTH_CONFIG"
+
+_TRUE: Final = frozenset(("true", "yes", "on", "1"))
+_FALSE: Final = frozenset(("false", "no", "off", "0"))
+
+
+class SettingsError(Exception):
+    """The settings cannot be used. The message is for the operator, and complete."""
+
+
+class Resolved(msgspec.Struct, frozen=True):
+    """Settings, and for each that is not a default where it came from."""
+
+    settings: Settings
+    origins: dict[str, str]
+
+
+def resolve(
+    config_path: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, str] | None = None,
+) -> Resolved:
+    """All sources put together, or SettingsError. ``flags`` maps names of settings to given texts."""
+    environ = environ or {}
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+
+    def take(setting: Setting, value: Any, origin: str) -> None:
+        values[setting.name] = _checked(setting, value, origin)
+        origins[setting.name] = origin
+
+    config_path = config_path or environ.get(CONFIG_VARIABLE) or None
+    if config_path is not None:
+        for name, given in _read_toml(config_path).items():
+            setting = _known(name, given, config_path)
+            take(setting, _from_toml(setting, given, config_path), config_path)
+    for setting, text in _variables(environ):
+        take(setting, _from_text(setting, text, setting.variable), setting.variable)
+    for name, text in (flags or {}).items():
+        setting = BY_NAME[name]
+        take(setting, _from_text(setting, text, setting.flag), setting.flag)
+
+    return Resolved(Settings(**values), origins)
+
+
+def refuse_conflicts(resolved: Resolved) -> None:
+    """SettingsError where settings do not go together, naming where the culprits came from."""
+    problem = conflicts(resolved.settings)
+    if problem is None:
+        return
+    names = problem.partition(": ")[0].split(", ")
+    origins = sorted({resolved.origins[name] for name in names if name in resolved.origins})
+    raise SettingsError(problem + (f" (from {', '.join(origins)})" if origins else ""))
+
+
+# -- the file -----------------------------------------------------------------------------------
+
+
+def _read_toml(path: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path}: the settings cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: this is not TOML: {error}") from error
+
+
+def _known(name: str, given: Any, path: str) -> Setting:
+    if name in BY_NAME:
+        return BY_NAME[name]
+    if isinstance(given, dict):
+        raise SettingsError(f"{path}: unknown table [{name}]; settings are plain keys, without tables")
+    raise SettingsError(f"{path}: unknown setting {name}{_hint(name, BY_NAME)}")
+
+
+def _from_toml(setting: Setting, given: Any, origin: str) -> Any:
+    if setting.kind is tuple:
+        if isinstance(given, list) and all(isinstance(item, str) for item in given):
+            return tuple(given)
+    # Every bool of Python is an int; a setting that wants a number does not want true.
+    elif type(given) is setting.kind:
+        return given
+    raise _refusal(setting, given, f"it must be {setting.allowed}", origin)
+
+
+# -- texts: the environment and the command line ------------------------------------------------
+
+
+def _variables(environ: Mapping[str, str]) -> Iterable[tuple[Setting, str]]:
+    by_variable = {setting.variable: setting for setting in TABLE}
+    for variable in sorted(environ):
+        if not variable.startswith(PREFIX) or variable == CONFIG_VARIABLE:
+            continue
+        if variable not in by_variable:
+            hint = _hint(variable, [*by_variable, CONFIG_VARIABLE])
+            raise SettingsError(f"environment: unknown variable {variable}{hint}")
+        yield by_variable[variable], environ[variable]
+
+
+def _from_text(setting: Setting, text: str, origin: str) -> Any:
+    if setting.kind is tuple:
+        return tuple(item.strip() for item in text.split(",") if item.strip())
+    if setting.kind is bool:
+        if text.lower() in _TRUE | _FALSE:
+            return text.lower() in _TRUE
+        raise _refusal(setting, text, f"it must be {setting.allowed}", origin)
+    if setting.kind is int:
+        try:
+            return int(text)
+        except ValueError:
+            raise _refusal(setting, text, f"it must be {setting.allowed}", origin) from None
+    return text
+
+
+# -- both ---------------------------------------------------------------------------------------
+
+
+def _checked(setting: Setting, value: Any, origin: str) -> Any:
+    about = setting.about
+    if setting.choices and value not in setting.choices:
+        raise _refusal(setting, value, f"it must be {setting.allowed}", origin)
+    if about.low is not None and about.high is not None and not about.low <= value <= about.high:
+        raise _refusal(setting, value, f"it must be {setting.allowed}", origin)
+    if value == "":
+        raise _refusal(setting, value, "an empty text is no value; leave the setting out", origin)
+    wrong = about.check(value) if about.check is not None else None
+    if wrong is not None:
+        raise _refusal(setting, value, wrong, origin)
+    return value
+
+
+def _refusal(setting: Setting, given: Any, why: str, origin: str) -> SettingsError:
+    shown = "the value given" if setting.about.secret else repr(given)
+    return SettingsError(f"{setting.name}: {shown} is refused: {why} (from {origin})")
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else "; 'berth settings' lists all there are"

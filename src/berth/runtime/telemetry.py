@@ -1,0 +1,273 @@
+"""What an operator sees of a running process: its log lines and its metrics, all declared here.
+
+Both are paid for by every request. Children of a metric are looked up once per combination of labels and
+kept; an access line is one formatted string and one write, without the machinery of a log record, and
+nothing at all when the level is above INFO. Labels are bounded: methods outside HTTP's own count as
+"other", and a path is only ever a label as its route's template.
+"""
+
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Final, Protocol, TextIO
+
+import msgspec
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+
+from berth.runtime.clock import Clock
+from berth.runtime.settings import Settings
+
+ACCESS_LOGGER: Final = "berth.access"
+
+_VERSION_HEADER: Final = "openstack-api-version"
+_METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
+_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_COMMANDS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
+
+
+class SeenRequest(Protocol):
+    """What telemetry reads of a request."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+    @property
+    def query_string(self) -> str: ...
+    @property
+    def request_id(self) -> str: ...
+    @property
+    def client(self) -> str: ...
+
+
+class SeenResponse(Protocol):
+    """What telemetry reads of a response."""
+
+    @property
+    def status(self) -> int: ...
+    @property
+    def body(self) -> bytes: ...
+    @property
+    def headers(self) -> list[tuple[str, str]]: ...
+
+
+class Telemetry:
+    """The metrics of one process and its access log. Also the observer of the process's writer."""
+
+    def __init__(self, settings: Settings, clock: Clock, stream: TextIO | None = None) -> None:
+        self._access = _AccessLog(clock, stream or sys.stderr, settings.log_format)
+        self._registry = CollectorRegistry()
+        ProcessCollector(registry=self._registry)
+        PlatformCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+        labels = ("method", "route", "status")
+        self._requests = Counter("berth_requests", "Requests answered.", labels, registry=self._registry)
+        self._request_seconds = Histogram(
+            "berth_request_seconds",
+            "Time from a request's arrival to its answer.",
+            labels[:2],
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self._queue_depth = Gauge(
+            "berth_queue_commands", "Writes that wait for the next append.", registry=self._registry
+        )
+        self._batch_commands = Histogram(
+            "berth_batch_commands", "Writes per append.", buckets=_COMMANDS, registry=self._registry
+        )
+        self._append_seconds = Histogram(
+            "berth_append_seconds", "Time of one append.", buckets=_SECONDS, registry=self._registry
+        )
+        self._journal_index = Gauge(
+            "berth_journal_index", "The last index known to be durable.", registry=self._registry
+        )
+        self._rejections = Counter(
+            "berth_rejections", "Writes that the ledger refused.", ("kind",), registry=self._registry
+        )
+        self._answered: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
+        self._rejected: dict[str, Counter] = {}
+
+    # -- requests -------------------------------------------------------------------------------
+
+    def request(self, request: SeenRequest, response: SeenResponse, route: str, seconds: float) -> None:
+        """Count and log one exchange."""
+        key = (request.method, route, response.status)
+        children = self._answered.get(key) or self._bind(key)
+        children[0].inc()
+        children[1].observe(seconds)
+        self._access.write(request, response, seconds)
+
+    def _bind(self, key: tuple[str, str, int]) -> tuple[Counter, Histogram]:
+        method, route, status = key
+        if method not in _METHODS:
+            # The key is not kept: a client could otherwise fill the memory with methods of its own.
+            return self._children("other", route, status)
+        children = self._answered[key] = self._children(method, route, status)
+        return children
+
+    def _children(self, method: str, route: str, status: int) -> tuple[Counter, Histogram]:
+        return (
+            self._requests.labels(method, route, str(status)),
+            self._request_seconds.labels(method, route),
+        )
+
+    # -- the writer -----------------------------------------------------------------------------
+
+    def appended(self, index: int, commands: int, seconds: float) -> None:
+        self._journal_index.set(index)
+        self._batch_commands.observe(commands)
+        self._append_seconds.observe(seconds)
+
+    def queued(self, depth: int) -> None:
+        self._queue_depth.set(depth)
+
+    def rejected(self, kind: str) -> None:
+        child = self._rejected.get(kind)
+        if child is None:
+            child = self._rejected[kind] = self._rejections.labels(kind)
+        child.inc()
+
+    def exposition(self) -> bytes:
+        """All metrics of this process in Prometheus' text format."""
+        return generate_latest(self._registry)
+
+
+# -- lines --------------------------------------------------------------------------------------
+
+
+class _AccessLine(msgspec.Struct):
+    time: str
+    level: str
+    logger: str
+    request_id: str
+    client: str
+    method: str
+    path: str
+    status: int
+    length: int
+    microversion: str
+    milliseconds: float
+
+
+class _AccessLog:
+    """One line per request, written straight to the stream."""
+
+    def __init__(self, clock: Clock, stream: TextIO, log_format: str) -> None:
+        self._clock = clock
+        self._stream = stream
+        self._logger = logging.getLogger(ACCESS_LOGGER)
+        self._format = _json_line if _is_json(log_format, stream) else _text_line
+        self._second = -1
+        self._second_text = ""
+
+    def write(self, request: SeenRequest, response: SeenResponse, seconds: float) -> None:
+        if not self._logger.isEnabledFor(logging.INFO):
+            return
+        line = self._format(
+            _AccessLine(
+                self._time(),
+                "INFO",
+                ACCESS_LOGGER,
+                request.request_id,
+                request.client,
+                request.method,
+                f"{request.path}?{request.query_string}" if request.query_string else request.path,
+                response.status,
+                len(response.body),
+                _microversion(response),
+                round(seconds * 1000, 3),
+            )
+        )
+        self._stream.write(line)
+        self._stream.flush()
+
+    def _time(self) -> str:
+        second, rest_ns = divmod(self._clock.now_ns(), 1_000_000_000)
+        if second != self._second:
+            self._second = second
+            self._second_text = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+        return f"{self._second_text}.{rest_ns // 1_000_000:03}Z"
+
+
+def _microversion(response: SeenResponse) -> str:
+    for name, value in response.headers:
+        if name == _VERSION_HEADER:
+            return value.rpartition(" ")[2]
+    return "-"
+
+
+def _text_line(line: _AccessLine) -> str:
+    # A path arrives decoded. One with a line break in it must not look like two requests.
+    path = line.path if line.path.isprintable() else ascii(line.path)[1:-1]
+    method = line.method if line.method.isprintable() else ascii(line.method)[1:-1]
+    return (
+        f'{line.time} INFO {ACCESS_LOGGER} [{line.request_id}] {line.client} "{method} {path}" '
+        f"status: {line.status} len: {line.length} microversion: {line.microversion} "
+        f"ms: {line.milliseconds}\n"
+    )
+
+
+def _json_line(line: _AccessLine) -> str:
+    return msgspec.json.encode(line).decode() + "\n"
+
+
+# -- records ------------------------------------------------------------------------------------
+
+
+def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
+    """Send this process's log records to the stream, in the format and from the level that is set.
+
+    A record may carry a request's id: ``log.info("...", extra={"request_id": id})``.
+    """
+    stream = stream or sys.stderr
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(_JsonFormatter() if _is_json(settings.log_format, stream) else _TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(settings.log_level.upper())
+    # Libraries that talk about every step are asked for problems only, unless somebody is debugging.
+    quiet = logging.DEBUG if settings.log_level == "debug" else logging.WARNING
+    for name in ("keystoneauth", "urllib3", "oslo_policy", "stevedore", "asyncio"):
+        logging.getLogger(name).setLevel(quiet)
+
+
+def _is_json(log_format: str, stream: TextIO) -> bool:
+    return log_format == "json" or (log_format == "auto" and not stream.isatty())
+
+
+class _JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        line = {
+            "time": _record_time(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        request_id = getattr(record, "request_id", None)
+        if request_id is not None:
+            line["request_id"] = request_id
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line).decode()
+
+
+class _TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        request_id = getattr(record, "request_id", None)
+        about = f" [{request_id}]" if request_id is not None else ""
+        text = f"{_record_time(record)} {record.levelname} {record.name}{about} {record.getMessage()}"
+        return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+
+
+def _record_time(record: logging.LogRecord) -> str:
+    text = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
