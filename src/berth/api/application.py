@@ -27,7 +27,6 @@ from berth.api.http import (
 from berth.api.placement.api import PlacementApi
 from berth.api.placement.error_bodies import render, render_unauthorized
 from berth.api.placement.errors import Problem
-from berth.api.placement.routes import find
 from berth.api.placement.versions import HEADER as VERSION_HEADER
 from berth.api.placement.versions import negotiate
 from berth.runtime.clock import Clock
@@ -79,10 +78,12 @@ class Application:
             response = _unexpected(request)
         response.headers.append((REQUEST_ID_HEADER, request.request_id))
         await send_response(send, response)
-        self._record(request, response, started_ns)
+        seconds = (self._clock.monotonic_ns() - started_ns) / 1e9
+        self._telemetry.request(request, response, request.route, seconds)
 
     async def _respond(self, request: Request, receive: Receive) -> Response:
         if request.path in HEALTH_PATHS:
+            request.route = request.path
             return await self._health.handle(request)
         response = await self._call_api(request, receive)
         return self._cors.apply(request, response) if self._cors.enabled else response
@@ -97,23 +98,12 @@ class Application:
             if caller is None:
                 return render_unauthorized(request, [])
         try:
-            request.body = await read_body(receive, self._body_bytes_max)
+            if request.has_body:
+                request.body = await read_body(receive, self._body_bytes_max)
         except BodyTooLarge as error:
             text = f"The body is larger than the limit of {error.limit} bytes. Send it in smaller parts."
             return render(Problem(413, text), request, _version(request))
         return await self._placement.handle(request, caller)
-
-    def _record(self, request: Request, response: Response, started_ns: int) -> None:
-        seconds = (self._clock.monotonic_ns() - started_ns) / 1e9
-        self._telemetry.request(request, response, _route_of(request.path), seconds)
-
-
-def _route_of(path: str) -> str:
-    """The path's place in the table of routes: metrics must not grow with the number of providers."""
-    found = find(path)
-    if found is not None:
-        return found[0].template
-    return path if path in HEALTH_PATHS else "unknown"
 
 
 def _unexpected(request: Request) -> Response:

@@ -23,9 +23,12 @@ class BodyTooLarge(Exception):
 
 
 class Request:
-    """What the client sent. Header names are lower case; a repeated header keeps its last value."""
+    """What the client sent. Header names are lower case; the values of a repeated header are joined.
 
-    __slots__ = ("body", "client", "headers", "method", "path", "query_string", "request_id")
+    ``route`` is the template of the path, once it is known: metrics must not grow with what is asked for.
+    """
+
+    __slots__ = ("body", "client", "headers", "method", "path", "query_string", "request_id", "route")
 
     def __init__(
         self,
@@ -44,6 +47,12 @@ class Request:
         self.body = body
         self.request_id = request_id
         self.client = client
+        self.route = "unknown"
+
+    @property
+    def has_body(self) -> bool:
+        """Whether a body follows the headers."""
+        return "content-length" in self.headers or "transfer-encoding" in self.headers
 
 
 class Response:
@@ -67,11 +76,15 @@ class Response:
 
 def request_from_scope(scope: Scope) -> Request:
     client = scope.get("client")
+    pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+    headers = dict(pairs)
+    if len(headers) < len(pairs):
+        headers = {name: ",".join(value for other, value in pairs if other == name) for name in headers}
     return Request(
         method=scope["method"],
         path=scope["path"],
         query_string=scope["query_string"].decode("latin-1"),
-        headers={name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]},
+        headers=headers,
         client=client[0] if client else "-",
     )
 

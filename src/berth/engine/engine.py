@@ -15,7 +15,7 @@ id: what got in is kept, and its answers stand.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol, TypeVar
 
@@ -115,6 +115,8 @@ class Engine:
         self._stopping = False
         # Why the view cannot be trusted, if it cannot: the journal could not be read after a failure.
         self._doubt: str | None = None
+        # What has put an end to this engine, if anything has.
+        self._bug: str | None = None
         # Held by whoever moves the view: the writer, or a look at the journal's tail.
         self._turn = asyncio.Lock()
         # The append in flight: resolves to whether the batch stayed.
@@ -146,14 +148,14 @@ class Engine:
         """None when the engine can answer, else why not."""
         if self._writer is None:
             return "starting: the journal is being read"
-        return self._doubt or ("stopping" if self._stopping else None)
+        return self._bug or self._doubt or ("stopping" if self._stopping else None)
 
     # -- asking ---------------------------------------------------------------------------------
 
     async def read(self, answer: Callable[[View], T]) -> T:
         """What ``answer`` says of a view that is current and durable."""
         while True:
-            if self._shared or self._doubt is not None:
+            if self._bug is not None or self._shared or self._doubt is not None:
                 self._refuse_if_stopped()
                 await self._look()
             result = answer(self.view)
@@ -176,7 +178,7 @@ class Engine:
         return await future
 
     def _refuse_if_stopped(self) -> None:
-        if self._stopping or self._writer is None:
+        if self._stopping or self._bug is not None or self._writer is None:
             raise Unavailable(self.ready or "stopping")
 
     # -- writing --------------------------------------------------------------------------------
@@ -201,20 +203,30 @@ class Engine:
                 if self._doubt is not None:
                     await self._catch_up()
                 batch = self._decide(waiting)
-                if batch is None or await self._append(batch, len(waiting)):
+                if batch is None:
+                    # No append has shown that the view was current. Others may have written what would
+                    # turn these refusals around.
+                    if not self._shared or not await self._catch_up():
+                        break
+                elif await self._append(batch, len(waiting)):
                     break
         except Unavailable as unavailable:
             _settle_all(waiting, unavailable)
         except Exception as bug:
-            # An invariant is broken and the view may be half changed: nobody may see it. The writer ends,
-            # every later request is refused, and a restart reads the truth from the journal.
-            self._stopping = True
-            self._doubt = f"stopped by a bug, restart needed: {bug!r}"
-            _settle_all([*waiting, *self._queue], Unavailable(self._doubt))
+            _settle_all(waiting, self._stop_for(bug))
             raise
         else:
             for pending in waiting:
                 _settle(pending.future, pending.outcome)
+
+    def _stop_for(self, bug: Exception) -> Unavailable:
+        """An invariant is broken and the view may be half changed: nobody may see it. Every later request
+        is refused, and a restart reads the truth from the journal."""
+        self._bug = f"stopped by a bug, restart needed: {bug!r}"
+        stopped = Unavailable(self._bug)
+        _settle_all(self._queue, stopped)
+        self._queue.clear()
+        return stopped
 
     def _decide(self, waiting: list[_Pending]) -> Batch | None:
         """Decide and apply each command in turn; None when nothing changed."""
@@ -288,6 +300,8 @@ class Engine:
 
     async def _catch_up(self) -> set[str]:
         """Apply what the journal has beyond the view; the ids of the batches found there."""
+        if self._bug is not None:
+            raise Unavailable(self._bug)
         found = set()
         try:
             for batch in await self._on_thread(self._read_tail, self.view.index):
@@ -296,6 +310,8 @@ class Engine:
         except JournalFailure as failure:
             self._doubt = str(failure)
             raise Unavailable(str(failure)) from failure
+        except Exception as bug:
+            raise self._stop_for(bug) from bug
         self._doubt = None
         return found
 
@@ -306,7 +322,7 @@ class Engine:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
 
-def _settle_all(waiting: list[_Pending], error: Exception) -> None:
+def _settle_all(waiting: Iterable[_Pending], error: Exception) -> None:
     for pending in waiting:
         _settle(pending.future, error)
 

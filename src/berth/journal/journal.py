@@ -75,9 +75,9 @@ class Journal:
     def prepare(self) -> None:
         """Create the tables in an empty database; refuse one that a newer program has written."""
         try:
-            _METADATA.create_all(self._engine)
-            found = self._execute(sa.select(_SCHEMA.c.version)).scalar()
+            found = self._schema_version()
             if found is None:
+                _METADATA.create_all(self._engine)
                 self._execute(sa.insert(_SCHEMA), {"version": SCHEMA_VERSION})
                 return
         except IntegrityError:
@@ -89,6 +89,13 @@ class Journal:
                 f"the database has journal schema {found}, this program knows {SCHEMA_VERSION}: "
                 "use the newer program that wrote it; nothing was changed"
             )
+
+    def _schema_version(self) -> int | None:
+        """What the database says it is; None where it says nothing yet."""
+        if not sa.inspect(self._engine).has_table(_SCHEMA.name):
+            return None
+        version: int | None = self._execute(sa.select(_SCHEMA.c.version)).scalar()
+        return version
 
     def append(self, batch: Batch) -> None:
         """Write a batch at its index, durably; ``Conflict`` if the index is taken."""

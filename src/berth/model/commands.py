@@ -70,7 +70,7 @@ class UpdateProvider(_Command, frozen=True):
 
     id: ProviderId
     name: str
-    parent: ProviderId | None | msgspec.UnsetType = msgspec.UNSET
+    parent: ProviderId | msgspec.UnsetType | None = msgspec.UNSET
     may_reparent: bool = False
 
 
@@ -142,7 +142,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     wanted: tuple[Wanted, ...]
     project: str
     user: str
-    generation: int | None | Literal[Unchecked.UNCHECKED] = UNCHECKED
+    generation: int | Literal[Unchecked.UNCHECKED] | None = UNCHECKED
     consumer_type: str | None = None
 
 

@@ -31,6 +31,7 @@ ACCESS_LOGGER: Final = "berth.access"
 _VERSION_HEADER: Final = "openstack-api-version"
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_ENCODER: Final = msgspec.json.Encoder()
 _COMMANDS: Final = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
@@ -172,22 +173,7 @@ class _AccessLog:
     def write(self, request: SeenRequest, response: SeenResponse, seconds: float) -> None:
         if not self._logger.isEnabledFor(logging.INFO):
             return
-        line = self._format(
-            _AccessLine(
-                self._time(),
-                "INFO",
-                ACCESS_LOGGER,
-                request.request_id,
-                request.client,
-                request.method,
-                f"{request.path}?{request.query_string}" if request.query_string else request.path,
-                response.status,
-                len(response.body),
-                _microversion(response),
-                round(seconds * 1000, 3),
-            )
-        )
-        self._stream.write(line)
+        self._stream.write(self._format(self._time(), request, response, seconds * 1000))
         self._stream.flush()
 
     def _time(self) -> str:
@@ -205,19 +191,37 @@ def _microversion(response: SeenResponse) -> str:
     return "-"
 
 
-def _text_line(line: _AccessLine) -> str:
+def _path(request: SeenRequest) -> str:
+    return f"{request.path}?{request.query_string}" if request.query_string else request.path
+
+
+def _text_line(time: str, request: SeenRequest, response: SeenResponse, milliseconds: float) -> str:
+    asked = f"{request.method} {_path(request)}"
     # A path arrives decoded. One with a line break in it must not look like two requests.
-    path = line.path if line.path.isprintable() else ascii(line.path)[1:-1]
-    method = line.method if line.method.isprintable() else ascii(line.method)[1:-1]
+    if not asked.isprintable():
+        asked = ascii(asked)[1:-1]
     return (
-        f'{line.time} INFO {ACCESS_LOGGER} [{line.request_id}] {line.client} "{method} {path}" '
-        f"status: {line.status} len: {line.length} microversion: {line.microversion} "
-        f"ms: {line.milliseconds}\n"
+        f'{time} INFO {ACCESS_LOGGER} [{request.request_id}] {request.client} "{asked}" '
+        f"status: {response.status} len: {len(response.body)} microversion: {_microversion(response)} "
+        f"ms: {milliseconds:.3f}\n"
     )
 
 
-def _json_line(line: _AccessLine) -> str:
-    return msgspec.json.encode(line).decode() + "\n"
+def _json_line(time: str, request: SeenRequest, response: SeenResponse, milliseconds: float) -> str:
+    line = _AccessLine(
+        time,
+        "INFO",
+        ACCESS_LOGGER,
+        request.request_id,
+        request.client,
+        request.method,
+        _path(request),
+        response.status,
+        len(response.body),
+        _microversion(response),
+        round(milliseconds, 3),
+    )
+    return _ENCODER.encode(line).decode() + "\n"
 
 
 # -- records ------------------------------------------------------------------------------------

@@ -61,6 +61,7 @@ class PlacementApi:
         if found is None:
             return Problem(404, bare=True)
         resource, params = found
+        request.route = resource.template
         route = resource.routes.get(request.method)
         if route is None:
             return Problem(

@@ -39,7 +39,8 @@ def parse_candidates_query(query: Query, version: int, groups_max: int) -> Candi
     if not policy and sum(group.suffix != UNSUFFIXED for group in groups) > 1:
         raise Problem(
             400,
-            'The "group_policy" parameter is required when specifying more than one "resources{N}" parameter.',
+            'The "group_policy" parameter is required when specifying more than one '
+            '"resources{N}" parameter.',
         )
     limits = query.all("limit")
     return CandidatesRequest(

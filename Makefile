@@ -1,0 +1,64 @@
+# Everything works from a fresh clone: what a target needs is set up first, once.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+LISTEN ?= 127.0.0.1:8778
+BIN := .venv/bin
+PYTEST := $(BIN)/pytest
+SLOW := tests/http tests/conformance tests/clients tests/crash
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test lint types imports fmt bench clean
+
+help: ## Show the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 18
+
+setup: .venv/.complete ## Make .venv with everything in it
+
+.venv/.complete: requirements.txt requirements-dev.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	@touch $@
+
+run: setup ## Serve on LISTEN (127.0.0.1:8778), with data in ./data
+	@mkdir -p data
+	@printf '%s\n' \
+	    '' \
+	    'Berth at http://$(LISTEN), data in ./data, any token is good (development only). To try:' \
+	    '' \
+	    "  curl -s -H 'X-Auth-Token: admin' http://$(LISTEN)/resource_classes" \
+	    '  export OS_AUTH_TYPE=admin_token OS_TOKEN=admin OS_ENDPOINT=http://$(LISTEN)' \
+	    '  $(BIN)/openstack resource provider create my-first-host' \
+	    ''
+	@exec $(BIN)/berth serve --listen $(LISTEN) --database sqlite:///data/berth.db --auth noauth
+
+test: setup lint types imports ## Check and test everything, the quick things first
+	$(PYTEST) tests $(SLOW:%=--ignore=%)
+	$(PYTEST) tests/http
+	$(PYTEST) tests/conformance
+	$(PYTEST) tests/clients
+	$(PYTEST) tests/crash
+
+lint: setup ## Style
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: setup ## Types, strictly
+	$(BIN)/mypy
+	$(BIN)/mypy tests/conformance/run
+	$(BIN)/mypy tests/conformance/launch-upstream
+
+imports: setup ## Which package may import which
+	$(BIN)/lint-imports
+
+fmt: setup ## Bring the code into shape
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: setup ## Measure Berth beside OpenStack Placement
+	$(BIN)/python -m bench.run
+
+clean: ## Remove what the other targets made, except ./data
+	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

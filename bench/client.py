@@ -1,0 +1,144 @@
+"""A load client that costs little: raw HTTP/1.1 on kept connections, answers parsed no further than needed.
+
+Closed loop: every connection sends its next request when the last one is answered. So the throughput it
+sees is the server's, up to the client's own ceiling, which ``bench.run`` measures and prints.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple, cast
+
+MakeRequest = Callable[[], bytes]
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+
+
+class BrokenServer(Exception):
+    """The server closed the connection in the middle, or spoke no HTTP."""
+
+
+class Connection(asyncio.Protocol):
+    """One kept connection with at most one request on it."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._received = bytearray()
+        self._waiting: asyncio.Future[Answer] | None = None
+
+    @classmethod
+    async def open(cls, host: str, port: int) -> "Connection":
+        _, connection = await asyncio.get_running_loop().create_connection(cls, host, port)
+        return connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # uvloop's transports are asyncio's in all but name.
+        self._transport = cast(asyncio.Transport, transport)
+
+    async def ask(self, request: bytes) -> Answer:
+        assert self._transport is not None
+        self._waiting = asyncio.get_running_loop().create_future()
+        if self._transport.is_closing():
+            raise BrokenServer("the connection is closed")
+        self._transport.write(request)
+        return await self._waiting
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        if self._waiting is None or self._waiting.done():
+            return
+        try:
+            answer = self._whole_answer()
+        except (BrokenServer, ValueError) as problem:
+            self._waiting.set_exception(BrokenServer(str(problem)))
+            return
+        if answer is not None:
+            self._received.clear()
+            self._waiting.set_result(answer)
+
+    def _whole_answer(self) -> Answer | None:
+        head_end = self._received.find(b"\r\n\r\n")
+        if head_end < 0:
+            return None
+        head = bytes(self._received[:head_end]).lower()
+        status = int(head[9:12])
+        at = head.find(b"\r\ncontent-length:")
+        length = int(head[at + 17 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
+        if at < 0 and status != 204:
+            raise BrokenServer("an answer without content-length")
+        if len(self._received) < head_end + 4 + length:
+            return None
+        return Answer(status, bytes(self._received[head_end + 4 :]))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(BrokenServer("the server hung up"))
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+
+class Load(NamedTuple):
+    """What a run of the closed loop saw."""
+
+    latencies_ns: list[int]
+    """Of successful answers."""
+    failures: Counter[int]
+    """Other answers, by status; a connection that the server broke counts as status 0."""
+    seconds: float
+
+
+def request_bytes(method: str, path: str, body: bytes = b"", version: str = "1.39") -> bytes:
+    head = (
+        f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Auth-Token: admin\r\n"
+        f"OpenStack-API-Version: placement {version}\r\nAccept: application/json\r\n"
+    )
+    if body:
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+    return head.encode() + b"\r\n" + body
+
+
+async def load(host: str, port: int, make_request: MakeRequest, *, concurrency: int, seconds: float) -> Load:
+    """Send requests on a number of connections for a while."""
+    latencies_ns: list[int] = []
+    failures: Counter[int] = Counter()
+    clock = time.perf_counter_ns
+
+    async def one_client(connection: Connection, until_ns: int) -> None:
+        while (begun_ns := clock()) < until_ns:
+            try:
+                answer = await connection.ask(make_request())
+            except BrokenServer:
+                failures[0] += 1
+                connection.close()
+                connection = await Connection.open(host, port)
+                continue
+            if answer.status < 300:
+                latencies_ns.append(clock() - begun_ns)
+            else:
+                failures[answer.status] += 1
+        connection.close()
+
+    connections = [await Connection.open(host, port) for _ in range(concurrency)]
+    begun_ns = clock()
+    until_ns = begun_ns + int(seconds * 1e9)
+    await asyncio.gather(*(one_client(connection, until_ns) for connection in connections))
+    return Load(latencies_ns, failures, (clock() - begun_ns) / 1e9)
+
+
+async def send_all(host: str, port: int, lanes: list[list[bytes]]) -> None:
+    """Send every lane's requests in order, each lane on a connection of its own; all must succeed."""
+
+    async def one_lane(requests: list[bytes]) -> None:
+        connection = await Connection.open(host, port)
+        for request in requests:
+            answer = await connection.ask(request)
+            assert answer.status < 300, (request, answer)
+        connection.close()
+
+    await asyncio.gather(*(one_lane(requests) for requests in lanes))

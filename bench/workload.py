@@ -1,0 +1,87 @@
+"""What is measured, as data: the files in ``workloads/`` and the types they are read into.
+
+A workload is a fleet, a request against it, and how many clients send it at a time. ``smallest`` is the
+same workload at a size that runs as a test, where the answers are checked and the time is not.
+"""
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+FOLDER: Final = Path(__file__).with_name("workloads")
+
+
+class Flat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="flat", tag_field="kind"):
+    """Hosts without children, as OpenStack's placeload makes them."""
+
+    hosts: int
+
+
+class Wide(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="wide", tag_field="kind"):
+    """Hosts with many identical children."""
+
+    hosts: int
+    children: int
+
+
+Fleet = Flat | Wide
+
+
+class Candidates(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="candidates", tag_field="kind"):
+    """GET /allocation_candidates; ``answers`` is how many a right answer holds."""
+
+    query: str
+    answers: int
+
+
+class Granular(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="granular", tag_field="kind"):
+    """GET /allocation_candidates with a number of groups that all want the same: one VGPU."""
+
+    groups: int
+    group_policy: str
+    limit: int
+    answers: int
+
+    @property
+    def query(self) -> str:
+        groups = "&".join(f"resources{number}=VGPU:1" for number in range(1, self.groups + 1))
+        return f"{groups}&group_policy={self.group_policy}&limit={self.limit}"
+
+
+class Claims(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="claims", tag_field="kind"):
+    """PUT /allocations for a new consumer every time, on any of the first ``hosts`` hosts."""
+
+    hosts: int
+
+
+Request = Candidates | Granular | Claims
+
+
+class Smallest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    fleet: Fleet
+    request: Request
+
+
+class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    title: str
+    fleet: Fleet
+    request: Request
+    concurrency: tuple[int, ...]
+    smallest: Smallest
+    seconds: float = 4
+    """How long to send; every client finishes the request it has begun."""
+    deadline_s: float = 60
+    """How long a server may take for one answer, before it is taken not to give one."""
+    hostile: bool = False
+    """Whether a server may be expected to die of it. Then it is asked once only, within a memory limit."""
+    name: str = ""
+
+
+def read(path: Path) -> Workload:
+    workload = msgspec.toml.decode(path.read_bytes(), type=Workload)
+    return msgspec.structs.replace(workload, name=path.stem)
+
+
+def all_workloads() -> list[Workload]:
+    return [read(path) for path in sorted(FOLDER.glob("*.toml"))]

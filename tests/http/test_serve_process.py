@@ -1,0 +1,257 @@
+"""The server process: it finishes what it has begun, and says clearly why it cannot start."""
+
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.servers import free_port
+
+pytestmark = [
+    pytest.mark.http,
+    pytest.mark.skipif(sys.platform != "linux", reason="workers are forked and watched as on Linux"),
+]
+
+PROGRAM = textwrap.dedent(
+    """
+    import asyncio
+    import os
+    import sys
+
+    from berth.cli.serve import CannotServe, serve
+    from berth.runtime.settings import Settings
+
+    startup = sys.argv[4]
+
+
+    async def application(scope, receive, send):
+        if scope["type"] == "lifespan":
+            await receive()
+            if startup == "raises":
+                raise OSError("the database is not there")
+            if startup == "fails":
+                await send({"type": "lifespan.startup.failed", "message": "the database is broken"})
+                return
+            if startup == "slow":
+                print("starting", flush=True)
+                await asyncio.sleep(1)
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            print("closed", flush=True)
+            await send({"type": "lifespan.shutdown.complete"})
+            return
+        if scope["path"] == "/slow":
+            print("asked", flush=True)
+            await asyncio.sleep(float(scope["query_string"]))
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"%d" % os.getpid()})
+
+
+    settings = Settings(
+        listen=sys.argv[1],
+        workers=int(sys.argv[2]),
+        shutdown_seconds=int(sys.argv[3]),
+        log_format="text",
+    )
+    try:
+        sys.exit(serve(settings, lambda settings: application))
+    except CannotServe as error:
+        sys.exit(f"cannot serve: {error}")
+    """
+)
+
+
+class Process:
+    def __init__(self, directory: Path, workers: int, shutdown_s: int, startup: str, listen: str) -> None:
+        program = directory / "program.py"
+        program.write_text(PROGRAM)
+        self.log_path = directory / "output"
+        self.host, _, port = listen.rpartition(":")
+        self.port = int(port)
+        with self.log_path.open("ab") as output:
+            self.popen = subprocess.Popen(
+                [sys.executable, str(program), listen, str(workers), str(shutdown_s), startup],
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    @property
+    def log(self) -> str:
+        return self.log_path.read_text()
+
+    def get(self, path: str = "/") -> bytes:
+        connection = http.client.HTTPConnection(self.host, self.port, timeout=10)
+        with contextlib.closing(connection):
+            connection.request("GET", path)
+            return connection.getresponse().read()
+
+    def wait_until_up(self) -> None:
+        self.wait_for(lambda: bool(self.get()))
+
+    def wait_for_line(self, words: str) -> None:
+        self.wait_for(lambda: words in self.log)
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline:
+            assert self.popen.poll() is None, self.log
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                if condition():
+                    return
+            time.sleep(0.02)
+        raise AssertionError(f"waited in vain; its output: {self.log}")
+
+    def end(self) -> int:
+        self.popen.send_signal(signal.SIGTERM)
+        return self.popen.wait(20)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator["Callable[..., Process]"]:
+    started: list[Process] = []
+
+    def begin(workers: int = 1, shutdown_s: int = 10, startup: str = "", listen: str = "") -> Process:
+        listen = listen or f"127.0.0.1:{free_port()}"
+        directory = tmp_path / str(len(started))
+        directory.mkdir()
+        started.append(Process(directory, workers, shutdown_s, startup, listen))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.popen.pid, signal.SIGKILL)
+        process.popen.wait()
+
+
+# -- ending -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_request_in_flight_is_finished(start: Callable[..., Process], workers: int) -> None:
+    server = start(workers)
+    server.wait_until_up()
+    answers: list[bytes] = []
+    client = threading.Thread(target=lambda: answers.append(server.get("/slow?1")))
+    client.start()
+    server.wait_for_line("asked")
+    assert server.end() == 0
+    client.join()
+    assert len(answers) == 1
+    assert answers[0].isdigit()
+    assert server.log.count("closed") == workers
+
+
+def test_one_that_takes_too_long_is_not(start: Callable[..., Process]) -> None:
+    server = start(shutdown_s=1)
+    server.wait_until_up()
+    failures: list[Exception] = []
+
+    def ask() -> None:
+        try:
+            server.get("/slow?15")
+        except (OSError, http.client.HTTPException) as failure:
+            failures.append(failure)
+
+    client = threading.Thread(target=ask)
+    client.start()
+    server.wait_for_line("asked")
+    began = time.monotonic()
+    assert server.end() == 0
+    assert time.monotonic() - began < 5
+    client.join()
+    assert len(failures) == 1
+
+
+def test_a_kept_connection_does_not_hold_it_up(start: Callable[..., Process]) -> None:
+    server = start()
+    server.wait_until_up()
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=10)
+    with contextlib.closing(connection):
+        connection.request("GET", "/")
+        connection.getresponse().read()
+        began = time.monotonic()
+        assert server.end() == 0
+        assert time.monotonic() - began < 5
+
+
+def test_told_to_stop_while_it_starts(start: Callable[..., Process]) -> None:
+    server = start(startup="slow")
+    server.wait_for_line("starting")
+    assert server.end() == 0
+
+
+def test_workers_go_with_a_parent_that_is_killed(start: Callable[..., Process]) -> None:
+    server = start()
+    server.wait_until_up()
+    worker = int(server.get())
+    server.popen.kill()
+    server.popen.wait()
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{worker}").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    with pytest.raises(OSError, match="refused"):
+        server.get()
+
+
+def test_it_is_quiet_and_says_what_it_serves(start: Callable[..., Process]) -> None:
+    server = start()
+    server.wait_until_up()
+    assert server.end() == 0
+    lines = [line.partition(" INFO berth.cli.serve ")[2] for line in server.log.splitlines()]
+    address = f"http://127.0.0.1:{server.port}"
+    assert lines[0].endswith(f"{address}, database sqlite:///berth.db, auth noauth, workers 1")
+    assert lines[1:] == ["", "stopped"]
+
+
+# -- not starting -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("startup", "message"),
+    [("raises", "cannot start: the database is not there"), ("fails", "the database is broken")],
+)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_failed_startup_ends_it(
+    start: Callable[..., Process], workers: int, startup: str, message: str
+) -> None:
+    server = start(workers, startup=startup)
+    assert server.popen.wait(20) == 1
+    assert message in server.log
+    assert "Traceback" not in server.log
+
+
+def test_an_address_that_is_taken(start: Callable[..., Process]) -> None:
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        server = start(listen=f"127.0.0.1:{other.getsockname()[1]}")
+        assert server.popen.wait(20) == 1
+        listen = f"127.0.0.1:{server.port}"
+    assert server.log == f"cannot serve: cannot listen on {listen}: Address already in use\n"
+
+
+def test_an_address_that_another_of_us_serves(start: Callable[..., Process]) -> None:
+    """Granian's own sockets would share the port in silence."""
+    first = start()
+    first.wait_until_up()
+    second = start(listen=f"127.0.0.1:{first.port}")
+    assert second.popen.wait(20) == 1
+    assert "Address already in use" in second.log
+
+
+def test_a_name_is_resolved(start: Callable[..., Process]) -> None:
+    server = start(listen=f"localhost:{free_port()}")
+    server.wait_until_up()
+    assert server.end() == 0

@@ -1,0 +1,782 @@
+"""The engine over a real SQLite journal that is slow, fails, lies about failing, or has other writers.
+
+What must hold whatever happens: what was acknowledged is in the journal, once; what was refused is not;
+nobody is told of anything that is not durable; and the view is what replaying the journal gives.
+"""
+
+import asyncio
+import random
+import threading
+from collections import Counter, deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from berth.engine import Engine, Overloaded, Unavailable, replay
+from berth.journal import Conflict, Journal, JournalFailure, open_sqlite
+from berth.ledger import decide
+from berth.model.batches import Batch, Entry
+from berth.model.commands import Claim, Command, CreateProvider, ReplaceAllocations, SetInventories
+from berth.model.events import Event, ProviderChanged
+from berth.model.ids import ConsumerId, Index, ProviderId
+from berth.model.inventory import Inventory
+from berth.model.origin import Origin
+from berth.model.rejections import CapacityExceeded, ProviderExists, Rejection
+from berth.runtime.ids import Ids
+from berth.view import View
+
+T = TypeVar("T")
+
+ORIGIN = Origin("req-1", None, None, "test")
+SETTLE_S = 0.05
+"""Long enough for anything that does not wait for the journal to have happened."""
+
+
+# -- the world around an engine -----------------------------------------------------------------------
+
+
+class SteppingClock:
+    """A clock that a test never has to wait for."""
+
+    def __init__(self) -> None:
+        self._now_ns = 1_000_000_000
+
+    def now_ns(self) -> int:
+        self._now_ns += 1_000_000
+        return self._now_ns
+
+    def monotonic_ns(self) -> int:
+        return self._now_ns
+
+
+class Ledgered:
+    """An observer that remembers."""
+
+    def __init__(self) -> None:
+        self.batches: list[tuple[Index, int]] = []
+        self.rejections: Counter[str] = Counter()
+
+    def appended(self, index: Index, commands: int, seconds: float) -> None:
+        self.batches.append((index, commands))
+
+    def queued(self, depth: int) -> None:
+        assert depth >= 0
+
+    def rejected(self, kind: str) -> None:
+        self.rejections[kind] += 1
+
+
+class TroubledJournal(Journal):
+    """A journal that does to appends and reads what it is told to, then what the real one does."""
+
+    def __init__(self, real: Journal) -> None:
+        self.real = real
+        self.before_append: deque[Callable[[Batch], None]] = deque()
+        self.after_append: deque[Callable[[Batch], None]] = deque()
+        self.before_read: deque[Callable[[], None]] = deque()
+        self.appending = threading.Event()
+        self.released = threading.Event()
+        self.released.set()
+
+    def hold(self) -> None:
+        """Let no append go on until ``release``."""
+        self.appending.clear()
+        self.released.clear()
+
+    def release(self) -> None:
+        self.released.set()
+
+    def append(self, batch: Batch) -> None:
+        self.appending.set()
+        assert self.released.wait(10), "an append was held and never released"
+        if self.before_append:
+            self.before_append.popleft()(batch)
+        self.real.append(batch)
+        if self.after_append:
+            self.after_append.popleft()(batch)
+
+    def read(self, after: Index) -> Iterator[Batch]:
+        if self.before_read:
+            self.before_read.popleft()()
+        return self.real.read(after)
+
+    def tail(self) -> Index:
+        return self.real.tail()
+
+    def close(self) -> None:
+        self.real.close()
+
+
+def fail(_: Batch | None = None) -> None:
+    raise JournalFailure("the cable is out")
+
+
+def fine(_: Batch | None = None) -> None:
+    pass
+
+
+class World:
+    """An engine, its troubled journal and its observer."""
+
+    def __init__(self, path: Path, *, shared: bool = False, seed: int = 0, **options: int) -> None:
+        self.path = path
+        self.journal = TroubledJournal(open_sqlite(path, shared=shared))
+        self.observer = Ledgered()
+        self.engine = Engine(
+            self.journal, SteppingClock(), Ids(seed), self.observer, shared=shared, **options
+        )
+
+    def submit(self, command: Command) -> Awaitable[Any]:
+        return asyncio.ensure_future(self.engine.submit(command, ORIGIN, saw))
+
+    def ready(self) -> str | None:
+        return self.engine.ready
+
+    async def names(self) -> set[str]:
+        return await self.engine.read(lambda view: set(view.names))
+
+    async def append_begun(self) -> None:
+        assert await asyncio.to_thread(self.journal.appending.wait, 5), "no append began"
+
+
+@asynccontextmanager
+async def running(path: Path, *, shared: bool = False, seed: int = 0, **options: int) -> AsyncIterator[World]:
+    world = World(path, shared=shared, seed=seed, **options)
+    await world.engine.start()
+    try:
+        yield world
+    finally:
+        world.journal.release()
+        await world.engine.stop()
+
+
+def run(story: Coroutine[Any, Any, T]) -> T:
+    async def bounded() -> T:
+        return await asyncio.wait_for(story, 60)
+
+    return asyncio.run(bounded())
+
+
+def saw(view: View, changed: bool) -> frozenset[str]:
+    """The answer to every command here: the names there are right after it."""
+    return frozenset(view.names)
+
+
+def create(number: int) -> CreateProvider:
+    return CreateProvider(ProviderId(f"00000000-0000-0000-0000-{number:012}"), f"host-{number}")
+
+
+def batches_in(path: Path) -> list[Batch]:
+    """The journal, as another process would read it. Fails on a gap."""
+    journal = open_sqlite(path, shared=True)
+    try:
+        return list(journal.read(Index(0)))
+    finally:
+        journal.close()
+
+
+def events_in(path: Path) -> list[Event]:
+    return [event for batch in batches_in(path) for entry in batch.entries for event in entry.events]
+
+
+def created_in(path: Path) -> Counter[str]:
+    """How often each provider was created according to the journal."""
+    return Counter(
+        event.after.name
+        for event in events_in(path)
+        if isinstance(event, ProviderChanged) and event.before is None and event.after is not None
+    )
+
+
+def replayed(path: Path) -> View:
+    journal = open_sqlite(path, shared=True)
+    try:
+        view = View()
+        replay(journal, view)
+        return view
+    finally:
+        journal.close()
+
+
+# -- group commit -------------------------------------------------------------------------------------
+
+
+def test_commands_that_arrive_together_are_one_batch(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "db") as world:
+            await asyncio.gather(*(world.submit(create(n)) for n in range(20)))
+
+    run(story())
+    assert [len(batch.entries) for batch in batches_in(tmp_path / "db")] == [20]
+
+
+def test_commands_that_arrive_during_an_append_are_the_next_batch(tmp_path: Path) -> None:
+    async def story() -> Ledgered:
+        async with running(tmp_path / "db") as world:
+            world.journal.hold()
+            first = world.submit(create(0))
+            await world.append_begun()
+            others = [world.submit(create(n)) for n in range(1, 11)]
+            await asyncio.sleep(SETTLE_S)
+            world.journal.release()
+            await asyncio.gather(first, *others)
+        return world.observer
+
+    observer = run(story())
+    assert [len(batch.entries) for batch in batches_in(tmp_path / "db")] == [1, 10]
+    assert observer.batches == [(1, 1), (2, 10)]
+
+
+def test_a_batch_takes_no_more_commands_than_it_may(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "db", batch_commands_max=4) as world:
+            await asyncio.gather(*(world.submit(create(n)) for n in range(10)))
+
+    run(story())
+    assert [len(batch.entries) for batch in batches_in(tmp_path / "db")] == [4, 4, 2]
+
+
+def test_commands_of_one_batch_see_each_other_in_order(tmp_path: Path) -> None:
+    async def story() -> tuple[Any, Any, Any]:
+        async with running(tmp_path / "db") as world:
+            return await asyncio.gather(
+                world.submit(create(0)), world.submit(create(0)), world.submit(create(1))
+            )
+
+    first, again, second = run(story())
+    assert first == {"host-0"}
+    assert isinstance(again, ProviderExists)
+    assert second == {"host-0", "host-1"}
+    (batch,) = batches_in(tmp_path / "db")
+    assert len(batch.entries) == 2, "a refused command leaves no entry"
+
+
+def test_what_changes_nothing_appends_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "db") as world:
+            await world.submit(create(0))
+            assert isinstance(await world.submit(create(0)), ProviderExists)
+
+    run(story())
+    assert len(batches_in(tmp_path / "db")) == 1
+
+
+# -- nothing is answered before it is durable -----------------------------------------------------------
+
+
+def test_neither_writer_nor_reader_is_answered_before_the_append_is_done(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "db") as world:
+            world.journal.hold()
+            write = world.submit(create(0))
+            await world.append_begun()
+            read = asyncio.ensure_future(world.names())
+            done, _ = await asyncio.wait([asyncio.ensure_future(write), read], timeout=SETTLE_S)
+            assert not done
+            world.journal.release()
+            assert await write == {"host-0"}
+            assert await read == {"host-0"}
+
+    run(story())
+
+
+def test_a_reader_never_sees_what_did_not_get_in(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "db") as world:
+            world.journal.hold()
+            world.journal.before_append.append(fail)
+            write = world.submit(create(0))
+            await world.append_begun()
+            read = asyncio.ensure_future(world.names())
+            await asyncio.sleep(SETTLE_S)
+            assert not read.done()
+            world.journal.release()
+            with pytest.raises(Unavailable):
+                await write
+            assert await read == set()
+            assert await world.submit(create(0)) == {"host-0"}
+
+    run(story())
+    assert created_in(tmp_path / "db") == {"host-0": 1}
+
+
+def test_a_read_without_an_append_in_flight_does_not_wait(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "db") as world:
+            world.journal.hold()
+            assert await world.names() == set()
+
+    run(story())
+
+
+# -- failures of unknown outcome --------------------------------------------------------------------------
+
+
+def test_a_batch_that_got_in_though_its_append_failed_is_acknowledged(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "db") as world:
+            world.journal.hold()
+            world.journal.after_append.append(fail)
+            write = world.submit(create(0))
+            await world.append_begun()
+            read = asyncio.ensure_future(world.names())
+            await asyncio.sleep(SETTLE_S)
+            world.journal.release()
+            assert await write == {"host-0"}
+            assert await read == {"host-0"}
+            assert await world.names() == {"host-0"}
+            assert world.ready() is None
+            await world.submit(create(1))
+            state = world.engine.view.state()
+        assert state == replayed(tmp_path / "db").state()
+
+    run(story())
+    assert created_in(tmp_path / "db") == {"host-0": 1, "host-1": 1}
+
+
+def test_a_batch_that_did_not_get_in_is_refused_whole(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "db") as world:
+            world.journal.before_append.append(fail)
+            answers = await asyncio.gather(
+                *(world.submit(create(n)) for n in range(3)), return_exceptions=True
+            )
+            assert [type(answer) for answer in answers] == [Unavailable] * 3
+            assert await world.names() == set()
+            await world.submit(create(1))
+
+    run(story())
+    assert created_in(tmp_path / "db") == {"host-1": 1}
+
+
+def test_while_the_journal_cannot_be_read_nobody_is_answered(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "db") as world:
+            await world.submit(create(0))
+            # The append gets in, but neither its answer nor four attempts to look get back.
+            world.journal.after_append.append(fail)
+            world.journal.before_read.extend([fail] * 4)
+            with pytest.raises(Unavailable):
+                await world.submit(create(1))
+            assert world.ready() is not None
+            with pytest.raises(Unavailable):
+                await world.names()
+            with pytest.raises(Unavailable):
+                await world.names()
+            with pytest.raises(Unavailable):
+                await world.submit(create(2))
+            # Now it can be read again, and what was in doubt turns out to have happened.
+            assert await world.names() == {"host-0", "host-1"}
+            assert world.ready() is None
+            assert isinstance(await world.submit(create(1)), ProviderExists)
+            assert await world.submit(create(2)) == {"host-0", "host-1", "host-2"}
+
+    run(story())
+    assert created_in(tmp_path / "db") == {"host-0": 1, "host-1": 1, "host-2": 1}
+
+
+def test_a_write_too_finds_out_what_was_in_doubt(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "db") as world:
+            world.journal.after_append.append(fail)
+            world.journal.before_read.append(fail)
+            with pytest.raises(Unavailable):
+                await world.submit(create(0))
+            assert isinstance(await world.submit(create(0)), ProviderExists)
+            assert world.ready() is None
+
+    run(story())
+    assert created_in(tmp_path / "db") == {"host-0": 1}
+
+
+# -- several writers ----------------------------------------------------------------------------------
+
+
+def test_two_engines_share_a_journal_without_overcommitting(tmp_path: Path) -> None:
+    path, host = tmp_path / "db", create(0).id
+    capacity = 50
+
+    def claim(number: int) -> Command:
+        consumer = ConsumerId(f"10000000-0000-0000-0000-{number:012}")
+        return ReplaceAllocations((Claim(consumer, ((host, (("VCPU", 1),)),), "p", "u"),))
+
+    async def claim_all(world: World, numbers: range) -> list[Any]:
+        answers = []
+        for number in numbers:
+            answers.append(world.submit(claim(number)))
+            await asyncio.sleep(random.Random(number).random() * 0.002)
+        return await asyncio.gather(*answers)
+
+    async def story() -> list[Any]:
+        async with (
+            running(path, shared=True, seed=1) as one,
+            running(path, shared=True, seed=2) as other,
+        ):
+            await one.submit(create(0))
+            assert await other.names() == {"host-0"}
+            await other.submit(SetInventories(host, 0, {"VCPU": Inventory(capacity)}))
+            assert await one.names() == {"host-0"}
+            answers = await asyncio.gather(claim_all(one, range(40)), claim_all(other, range(40, 80)))
+            states = [await world.engine.read(View.state) for world in (one, other)]
+            assert states[0] == states[1] == replayed(path).state()
+            assert one.engine.view.index == other.engine.view.index == len(batches_in(path))
+        return [*answers[0], *answers[1]]
+
+    answers = run(story())
+    refused = [answer for answer in answers if isinstance(answer, Rejection)]
+    assert all(isinstance(answer, CapacityExceeded) for answer in refused)
+    assert len(answers) - len(refused) == capacity
+    view = replayed(path)
+    assert sum(view.providers[host].used.values()) == capacity == len(view.consumers)
+    assert len({batch.id for batch in batches_in(path)}) == len(batches_in(path))
+
+
+def test_of_two_engines_that_want_the_same_name_one_gets_it(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+
+    async def story() -> list[Any]:
+        async with (
+            running(path, shared=True, seed=1) as one,
+            running(path, shared=True, seed=2) as other,
+        ):
+            return await asyncio.gather(
+                *(world.submit(create(n)) for n in range(30) for world in (one, other))
+            )
+
+    answers = run(story())
+    assert sum(isinstance(answer, ProviderExists) for answer in answers) == 30
+    assert created_in(path) == {f"host-{n}": 1 for n in range(30)}
+
+
+def test_a_shared_read_sees_what_another_process_acknowledged(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+
+    async def story() -> None:
+        async with (
+            running(path, shared=True, seed=1) as one,
+            running(path, shared=True, seed=2) as other,
+        ):
+            for number in range(10):
+                await one.submit(create(number))
+                assert len(await other.names()) == number + 1
+
+    run(story())
+
+
+def test_a_refusal_is_as_fresh_as_a_read(tmp_path: Path) -> None:
+    """A refusal appends nothing, so no conflict tells that it was decided on an old view."""
+    path = tmp_path / "db"
+
+    async def story() -> None:
+        async with (
+            running(path, shared=True, seed=1) as one,
+            running(path, shared=True, seed=2) as other,
+        ):
+            await one.submit(create(0))
+            inventory = SetInventories(create(0).id, 0, {"VCPU": Inventory(1)})
+            assert not isinstance(await other.submit(inventory), Rejection)
+
+    run(story())
+
+
+def test_after_a_conflict_the_batch_is_decided_anew(tmp_path: Path) -> None:
+    """Another writer takes the index, and with it the name that this one was about to take."""
+    path = tmp_path / "db"
+
+    async def story() -> None:
+        async with running(path, shared=True) as world:
+            world.journal.before_append.append(lambda batch: intrude(world.journal.real, batch, create(0)))
+            first, second = await asyncio.gather(world.submit(create(0)), world.submit(create(1)))
+            assert isinstance(first, ProviderExists)
+            assert second == {"host-0", "host-1"}
+            assert world.engine.view.state() == replayed(path).state()
+
+    run(story())
+    assert created_in(path) == {"host-0": 1, "host-1": 1}
+
+
+def test_a_reader_of_a_batch_that_lost_the_race_looks_again(tmp_path: Path) -> None:
+    path = tmp_path / "db"
+
+    async def story() -> None:
+        async with running(path) as world:
+            world.journal.hold()
+            world.journal.before_append.append(lambda batch: intrude(world.journal.real, batch, create(9)))
+            write = world.submit(create(0))
+            await world.append_begun()
+            read = asyncio.ensure_future(world.names())
+            await asyncio.sleep(SETTLE_S)
+            world.journal.release()
+            assert await write == {"host-0", "host-9"}
+            # Either what was before the batch was decided anew or what was after it: never without host-9.
+            assert (await read) >= {"host-9"}
+
+    run(story())
+
+
+def intrude(journal: Journal, batch: Batch, command: Command) -> None:
+    """Be the other writer: carry a command out and append it at the index of the batch."""
+    view = View()
+    replay(journal, view)
+    verdict = decide(view, command, 1)
+    if isinstance(verdict, list) and verdict:
+        entry = Entry(ORIGIN, tuple(verdict))
+        journal.append(Batch(batch.index, f"intruder-{batch.index}", 1, (entry,)))
+
+
+# -- bounds, life and bugs ------------------------------------------------------------------------------
+
+
+def test_a_full_queue_refuses_at_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "db", queue_commands_max=2) as world:
+            world.journal.hold()
+            taken = [world.submit(create(0))]
+            await world.append_begun()
+            taken += [world.submit(create(1)), world.submit(create(2))]
+            await asyncio.sleep(0)
+            with pytest.raises(Overloaded):
+                await world.submit(create(3))
+            world.journal.release()
+            await asyncio.gather(*taken)
+            assert await world.submit(create(3)) == {f"host-{n}" for n in range(4)}
+
+    run(story())
+
+
+def test_stopping_finishes_what_was_taken_and_takes_no_more(tmp_path: Path) -> None:
+    async def story() -> None:
+        world = World(tmp_path / "db", batch_commands_max=2)
+        await world.engine.start()
+        world.journal.hold()
+        taken = [world.submit(create(n)) for n in range(5)]
+        await world.append_begun()
+        stopping = asyncio.ensure_future(world.engine.stop())
+        await asyncio.sleep(SETTLE_S)
+        with pytest.raises(Unavailable):
+            await world.submit(create(9))
+        assert world.ready() is not None
+        world.journal.release()
+        await stopping
+        assert all(answer >= {"host-0"} for answer in await asyncio.gather(*taken))
+
+    run(story())
+    assert created_in(tmp_path / "db") == {f"host-{n}": 1 for n in range(5)}
+
+
+def test_an_engine_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
+    async def story(number: int) -> Any:
+        async with running(tmp_path / "db", seed=number) as world:
+            return await world.submit(create(number))
+
+    run(story(0))
+    assert run(story(1)) == {"host-0", "host-1"}
+
+
+def test_before_it_is_started_it_takes_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        world = World(tmp_path / "db")
+        assert world.ready() is not None
+        with pytest.raises(Unavailable):
+            await world.submit(create(0))
+        await world.engine.start()
+        assert world.ready() is None
+        await world.engine.stop()
+
+    run(story())
+
+
+def test_a_command_whose_caller_is_gone_is_carried_out_all_the_same(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "db") as world:
+            world.journal.hold()
+            in_flight = asyncio.ensure_future(world.submit(create(0)))
+            await world.append_begun()
+            queued = asyncio.ensure_future(world.submit(create(1)))
+            read = asyncio.ensure_future(world.names())
+            await asyncio.sleep(0)
+            for task in (in_flight, queued, read):
+                task.cancel()
+            world.journal.release()
+            assert await world.submit(create(2)) == {"host-0", "host-1", "host-2"}
+            gone = await asyncio.gather(in_flight, queued, read, return_exceptions=True)
+            assert [type(answer) for answer in gone] == [asyncio.CancelledError] * 3
+
+    run(story())
+    assert created_in(tmp_path / "db") == {"host-0": 1, "host-1": 1, "host-2": 1}
+
+
+def test_a_bug_in_an_answer_concerns_its_caller_alone(tmp_path: Path) -> None:
+    def stumble(view: View, changed: bool) -> None:
+        raise ZeroDivisionError
+
+    async def story() -> None:
+        async with running(tmp_path / "db") as world:
+            bad = asyncio.ensure_future(world.engine.submit(create(0), ORIGIN, stumble))
+            good = world.submit(create(1))
+            with pytest.raises(ZeroDivisionError):
+                await bad
+            assert await good == {"host-0", "host-1"}
+            with pytest.raises(ZeroDivisionError):
+                await world.engine.read(lambda view: 1 // 0)
+            assert await world.names() == {"host-0", "host-1"}
+
+    run(story())
+    assert created_in(tmp_path / "db") == {"host-0": 1, "host-1": 1}
+
+
+def test_a_bug_in_applying_stops_the_writer_and_refuses_everyone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "db", batch_commands_max=2) as world:
+            await world.submit(create(0))
+            break_apply(world, monkeypatch, "host-2")
+            answers = await asyncio.gather(
+                *(world.submit(create(n)) for n in range(1, 6)), return_exceptions=True
+            )
+            assert [type(answer) for answer in answers] == [Unavailable] * 5
+            with pytest.raises(Unavailable):
+                await world.submit(create(9))
+            with pytest.raises(Unavailable):
+                await world.names()
+            assert "bug" in (world.ready() or "")
+
+    run(story())
+    assert created_in(tmp_path / "db") == {"host-0": 1}
+
+
+def test_a_look_that_was_waiting_when_a_bug_stopped_the_writer_does_not_bring_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The view is half changed, and reading the journal does not repair it."""
+
+    async def story() -> None:
+        async with running(tmp_path / "db", shared=True) as world:
+            world.journal.hold()
+            world.journal.before_append.append(lambda batch: intrude(world.journal.real, batch, create(7)))
+            write = world.submit(create(0))
+            await world.append_begun()
+            # The append loses its race, and when it is decided anew the bug strikes.
+            break_apply(world, monkeypatch, "host-0")
+            read = asyncio.ensure_future(world.names())
+            await asyncio.sleep(SETTLE_S)
+            world.journal.release()
+            with pytest.raises(Unavailable):
+                await write
+            with pytest.raises(Unavailable):
+                await read
+            with pytest.raises(Unavailable):
+                await world.names()
+            assert "bug" in (world.ready() or "")
+
+    run(story())
+
+
+def test_a_bug_in_applying_what_others_wrote_stops_the_writer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It leaves the view as half changed as one in applying what this process decided."""
+    path = tmp_path / "db"
+
+    async def story() -> None:
+        async with (
+            running(path, shared=True, seed=1) as one,
+            running(path, shared=True, seed=2) as other,
+        ):
+            await other.submit(create(1))
+            break_apply(one, monkeypatch, "host-1")
+            with pytest.raises((Unavailable, AssertionError)):
+                await one.names()
+            monkeypatch.undo()
+            with pytest.raises(Unavailable):
+                await one.names()
+            with pytest.raises(Unavailable):
+                await one.submit(create(2))
+
+    run(story())
+
+
+def break_apply(world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Have the view fail at the creation of this provider, halfway: the event itself is applied."""
+    apply = world.engine.view.apply
+
+    def broken(event: Event) -> None:
+        apply(event)
+        if isinstance(event, ProviderChanged) and event.after is not None and event.after.name == name:
+            raise AssertionError("an invariant does not hold")
+
+    monkeypatch.setattr(world.engine.view, "apply", broken)
+
+
+# -- everything at once -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_whatever_happens_the_acknowledged_is_in_once_and_the_refused_is_not(
+    tmp_path: Path, seed: int
+) -> None:
+    """Bursts of commands and reads while appends fail before, fail after, and lose races."""
+    rng = random.Random(seed)
+    path = tmp_path / "db"
+
+    async def one_read(world: World, acknowledged: set[str]) -> None:
+        known = set(acknowledged)
+        seen = await world.names()
+        assert known <= seen, f"seed {seed}: an acknowledged write is not seen by a later read"
+
+    async def one_write(world: World, number: int, acknowledged: set[str], refused: set[str]) -> None:
+        try:
+            answer = await world.submit(create(number))
+        except Unavailable:
+            refused.add(f"host-{number}")
+        else:
+            assert isinstance(answer, ProviderExists) or f"host-{number}" in answer
+            acknowledged.add(f"host-{number}")
+
+    async def story() -> tuple[set[str], set[str]]:
+        acknowledged: set[str] = set()
+        refused: set[str] = set()
+        async with running(path, shared=rng.random() < 0.7, seed=seed, batch_commands_max=5) as world:
+            strangers = iter(range(1000, 2000))
+
+            def lose(batch: Batch) -> None:
+                intrude(world.journal.real, batch, create(next(strangers)))
+
+            fates_before: list[Callable[[Batch], None]] = [fine, fine, fail, lose, lose]
+            fates_after: list[Callable[[Batch], None]] = [fine, fine, fail]
+            bursts: list[Awaitable[list[None]]] = []
+            number = 0
+            for _ in range(25):
+                world.journal.before_append.append(rng.choice(fates_before))
+                world.journal.after_append.append(rng.choice(fates_after))
+                tasks = []
+                for _ in range(rng.randint(0, 8)):
+                    tasks.append(one_write(world, number, acknowledged, refused))
+                    number += 1
+                for _ in range(rng.randint(0, 3)):
+                    tasks.append(one_read(world, acknowledged))
+                rng.shuffle(tasks)
+                bursts.append(asyncio.gather(*tasks))
+                # Sometimes the next burst begins while this one is still on its way.
+                if rng.random() < 0.6:
+                    await asyncio.gather(*bursts)
+                else:
+                    await asyncio.sleep(rng.random() * 0.003)
+            await asyncio.gather(*bursts)
+            state = await world.engine.read(View.state)
+        assert state == replayed(path).state()
+        return acknowledged, refused
+
+    acknowledged, refused = run(story())
+    created = created_in(path)
+    assert set(created.values()) <= {1}, f"seed {seed}: something is in the journal twice"
+    assert acknowledged <= set(created), f"seed {seed}: an acknowledged command is not in the journal"
+    assert not refused & set(created), f"seed {seed}: a refused command is in the journal"
+
+
+def test_a_conflict_is_not_a_failure() -> None:
+    assert not issubclass(Conflict, JournalFailure)

@@ -1,0 +1,480 @@
+"""The ledger and the view against the naive oracle, over random sequences of all commands.
+
+Domains are small, so that commands collide: five providers, five names, four consumers. After every
+command both sides must have said the same and hold the same; what is kept twice in the view (columns,
+masks, totals, roots) must agree with what it is kept about; and the events must do what events promise:
+survive the journal, be taken back exactly, and replay to the same view.
+"""
+
+import os
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from berth.ledger import decide
+from berth.model import commands as c
+from berth.model.batches import Entry
+from berth.model.events import Event, inverse
+from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId, Row
+from berth.model.inventory import Inventory
+from berth.model.origin import Origin
+from berth.model.rejections import Rejection
+from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.sim.oracle import Oracle
+from berth.view import View
+
+SOAK = os.environ.get("BERTH_SOAK") == "1"
+
+PROVIDERS = [ProviderId(f"00000000-0000-0000-0000-00000000000{n}") for n in range(5)]
+NAMES = [f"host-{n}" for n in range(5)]
+CONSUMERS = [ConsumerId(f"10000000-0000-0000-0000-00000000000{n}") for n in range(4)]
+AGGREGATES = [AggregateId(f"20000000-0000-0000-0000-00000000000{n}") for n in range(3)]
+CLASSES = ["VCPU", "MEMORY_MB", "CUSTOM_A", "CUSTOM_B", "CUSTOM_C"]
+ODD_NAMES = ["CUSTOM_", "custom_a", "NOT_THERE", "CUSTOM_\u00c4", "CUSTOM_A\n"]
+TRAITS = ["HW_CPU_X86_AVX", SHARES_VIA_AGGREGATE, "CUSTOM_FAST", "CUSTOM_SLOW"]
+ORIGIN = Origin("req-1", "someone", None, "test")
+
+providers = st.sampled_from(PROVIDERS)
+parents = st.none() | providers
+names = st.sampled_from(NAMES)
+consumers = st.sampled_from(CONSUMERS)
+# Mostly classes and traits that exist: what is refused for its name teaches little.
+classes = st.sampled_from(CLASSES[:3] * 4 + CLASSES[3:] + ODD_NAMES[:3])
+class_names = st.sampled_from(CLASSES * 3 + ODD_NAMES)
+trait_names = st.sampled_from(TRAITS * 3 + ODD_NAMES)
+trait_sets = st.frozensets(st.sampled_from(TRAITS * 3 + ["CUSTOM_UNKNOWN"]), max_size=3)
+aggregate_sets = st.lists(st.sampled_from(AGGREGATES), max_size=3, unique=True).map(tuple)
+lags = st.sampled_from([0] * 8 + [1, -1])
+"""How far a named generation is off. Mostly not at all."""
+
+inventories = st.builds(
+    Inventory,
+    total=st.integers(1, 12),
+    reserved=st.sampled_from([0, 0, 0, 1, 2, 8, 12]),
+    min_unit=st.sampled_from([1, 1, 1, 2]),
+    max_unit=st.sampled_from([12, 12, 4, 3]),
+    step_size=st.sampled_from([1, 1, 1, 2]),
+    allocation_ratio=st.sampled_from([1.0, 1.0, 1.5, 0.5, 4.0, 3.4e38]),
+)
+inventory_maps = st.dictionaries(st.sampled_from(CLASSES[:3] * 3 + CLASSES[3:]), inventories, max_size=3)
+wants = st.dictionaries(
+    providers, st.dictionaries(classes, st.integers(1, 7), min_size=1, max_size=2), max_size=3
+).map(lambda wanted: tuple((id, tuple(amounts.items())) for id, amounts in wanted.items()))
+generation_lags = st.sampled_from(["unchecked"] * 3 + [0] * 6 + [1, -1, None])
+people = st.tuples(st.sampled_from(["p1", "p2"]), st.sampled_from(["u1", "u2"]))
+types = st.sampled_from([None, None, "INSTANCE", "MIGRATION"])
+claims = st.dictionaries(consumers, st.tuples(wants, generation_lags, people, types), min_size=1, max_size=3)
+ClaimParts = dict[ConsumerId, tuple[tuple[c.Wanted, ...], str | int | None, tuple[str, str], str | None]]
+
+
+class LedgerMachine(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.view = View()
+        self.follower = View()
+        self.oracle = Oracle()
+        self.events: list[Event] = []
+        self.now_s = 1_000
+        self.encoder = msgspec.msgpack.Encoder()
+        self.decoder = msgspec.msgpack.Decoder(Entry)
+
+    # -- every command --------------------------------------------------------------------------
+
+    @initialize(records=st.lists(inventory_maps, min_size=2, max_size=3), nest=st.booleans())
+    def begin(self, records: list[dict[str, Inventory]], nest: bool) -> None:
+        self.carry_out(c.CreateResourceClass("CUSTOM_A"))
+        self.carry_out(c.CreateTrait("CUSTOM_FAST"))
+        for id, name, record in zip(PROVIDERS, NAMES, records, strict=False):
+            parent = PROVIDERS[0] if nest and id != PROVIDERS[0] else None
+            self.carry_out(c.CreateProvider(id, name, parent))
+            self.carry_out(c.SetInventories(id, 0, record))
+
+    @rule(name=class_names, exist_ok=st.booleans())
+    def create_class(self, name: str, exist_ok: bool) -> None:
+        self.carry_out(c.CreateResourceClass(name, exist_ok))
+
+    @rule(name=class_names, new_name=class_names)
+    def rename_class(self, name: str, new_name: str) -> None:
+        self.carry_out(c.RenameResourceClass(name, new_name))
+
+    @rule(name=class_names)
+    def delete_class(self, name: str) -> None:
+        self.carry_out(c.DeleteResourceClass(name))
+
+    @rule(name=trait_names)
+    def create_trait(self, name: str) -> None:
+        self.carry_out(c.CreateTrait(name))
+
+    @rule(name=trait_names)
+    def delete_trait(self, name: str) -> None:
+        self.carry_out(c.DeleteTrait(name))
+
+    @rule(id=providers, name=names | st.just(""), parent=parents)
+    def create_provider(self, id: ProviderId, name: str, parent: ProviderId | None) -> None:
+        self.carry_out(c.CreateProvider(id, name, parent))
+
+    @rule(id=providers, name=names, parent=parents | st.just(msgspec.UNSET), may_reparent=st.booleans())
+    def update_provider(
+        self, id: ProviderId, name: str, parent: ProviderId | msgspec.UnsetType | None, may_reparent: bool
+    ) -> None:
+        self.carry_out(c.UpdateProvider(id, name, parent, may_reparent))
+
+    @rule(id=providers, parent=parents)
+    def reparent(self, id: ProviderId, parent: ProviderId | None) -> None:
+        record = self.view.providers.get(id)
+        name = record.name if record is not None else NAMES[0]
+        self.carry_out(c.UpdateProvider(id, name, parent, may_reparent=True))
+
+    @rule(id=providers)
+    def delete_provider(self, id: ProviderId) -> None:
+        self.carry_out(c.DeleteProvider(id))
+
+    @rule(id=providers, name=classes, inventory=inventories, may_reserve_all=st.booleans())
+    def add_inventory(self, id: ProviderId, name: str, inventory: Inventory, may_reserve_all: bool) -> None:
+        self.carry_out(c.AddInventory(id, name, inventory, may_reserve_all))
+
+    @rule(id=providers, lag=lags, name=classes, inventory=inventories, may_reserve_all=st.booleans())
+    def put_inventory(
+        self, id: ProviderId, lag: int, name: str, inventory: Inventory, may_reserve_all: bool
+    ) -> None:
+        self.carry_out(c.PutInventory(id, self.generation(id) + lag, name, inventory, may_reserve_all))
+
+    @rule(id=providers, lag=lags | st.none(), records=inventory_maps, may_reserve_all=st.booleans())
+    def set_inventories(
+        self, id: ProviderId, lag: int | None, records: dict[str, Inventory], may_reserve_all: bool
+    ) -> None:
+        generation = self.generation(id) + lag if lag is not None else None
+        self.carry_out(c.SetInventories(id, generation, records, may_reserve_all))
+
+    @rule(id=providers, name=classes)
+    def delete_inventory(self, id: ProviderId, name: str) -> None:
+        self.carry_out(c.DeleteInventory(id, name))
+
+    @rule(id=providers, lag=lags | st.none(), traits=trait_sets)
+    def set_traits(self, id: ProviderId, lag: int | None, traits: frozenset[str]) -> None:
+        generation = self.generation(id) + lag if lag is not None else None
+        self.carry_out(c.SetTraits(id, generation, traits))
+
+    @rule(id=providers, lag=lags | st.none(), aggregates=aggregate_sets)
+    def set_aggregates(self, id: ProviderId, lag: int | None, aggregates: tuple[AggregateId, ...]) -> None:
+        generation = self.generation(id) + lag if lag is not None else None
+        self.carry_out(c.SetAggregates(id, generation, aggregates))
+
+    @rule(parts=claims)
+    def replace_allocations(self, parts: ClaimParts) -> None:
+        self.carry_out(c.ReplaceAllocations(self.claims(parts)))
+
+    @rule(id=consumers, provider=providers, name=st.sampled_from(CLASSES[:3]), amount=st.integers(1, 4))
+    def claim_a_little(self, id: ConsumerId, provider: ProviderId, name: str, amount: int) -> None:
+        """A claim that is likely to be granted, so that there is something to collide with."""
+        self.carry_out(c.ReplaceAllocations((c.Claim(id, ((provider, ((name, amount),)),), "p1", "u1"),)))
+
+    @rule(giver=consumers, taker=consumers)
+    def hand_over(self, giver: ConsumerId, taker: ConsumerId) -> None:
+        """All that one holds goes to another, as when a server's allocations become a migration's."""
+        record = self.view.consumers.get(giver)
+        if giver == taker or record is None:
+            return
+        name_of = self.view.classes.name_of
+        wanted = tuple(
+            (provider, tuple((name_of(id), amount) for id, amount in amounts))
+            for provider, amounts in record.held
+        )
+        self.carry_out(
+            c.ReplaceAllocations((c.Claim(giver, (), "p1", "u1"), c.Claim(taker, wanted, "p2", "u1")))
+        )
+
+    @rule(id=consumers, total=st.integers(1, 3), more=st.integers(-2, 1))
+    def shrink_below_what_is_held(self, id: ConsumerId, total: int, more: int) -> None:
+        """A provider comes to be over its capacity; then what is held there is lowered, kept or raised."""
+        record = self.view.consumers.get(id)
+        if record is None or not record.held:
+            return
+        (provider, ((class_id, amount), *_)), *_ = record.held
+        name = self.view.classes.name_of(class_id)
+        self.carry_out(c.PutInventory(provider, self.generation(provider), name, Inventory(total)))
+        wanted = ((provider, ((name, max(1, amount + more)),)),)
+        self.carry_out(c.ReplaceAllocations((c.Claim(id, wanted, "p1", "u2"),)))
+
+    @rule(id=consumers)
+    def delete_allocations(self, id: ConsumerId) -> None:
+        self.carry_out(c.DeleteAllocations(id))
+
+    @rule(
+        news=st.dictionaries(providers, st.tuples(lags, inventory_maps), max_size=2),
+        parts=st.just({}) | claims,
+    )
+    def reshape(self, news: dict[ProviderId, tuple[int, dict[str, Inventory]]], parts: ClaimParts) -> None:
+        self.carry_out(
+            c.Reshape(
+                tuple(
+                    c.NewInventories(id, self.generation(id) + lag, records)
+                    for id, (lag, records) in news.items()
+                ),
+                self.claims(parts),
+            )
+        )
+
+    @rule(source=providers, destination=providers)
+    def reshape_away(self, source: ProviderId, destination: ProviderId) -> None:
+        """Everything of one provider, inventories and what stands on them, moves to another."""
+        record = self.view.providers.get(source)
+        if record is None or destination not in self.view.providers or source == destination:
+            return
+        name_of = self.view.classes.name_of
+        moved = {name_of(id): inventory for id, inventory in record.inventories.items()}
+        moving = []
+        for consumer in sorted(record.consumers):
+            held = self.view.consumers[consumer].held
+            wanted: dict[ProviderId, dict[str, int]] = {}
+            for provider, amounts in held:
+                on = wanted.setdefault(destination if provider == source else provider, {})
+                for id, amount in amounts:
+                    on[name_of(id)] = on.get(name_of(id), 0) + amount
+            moving.append(
+                c.Claim(
+                    consumer,
+                    tuple((id, tuple(amounts.items())) for id, amounts in wanted.items()),
+                    "p1",
+                    "u1",
+                )
+            )
+        news = (
+            c.NewInventories(source, self.generation(source), {}),
+            c.NewInventories(destination, self.generation(destination), moved),
+        )
+        self.carry_out(c.Reshape(news, tuple(moving)))
+
+    # -- what holds after each ------------------------------------------------------------------
+
+    def carry_out(self, command: c.Command) -> None:
+        self.now_s += 1
+        before = self.view.state()
+        verdict = decide(self.view, command, self.now_s)
+        assert self.view.state() == before, "deciding changed the view"
+        kinds = self.oracle.carry_out(command, self.now_s)
+        if isinstance(verdict, Rejection):
+            kind = type(verdict).__name__
+            assert kind in kinds, (
+                f"{command} was refused as {kind}; right would be {set(kinds) or 'to accept'}"
+            )
+            return
+        assert not kinds, f"{command} was accepted; right would be to refuse it as one of {set(kinds)}"
+        for event in verdict:
+            self.view.apply(event)
+        self.check_events(before, verdict)
+        assert observed(self.view) == expected(self.oracle)
+        check_columns(self.view)
+        check_forest(self.view, self.oracle)
+        check_masks(self.view)
+
+    def check_events(self, before: dict[str, object], events: list[Event]) -> None:
+        after = self.view.state()
+        for event in reversed(events):
+            self.view.apply(inverse(event))
+        assert self.view.state() == before, "taking the events back does not restore the state"
+        for event in events:
+            self.view.apply(event)
+        assert self.view.state() == after, "doing it again gives something else"
+        entry = Entry(ORIGIN, tuple(events))
+        decoded = self.decoder.decode(self.encoder.encode(entry))
+        assert decoded == entry
+        for event in decoded.events:
+            self.follower.apply(event)
+        assert self.follower.state() == after, "following the events gives something else"
+        self.events.extend(decoded.events)
+
+    def teardown(self) -> None:
+        replayed = View()
+        for event in self.events:
+            replayed.apply(event)
+        assert replayed.state() == self.view.state(), "replaying all events gives something else"
+
+    # -- the state of the moment, for commands that must know it ----------------------------------
+
+    def generation(self, id: ProviderId) -> int:
+        fact = self.oracle.provider(id)
+        return fact.generation if fact is not None else 0
+
+    def claims(self, parts: ClaimParts) -> tuple[c.Claim, ...]:
+        found = []
+        for id, (wanted, lag, (project, user), consumer_type) in parts.items():
+            fact = self.oracle.consumer(id)
+            generation: Any = c.UNCHECKED
+            if lag is None:
+                generation = None
+            elif isinstance(lag, int):
+                generation = fact.generation + lag if fact is not None else (lag or None)
+            found.append(c.Claim(id, wanted, project, user, generation, consumer_type))
+        return tuple(found)
+
+
+# -- what can be seen of a state, in one form for both sides ------------------------------------------
+
+
+def observed(view: View) -> dict[str, object]:
+    usage: dict[object, object] = {}
+    for project in ("p1", "p2"):
+        for user in ("u1", "u2"):
+            for consumer_type, total in view.usage.of_project(project, user):
+                usage[project, user, consumer_type] = (total.consumers, total.amounts)
+    return {
+        "classes": {
+            id: (view.classes.name_of(id), view.classes.created_at_s(id))
+            for id in view.classes.ids()
+            if view.classes.is_custom(id)
+        },
+        "traits": dict(view.custom_traits),
+        "providers": {
+            id: (
+                record.name,
+                record.parent.id if record.parent else None,
+                record.root.id,
+                record.generation,
+                record.stamp.created_at_s,
+                record.stamp.updated_at_s,
+                frozenset(record.traits),
+                frozenset(record.aggregates),
+                record.inventories,
+                record.used,
+                record.consumers,
+            )
+            for id, record in view.providers.items()
+        },
+        "consumers": {
+            id: (
+                record.consumer.generation,
+                record.consumer.project,
+                record.consumer.user,
+                record.consumer.type,
+                record.consumer.created_at_s,
+                record.consumer.updated_at_s,
+                {(p, k): amount for p, amounts in record.held for k, amount in amounts},
+            )
+            for id, record in view.consumers.items()
+        },
+        "usage": usage,
+    }
+
+
+def expected(oracle: Oracle) -> dict[str, object]:
+    def used(id: ProviderId) -> dict[ClassId, int]:
+        held = {fact.resource_class for fact in oracle.allocations if fact.provider == id}
+        return {number: oracle.used(id, number) for number in held}
+
+    return {
+        "classes": {fact.number: (fact.name, fact.created_at_s) for fact in oracle.classes},
+        "traits": dict(oracle.traits),
+        "providers": {
+            fact.id: (
+                fact.name,
+                fact.parent,
+                oracle.root(fact.id),
+                fact.generation,
+                fact.created_at_s,
+                fact.updated_at_s,
+                fact.traits,
+                fact.aggregates,
+                {i.resource_class: i.inventory for i in oracle.inventories if i.provider == fact.id},
+                used(fact.id),
+                {a.consumer for a in oracle.allocations if a.provider == fact.id},
+            )
+            for fact in oracle.providers
+        },
+        "consumers": {
+            fact.id: (
+                fact.generation,
+                fact.project,
+                fact.user,
+                fact.type,
+                fact.created_at_s,
+                fact.updated_at_s,
+                oracle.held(fact.id),
+            )
+            for fact in oracle.consumers
+        },
+        "usage": oracle.totals(),
+    }
+
+
+# -- what the view keeps twice ------------------------------------------------------------------------
+
+
+def check_columns(view: View) -> None:
+    for class_id in view.classes.ids():
+        records = [r for r in view.providers.values() if class_id in r.inventories]
+        column = view.classes.column(class_id)
+        assert len(column) == len(records)
+        by_row = {}
+        for record in records:
+            inventory = record.inventories[class_id]
+            free = max(-(2**62), min(inventory.capacity, 2**62)) - record.used.get(class_id, 0)
+            by_row[record.row] = (free, inventory.min_unit, inventory.max_unit, inventory.step_size)
+        assert column.by_row() == by_row
+        for amount in (1, 2, 3, 5) if records else ():
+            fitting = {
+                row
+                for row, (free, least, most, step) in by_row.items()
+                if free >= amount and least <= amount <= most and amount % step == 0
+            }
+            assert sorted(column.fitting(amount).tolist()) == sorted(fitting)
+
+
+def check_forest(view: View, oracle: Oracle) -> None:
+    assert {record.row for record in view.providers.values()} == {
+        row for row, record in enumerate(view.rows) if record is not None
+    }
+    assert {name: record.id for name, record in view.names.items()} == {
+        fact.name: fact.id for fact in oracle.providers
+    }
+    assert view.nested_count == sum(fact.parent is not None for fact in oracle.providers)
+    free = next(row for row in range(len(view.rows) + 1) if row == len(view.rows) or view.rows[row] is None)
+    assert view.free_row() == free
+    for fact in oracle.providers:
+        record = view.providers[fact.id]
+        assert view.record(record.row) is record
+        assert view.root_rows[record.row] == record.root.row
+        assert {child.id for child in record.children.values()} == {
+            other.id for other in oracle.providers if other.parent == fact.id
+        }
+        tree = [r.id for r in record.tree()]
+        assert sorted(tree) == sorted(p.id for p in oracle.providers if oracle.root(p.id) == record.root.id)
+        assert all(tree.index(r.parent.id) < tree.index(r.id) for r in record.tree() if r.parent)
+        below = sorted(p.id for p in oracle.providers if fact.id in oracle.lineage(p.id))
+        assert sorted(r.id for r in record.subtree()) == below
+
+
+def check_masks(view: View) -> None:
+    for trait in TRAITS:
+        rows = {r.row for r in view.providers.values() if trait in r.traits}
+        assert set(view.rows_with_trait(trait)) == rows
+        assert mask_of(rows, view.row_end) == view.rows_with_trait(trait).mask(view.row_end).tolist()
+    assert set(view.traits_in_use()) == {t for r in view.providers.values() for t in r.traits}
+    for aggregate in AGGREGATES:
+        rows = {r.row for r in view.providers.values() if aggregate in r.aggregates}
+        assert set(view.rows_in_aggregate(aggregate)) == rows
+        assert mask_of(rows, view.row_end) == view.rows_in_aggregate(aggregate).mask(view.row_end).tolist()
+
+
+def mask_of(rows: set[Row], size: int) -> list[bool]:
+    mask = np.zeros(size, np.bool_)
+    mask[list(rows)] = True
+    found: list[bool] = mask.tolist()
+    return found
+
+
+TestLedger = pytest.mark.timeout(3600 if SOAK else 300)(LedgerMachine.TestCase)
+TestLedger.settings = settings(
+    max_examples=5000 if SOAK else 250,
+    stateful_step_count=100 if SOAK else 50,
+    derandomize=not SOAK,
+    database=None,
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=list(HealthCheck),
+)

@@ -1,0 +1,174 @@
+"""Server processes for tests: started on a free port, awaited, stopped, killed, and their words kept.
+
+Every process leads a group of its own, and signals go to the group: a server that runs workers is ended
+with them. A test that does not end its server leaves none behind when it uses ``running``.
+"""
+
+import contextlib
+import http.client
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+HOST: Final = "127.0.0.1"
+ROOT: Final = Path(__file__).resolve().parent.parent
+STOP_S: Final = 10
+
+UPSTREAM: Final = os.environ.get("BERTH_TEST_SERVER") == "upstream"
+"""Tests of what any Placement server does can be run against upstream itself, to test the tests."""
+
+_COMPLAINT = re.compile(r"traceback|\b(warn|warning|error|critical|fatal|exception)\b", re.IGNORECASE)
+
+
+class StartError(Exception):
+    """The process ended, or did not answer in time; the message holds the end of its output."""
+
+
+class Server:
+    """A server process and its output.
+
+        new --start--> running --stop or kill--> ended --start--> running ...
+
+    ``command`` makes the words to run from the port to listen on; every start takes a new port.
+    """
+
+    def __init__(
+        self, command: Callable[[int], Sequence[str]], log_path: Path, env: Mapping[str, str] | None = None
+    ) -> None:
+        self.command = command
+        self.log_path = log_path
+        self.env = env
+        self.port = 0
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None, "the server is not running"
+        return self.process.pid
+
+    @property
+    def log(self) -> str:
+        """All it has printed, over all its starts."""
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def complaints(self) -> list[str]:
+        """Lines of the log that a quiet server would not print."""
+        return [line for line in self.log.splitlines() if _COMPLAINT.search(line)]
+
+    def start(self, timeout_s: float = 60) -> None:
+        """Run the command and wait until ``GET /`` is answered."""
+        assert self.process is None, "the server is running"
+        self.port = free_port()
+        with self.log_path.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command(self.port),
+                env=self.env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            self._wait_ready(time.monotonic() + timeout_s)
+        except BaseException:
+            self.kill()
+            raise
+
+    def _wait_ready(self, deadline_s: float) -> None:
+        assert self.process is not None
+        while True:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                connection = http.client.HTTPConnection(HOST, self.port, timeout=5)
+                with contextlib.closing(connection):
+                    connection.request("GET", "/")
+                    connection.getresponse().read()
+                return
+            if self.process.poll() is not None:
+                problem = f"exited with status {self.process.returncode}"
+            elif time.monotonic() > deadline_s:
+                problem = "does not answer GET / in time"
+            else:
+                time.sleep(0.02)
+                continue
+            raise StartError(f"server {problem}; its output ends:\n{self.log[-2000:]}")
+
+    def stop(self) -> int:
+        """Ask it to end (SIGTERM) and wait; what is left after a while is killed. The exit status."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it in the middle of whatever it does (SIGKILL)."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> int:
+        assert self.process is not None, "the server is not running"
+        process, self.process = self.process, None
+        # The leader alone is asked; a process group that outlives it is not asked but ended.
+        with contextlib.suppress(ProcessLookupError):
+            if number == signal.SIGTERM:
+                os.kill(process.pid, number)
+            else:
+                os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(STOP_S)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        return process.wait()
+
+
+@contextlib.contextmanager
+def running(server: Server, timeout_s: float = 60) -> Iterator[Server]:
+    """Start the server; in the end stop it, if the test has not done so."""
+    server.start(timeout_s)
+    try:
+        yield server
+    finally:
+        if server.process is not None:
+            server.stop()
+
+
+def free_port() -> int:
+    """A port outside the usual range of outgoing connections."""
+    while True:
+        port = random.randint(20000, 32000)
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind((HOST, port))
+            return port
+
+
+def berth(directory: Path, *options: str, database: Path | None = None) -> Server:
+    """``berth serve`` on a SQLite file, by default ``berth.db`` in the directory."""
+    database = database or directory / "berth.db"
+    program = str(Path(sys.executable).with_name("berth"))
+
+    def command(port: int) -> list[str]:
+        words = [program, "serve", "--listen", f"{HOST}:{port}", "--auth", "noauth"]
+        return [*words, "--database", f"sqlite:///{database.resolve()}", *options]
+
+    # Settings of whoever runs the tests are not settings of the server under test.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
+    return Server(command, directory / "server.log", env)
+
+
+def upstream(directory: Path) -> Server:
+    """OpenStack Placement itself, on a SQLite file in the directory."""
+    program = str(ROOT / "tests/conformance/launch-upstream")
+    return Server(lambda port: [sys.executable, program, str(port), str(directory)], directory / "server.log")
+
+
+def placement(directory: Path) -> Server:
+    """The Placement server to test: Berth, unless the tests themselves are tested."""
+    return upstream(directory) if UPSTREAM else berth(directory)

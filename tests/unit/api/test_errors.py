@@ -1,0 +1,258 @@
+"""The error table is complete, and bodies read exactly as they always have."""
+
+import json
+from typing import Any
+
+import pytest
+
+from berth.api.http import Request, Response
+from berth.api.placement.error_bodies import render, render_unauthorized
+from berth.api.placement.errors import CONCURRENT_UPDATE, Attempt, Problem, problem_of
+from berth.model import rejections as r
+from berth.model.ids import ConsumerId, ProviderId
+from berth.model.rejections import Rejection, TreeRule
+
+pytestmark = pytest.mark.fast
+
+P = ProviderId("11111111-1111-1111-1111-111111111111")
+C = ConsumerId("22222222-2222-2222-2222-222222222222")
+
+
+def request(method: str = "GET", **headers: str) -> Request:
+    return Request(
+        method, "/x", headers={k.replace("_", "-"): v for k, v in headers.items()}, request_id="req-1"
+    )
+
+
+def error_of(response: Response) -> dict[str, Any]:
+    [error] = json.loads(response.body)["errors"]
+    assert isinstance(error, dict)
+    return error
+
+
+# -- bodies -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("problem", "method", "headers", "detail"),
+    [
+        (
+            Problem(400, "why"),
+            "GET",
+            {},
+            "The server could not comply with the request since it is either malformed or otherwise "
+            "incorrect.\n\n why  ",
+        ),
+        (Problem(403, "why"), "GET", {}, "Access was denied to this resource.\n\n why  "),
+        (Problem(404), "GET", {}, "The resource could not be found.\n\n   "),
+        (
+            Problem(405, "why"),
+            "DELETE",
+            {},
+            "The method DELETE is not allowed for this resource. \n\n why",
+        ),
+        (
+            Problem(406, "why"),
+            "GET",
+            {},
+            "The resource could not be generated that was acceptable to your browser "
+            "(content of type application/json. \n\n why",
+        ),
+        (
+            Problem(409, "why"),
+            "GET",
+            {},
+            "There was a conflict when trying to complete your request.\n\n why  ",
+        ),
+        (
+            Problem(415, "why"),
+            "PUT",
+            {"content-type": "text/plain"},
+            "The request media type text/plain is not supported by this server. \n\n why",
+        ),
+        (
+            Problem(415, "why"),
+            "PUT",
+            {},
+            "The request media type None is not supported by this server. \n\n why",
+        ),
+        (
+            Problem(500, "why"),
+            "GET",
+            {},
+            "The server has either erred or is incapable of performing the requested operation.\n\n why  ",
+        ),
+        (
+            Problem(404, "a <b>tag</b>\nand more"),
+            "GET",
+            {},
+            "The resource could not be found.\n\n a tag and more  ",
+        ),
+    ],
+)
+def test_detail(problem: Problem, method: str, headers: dict[str, str], detail: str) -> None:
+    response = render(problem, request(method, **headers), 0)
+    assert error_of(response)["detail"] == detail
+    assert ("content-type", "application/json") in response.headers
+
+
+def test_code_from_1_23() -> None:
+    problem = Problem(409, "why", CONCURRENT_UPDATE)
+    assert "code" not in error_of(render(problem, request(), 22))
+    assert error_of(render(problem, request(), 23)) == {
+        "status": 409,
+        "title": "Conflict",
+        "detail": "There was a conflict when trying to complete your request.\n\n why  ",
+        "code": "placement.concurrent_update",
+        "request_id": "req-1",
+    }
+    assert error_of(render(Problem(404), request(), 39))["code"] == "placement.undefined_code"
+
+
+def test_versions_are_offered_where_none_was_agreed_on() -> None:
+    error = error_of(render(Problem(406, "why"), request(), None))
+    assert (error["min_version"], error["max_version"]) == ("1.0", "1.39")
+    assert "code" not in error
+    assert "min_version" not in error_of(render(Problem(406, "why"), request(), 39))
+
+
+def test_html() -> None:
+    response = render(Problem(404, "n<b>é"), request(accept="text/html"), 39)
+    assert ("content-type", "text/html; charset=UTF-8") in response.headers
+    assert response.body == (
+        b"<html>\n <head>\n  <title>404 Not Found</title>\n </head>\n <body>\n  <h1>404 Not Found</h1>\n"
+        b"  The resource could not be found.<br /><br />\nn&lt;b&gt;&#233;\n\n\n </body>\n</html>"
+    )
+
+
+def test_plain() -> None:
+    response = render(Problem(404), request(accept="text/plain"), 39)
+    assert ("content-type", "text/plain; charset=UTF-8") in response.headers
+    assert response.body == b"404 Not Found\n\nThe resource could not be found.\n\n   "
+
+
+def test_head_has_no_body() -> None:
+    assert render(Problem(405), request("HEAD"), 39).body == b""
+
+
+def test_unauthorized_has_its_own_shape() -> None:
+    body = json.loads(render_unauthorized(request(), []).body)
+    assert set(body) == {"message", "code", "title"}
+    assert body["message"].endswith("the credentials required.<br /><br />\n\n\n")
+
+
+# -- rejections ---------------------------------------------------------------------------------
+
+EVERY: list[Rejection] = [
+    r.ResourceClassNotFound("X"),
+    r.ResourceClassExists("X"),
+    r.ResourceClassInUse("X"),
+    r.ResourceClassIsStandard("X"),
+    r.TraitsNotFound(("X", "Y")),
+    r.TraitInUse("X"),
+    r.TraitIsStandard("X"),
+    r.NameNotCustom("X"),
+    r.ProviderNotFound(P),
+    r.ProviderExists(P, "n"),
+    r.ProviderNameMissing(P),
+    *(r.TreeRuleBroken(P, None, rule) for rule in TreeRule),
+    r.ProviderHasChildren(P),
+    r.ProviderInUse(P, 3),
+    r.ProviderGenerationConflict(P, 2, 1),
+    r.InventoryExists(P, "X"),
+    r.InventoryNotFound(P, "X"),
+    r.InventoryInUse(P, ("X", "Y")),
+    r.ReservedTooHigh(P, "X", 1, 2, True),
+    r.ConsumerGenerationConflict(C, None, 1),
+    r.ClaimedProviderNotFound(P),
+    r.ClaimedClassNotFound(C, "X"),
+    r.NoInventory(P, ("X",)),
+    r.UnitsViolated(P, "X", 5, 1, 4, 1),
+    r.CapacityExceeded(P, "X", 5, 3, 4),
+    r.AllocationsNotFound(C),
+]
+
+
+def test_every_rejection_is_in_the_table() -> None:
+    assert {type(rejection) for rejection in EVERY} == set(Rejection.__subclasses__())
+
+
+@pytest.mark.parametrize("rejection", EVERY, ids=lambda rejection: type(rejection).__name__)
+def test_every_rejection_reads_on_every_route(rejection: Rejection) -> None:
+    for attempt in Attempt:
+        problem = problem_of(rejection, attempt, name="n", provider=P)
+        assert 400 <= problem.status < 500
+        assert "{" not in problem.text
+
+
+@pytest.mark.parametrize(
+    ("rejection", "attempt", "status", "code", "text"),
+    [
+        (
+            r.ProviderGenerationConflict(P, 2, 1),
+            Attempt.SET_INVENTORIES,
+            409,
+            "placement.concurrent_update",
+            "resource provider generation conflict. "
+            f"Resource provider {P} is at generation 2, the request named 1: "
+            "read it again and repeat the request.",
+        ),
+        (
+            r.ConsumerGenerationConflict(C, 1, None),
+            Attempt.PUT_ALLOCATIONS,
+            409,
+            "placement.concurrent_update",
+            "consumer generation conflict - expected 1 but got None",
+        ),
+        (
+            r.ConsumerGenerationConflict(C, None, 5),
+            Attempt.POST_ALLOCATIONS,
+            409,
+            "placement.concurrent_update",
+            "consumer generation conflict - expected null but got 5",
+        ),
+        (
+            r.CapacityExceeded(P, "VCPU", 5, 3, 4),
+            Attempt.PUT_ALLOCATIONS,
+            409,
+            "placement.undefined_code",
+            "Unable to allocate inventory: "
+            f"Unable to create allocation for 'VCPU' on resource provider '{P}'. "
+            "The requested amount would exceed the capacity. Asked for 5; others use 3 of 4.",
+        ),
+        (
+            r.InventoryInUse(P, ("VCPU", "DISK_GB")),
+            Attempt.DELETE_INVENTORIES,
+            409,
+            "placement.inventory.inuse",
+            f"Inventory for 'VCPU, DISK_GB' on resource provider '{P}' in use.",
+        ),
+        (
+            r.InventoryInUse(P, ("VCPU",)),
+            Attempt.DELETE_INVENTORY,
+            409,
+            "placement.concurrent_update",
+            "Unable to delete inventory of class VCPU: "
+            f"Inventory for 'VCPU' on resource provider '{P}' in use.",
+        ),
+        (
+            r.TreeRuleBroken(P, None, TreeRule.PARENT_MISSING),
+            Attempt.CREATE_PROVIDER,
+            400,
+            "placement.undefined_code",
+            f'Unable to create resource provider "n", {P}: Object action create failed because: '
+            "parent provider UUID does not exist.",
+        ),
+        (
+            r.ProviderExists(None, "n"),
+            Attempt.CREATE_PROVIDER,
+            409,
+            "placement.duplicate_name",
+            "Conflicting resource provider name: n already exists.",
+        ),
+    ],
+)
+def test_words(rejection: Rejection, attempt: Attempt, status: int, code: str, text: str) -> None:
+    problem = problem_of(rejection, attempt, name="n", provider=P)
+    assert (problem.status, problem.code) == (status, code)
+    assert problem.text.startswith(text)

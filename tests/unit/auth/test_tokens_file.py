@@ -1,0 +1,106 @@
+"""The file of tokens: who it lets in, what it refuses, and that changes are followed."""
+
+import asyncio
+import hashlib
+import logging
+from pathlib import Path
+
+import pytest
+
+from berth.api.auth.caller import Caller
+from berth.api.auth.tokens import Tokens, TokensFileError
+from tests.clocks import FakeClock
+
+pytestmark = pytest.mark.fast
+
+NOVA = "nova-token-0123456789"
+NEUTRON = "neutron-token-0123456789"
+
+
+def entry(token: str, user: str = "nova", rest: str = 'roles = ["service"]') -> str:
+    return f'[[token]]\ntoken = "{token}"\nuser = "{user}"\nproject = "service"\n{rest}\n'
+
+
+def write(directory: Path, text: str, mode: int = 0o600) -> str:
+    path = directory / "tokens.toml"
+    path.write_text(text)
+    path.chmod(mode)
+    return str(path)
+
+
+def identify(tokens: Tokens, token: str) -> Caller | None:
+    return asyncio.run(tokens.identify({"x-auth-token": token}))
+
+
+def test_plain_tokens_and_digests(tmp_path: Path) -> None:
+    digest = "sha256:" + hashlib.sha256(NEUTRON.encode()).hexdigest()
+    tokens = Tokens(write(tmp_path, entry(NOVA) + entry(digest, "neutron", "")), FakeClock())
+    assert identify(tokens, NOVA) == Caller("nova", "service", ("service",))
+    assert identify(tokens, NEUTRON) == Caller("neutron", "service", ())
+    # Knowing the digest is not knowing the token.
+    assert identify(tokens, digest) is None
+    assert identify(tokens, NOVA + "x") is None
+    assert asyncio.run(tokens.identify({})) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "there is no [[token]] entry in it"),
+        ("token = 3", "there is no [[token]] entry in it"),
+        ("tokens = []", "unknown key tokens; only [[token]] entries are expected"),
+        ("= 3", "this is not TOML: Invalid statement (at line 1, column 1)"),
+        (entry(""), "token 1: token must be a text that is not empty"),
+        (entry("short"), "token 1: token has 5 characters, and needs 16"),
+        (entry("sha256:abcd"), "token 1: token must have 64 hex digits after sha256:"),
+        (entry("sha256:" + "zz" * 32), "token 1: token must have 64 hex digits after sha256:"),
+        (entry(NOVA) + entry(NOVA), "token 2: token is the same as that of token 1"),
+        (entry(NOVA) + entry(NEUTRON, ""), "token 2: user must be a text that is not empty"),
+        (entry(NOVA, rest="roles = 'admin'"), "token 1: roles must be a list of texts"),
+        (
+            entry(NOVA, rest="role = 'x'"),
+            "token 1: unknown field role; known are project, roles, token, user",
+        ),
+    ],
+)
+def test_refused_at_the_start(tmp_path: Path, text: str, why: str) -> None:
+    path = write(tmp_path, text)
+    with pytest.raises(TokensFileError) as caught:
+        Tokens(path, FakeClock())
+    assert str(caught.value) == f"{path}: {why}"
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(TokensFileError, match="the tokens cannot be read: No such file or directory"):
+        Tokens(str(tmp_path / "none"), FakeClock())
+
+
+def test_a_file_that_everybody_can_read(tmp_path: Path) -> None:
+    path = write(tmp_path, entry(NOVA), 0o644)
+    with pytest.raises(TokensFileError, match=f"run: chmod 600 {path}"):
+        Tokens(path, FakeClock())
+
+
+def test_changes_are_followed_once_a_second(tmp_path: Path) -> None:
+    clock = FakeClock()
+    tokens = Tokens(write(tmp_path, entry(NOVA)), clock)
+    write(tmp_path, entry(NEUTRON, "neutron"))
+    clock.advance(0.9)
+    assert identify(tokens, NOVA) is not None
+    clock.advance(0.1)
+    assert identify(tokens, NOVA) is None
+    assert identify(tokens, NEUTRON) is not None
+
+
+def test_a_broken_change_is_reported_once_and_not_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = FakeClock()
+    tokens = Tokens(write(tmp_path, entry(NOVA)), clock)
+    write(tmp_path, entry("short"))
+    with caplog.at_level(logging.ERROR):
+        for _ in range(3):
+            clock.advance(1)
+            assert identify(tokens, NOVA) is not None
+    assert len(caplog.records) == 1
+    assert "token 1: token has 5 characters" in caplog.text

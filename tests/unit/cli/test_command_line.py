@@ -1,0 +1,92 @@
+"""The command line: help that reads well, settings listed, and errors that are one clear message."""
+
+from pathlib import Path
+
+import pytest
+
+from berth import __version__
+from berth.cli import main
+from berth.runtime.settings import TABLE
+
+pytestmark = pytest.mark.fast
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    for setting in TABLE:
+        monkeypatch.delenv(setting.variable, raising=False)
+    for variable in ("BERTH_CONFIG", "BERTH_TEST_SERVER"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+def ends(*words: str) -> int:
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert isinstance(caught.value.code, int)
+    return caught.value.code
+
+
+def listed(text: str) -> dict[str, list[str]]:
+    return {line.split()[0]: line.split()[1:] for line in text.splitlines()}
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ends("--version") == 0
+    assert capsys.readouterr().out == f"berth {__version__}\n"
+
+
+def test_help_names_the_commands_and_shows_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ends("--help") == 0
+    text = capsys.readouterr().out
+    for words in ("serve", "settings", "examples:", "berth serve --config"):
+        assert words in text
+
+
+def test_help_of_serve_has_every_setting_but_secrets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ends("serve", "--help") == 0
+    text = capsys.readouterr().out
+    for setting in TABLE:
+        assert (f"  {setting.flag}" in text) is not setting.about.secret
+
+
+@pytest.mark.parametrize("words", [[], ["fly"], ["serve", "--worker", "2"]])
+def test_words_that_mean_nothing(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert ends(*words) == 2
+    assert "berth" in capsys.readouterr().err
+
+
+def test_settings_are_listed_with_their_origin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "berth.toml"
+    config.write_text('log_level = "error"\n')
+    monkeypatch.setenv("BERTH_WORKERS", "3")
+    monkeypatch.setenv("BERTH_KEYSTONE_PASSWORD", "do not tell")
+    assert main(["settings", "--config", str(config), "--keystone-insecure"]) == 0
+    text = capsys.readouterr().out
+    rows = listed(text)
+    assert set(rows) == {setting.name for setting in TABLE}
+    assert rows["log_level"] == ["error", str(config)]
+    assert rows["workers"] == ["3", "BERTH_WORKERS"]
+    assert rows["keystone_insecure"] == ["true", "--keystone-insecure"]
+    assert rows["listen"] == ["127.0.0.1:8778", "default"]
+    assert rows["keystone_password"] == ["(hidden)", "BERTH_KEYSTONE_PASSWORD"]
+    assert "do not tell" not in text
+
+
+@pytest.mark.parametrize("command", ["serve", "settings"])
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (
+            ["--workers", "0"],
+            "workers: 0 is refused: it must be a whole number from 1 to 64 (from --workers)",
+        ),
+        (["--auth", "tokens"], "tokens_file: auth=tokens needs it"),
+    ],
+)
+def test_refused_settings(
+    command: str, flags: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, *flags]) == 2
+    assert capsys.readouterr().err == f"berth: {message}\n"

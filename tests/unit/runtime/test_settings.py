@@ -1,0 +1,216 @@
+"""Settings: which source wins, and what is said of those that are refused."""
+
+from pathlib import Path
+
+import pytest
+
+from berth.runtime.settings import TABLE, Settings
+from berth.runtime.sources import SettingsError, refuse_conflicts, resolve
+
+pytestmark = pytest.mark.fast
+
+
+def toml(directory: Path, text: str) -> str:
+    path = directory / "berth.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def refusal(
+    config: str | None = None, environ: dict[str, str] | None = None, flags: dict[str, str] | None = None
+) -> str:
+    with pytest.raises(SettingsError) as caught:
+        refuse_conflicts(resolve(config, environ, flags))
+    return str(caught.value)
+
+
+# -- precedence ---------------------------------------------------------------------------------
+
+
+def test_defaults_stand_alone() -> None:
+    resolved = resolve()
+    assert resolved.settings == Settings()
+    assert resolved.origins == {}
+
+
+def test_later_sources_win(tmp_path: Path) -> None:
+    config = toml(tmp_path, 'workers = 2\nlog_level = "debug"\nauth = "tokens"')
+    environ = {"BERTH_WORKERS": "3", "BERTH_LOG_LEVEL": "error", "HOME": "/root"}
+    resolved = resolve(config, environ, {"workers": "4"})
+    assert resolved.settings.workers == 4
+    assert resolved.settings.log_level == "error"
+    assert resolved.settings.auth == "tokens"
+    assert resolved.origins == {"workers": "--workers", "log_level": "BERTH_LOG_LEVEL", "auth": config}
+
+
+def test_the_file_can_be_named_by_a_variable_and_a_flag_wins(tmp_path: Path) -> None:
+    by_variable = toml(tmp_path, "workers = 2")
+    assert resolve(None, {"BERTH_CONFIG": by_variable}).settings.workers == 2
+    other = tmp_path / "other.toml"
+    other.write_text("workers = 5")
+    assert resolve(str(other), {"BERTH_CONFIG": by_variable}).settings.workers == 5
+
+
+def test_every_setting_can_be_given_as_its_default_in_every_source(tmp_path: Path) -> None:
+    """The table, the file, the variables and the flags speak of the same settings."""
+    lines, environ = [], {}
+    for setting in TABLE:
+        if setting.default is None:
+            continue
+        text = str(setting.default).lower() if setting.kind is bool else str(setting.default)
+        text = "" if setting.default == () else text
+        environ[setting.variable] = text
+        quoted = f'"{text}"' if setting.kind is str else text or "[]"
+        lines.append(f"{setting.name} = {quoted}")
+    assert resolve(toml(tmp_path, "\n".join(lines))).settings == Settings()
+    assert resolve(None, environ).settings == Settings()
+
+
+def test_texts_become_lists_and_truth_values() -> None:
+    given = {"BERTH_CORS_ALLOWED_ORIGINS": "http://a, http://b", "BERTH_KEYSTONE_INSECURE": "Yes"}
+    settings = resolve(None, given).settings
+    assert settings.cors_allowed_origins == ("http://a", "http://b")
+    assert settings.keystone_insecure is True
+
+
+@pytest.mark.parametrize(
+    ("listen", "host", "port"), [("10.0.0.1:80", "10.0.0.1", 80), ("[::1]:8778", "::1", 8778)]
+)
+def test_listen_is_taken_apart(listen: str, host: str, port: int) -> None:
+    settings = Settings(listen=listen)
+    assert (settings.listen_host, settings.listen_port) == (host, port)
+
+
+def test_every_number_has_a_range_and_every_default_is_allowed() -> None:
+    for setting in TABLE:
+        if setting.kind is int:
+            assert setting.about.low is not None, setting.name
+            assert setting.about.high is not None, setting.name
+            assert setting.about.low <= setting.default <= setting.about.high, setting.name
+
+
+# -- refusals: unknown names --------------------------------------------------------------------
+
+
+def test_unknown_key_in_the_file(tmp_path: Path) -> None:
+    config = toml(tmp_path, "worker = 2")
+    assert refusal(config) == f"{config}: unknown setting worker; did you mean workers?"
+
+
+def test_unknown_key_like_nothing_else(tmp_path: Path) -> None:
+    config = toml(tmp_path, "zzz = 2")
+    assert refusal(config) == f"{config}: unknown setting zzz; 'berth settings' lists all there are"
+
+
+def test_a_table_in_the_file(tmp_path: Path) -> None:
+    config = toml(tmp_path, "[keystone]\nauth_url = 'http://k'")
+    assert refusal(config) == f"{config}: unknown table [keystone]; settings are plain keys, without tables"
+
+
+def test_unknown_variable() -> None:
+    message = refusal(environ={"BERTH_WORKER": "2"})
+    assert message == "environment: unknown variable BERTH_WORKER; did you mean BERTH_WORKERS?"
+
+
+# -- refusals: the file itself ------------------------------------------------------------------
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    path = str(tmp_path / "none.toml")
+    assert refusal(path) == f"{path}: the settings cannot be read: No such file or directory"
+
+
+def test_not_toml(tmp_path: Path) -> None:
+    config = toml(tmp_path, "workers: 2")
+    assert refusal(config).startswith(f"{config}: this is not TOML: ")
+
+
+# -- refusals: values ---------------------------------------------------------------------------
+
+_SQLITE_ONLY = "only SQLite is supported so far: sqlite:///berth.db, or sqlite:////var/lib/berth/berth.db"
+_MEMORY = "a database in memory would forget everything; name a file: sqlite:///berth.db"
+_HOST_PORT = "HOST:PORT is expected, an IPv6 address in brackets: 127.0.0.1:8778 or [::1]:8778"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "why"),
+    [
+        ("workers", "many", "it must be a whole number from 1 to 64"),
+        ("workers", "0", "it must be a whole number from 1 to 64"),
+        ("workers", "65", "it must be a whole number from 1 to 64"),
+        ("auth", "none", "it must be one of noauth, tokens, keystone"),
+        ("keystone_insecure", "maybe", "it must be true or false"),
+        ("tokens_file", "", "an empty text is no value; leave the setting out"),
+        ("max_allocation_candidates", "0", "0 would answer nothing; -1 means no cap"),
+        ("database", "mysql://host/berth", _SQLITE_ONLY),
+        ("database", "berth.db", _SQLITE_ONLY),
+        ("database", "sqlite://", _MEMORY),
+        ("database", "sqlite:///", _MEMORY),
+        ("database", "sqlite:///:memory:", _MEMORY),
+        ("listen", "8778", _HOST_PORT),
+        ("listen", ":8778", _HOST_PORT),
+        ("listen", "::1:8778", _HOST_PORT),
+        ("listen", "127.0.0.1:0", "the port must be a number from 1 to 65535"),
+        ("listen", "127.0.0.1:http", "the port must be a number from 1 to 65535"),
+    ],
+)
+def test_refused_texts(name: str, given: str, why: str) -> None:
+    """The message says what was given, what is allowed and where it came from."""
+    variable = f"BERTH_{name.upper()}"
+    given_as = given if not given.lstrip("-").isdigit() or name == "listen" else int(given)
+    flag = "--" + name.replace("_", "-")
+    assert refusal(environ={variable: given}) == f"{name}: {given_as!r} is refused: {why} (from {variable})"
+    assert refusal(flags={name: given}) == f"{name}: {given_as!r} is refused: {why} (from {flag})"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("workers = true", "workers: True is refused: it must be a whole number from 1 to 64"),
+        ('workers = "2"', "workers: '2' is refused: it must be a whole number from 1 to 64"),
+        ("keystone_insecure = 1", "keystone_insecure: 1 is refused: it must be true or false"),
+        ("tokens_file = 3", "tokens_file: 3 is refused: it must be a text"),
+        (
+            'cors_allow_headers = "x"',
+            "cors_allow_headers: 'x' is refused: it must be a list of texts",
+        ),
+        ("cors_allow_headers = [1]", "cors_allow_headers: [1] is refused: it must be a list of texts"),
+    ],
+)
+def test_refused_types_in_the_file(tmp_path: Path, line: str, why: str) -> None:
+    config = toml(tmp_path, line)
+    assert refusal(config) == f"{why} (from {config})"
+
+
+def test_a_refused_secret_is_not_repeated(tmp_path: Path) -> None:
+    config = toml(tmp_path, "keystone_password = 12345")
+    assert "12345" not in refusal(config)
+
+
+# -- refusals: what does not go together --------------------------------------------------------
+
+
+def test_noauth_on_an_address_that_others_reach() -> None:
+    message = refusal(flags={"listen": "0.0.0.0:8778"})
+    assert message == (
+        "listen: 0.0.0.0:8778 can be reached by others, and auth=noauth believes whoever comes. Choose "
+        "auth=tokens or auth=keystone, listen on 127.0.0.1, or set allow_remote_noauth (from --listen)"
+    )
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.2:1", "localhost:8778", "[::1]:8778"])
+def test_noauth_on_the_machine_itself(listen: str) -> None:
+    refuse_conflicts(resolve(flags={"listen": listen}))
+
+
+def test_noauth_on_any_address_if_that_is_meant() -> None:
+    refuse_conflicts(resolve(flags={"listen": "0.0.0.0:8778", "allow_remote_noauth": "true"}))
+
+
+def test_tokens_need_their_file() -> None:
+    assert refusal(flags={"auth": "tokens"}) == "tokens_file: auth=tokens needs it"
+
+
+def test_keystone_needs_its_settings() -> None:
+    names = "keystone_auth_url, keystone_username, keystone_password, keystone_project_name"
+    assert refusal(flags={"auth": "keystone"}) == f"{names}: auth=keystone needs them"

@@ -1,0 +1,213 @@
+"""The parts of a view that keep things twice for speed, against the plain things they stand for."""
+
+import random
+from typing import Final
+
+import pytest
+
+from berth.model.events import (
+    AggregatesChanged,
+    Event,
+    InventoryChanged,
+    Named,
+    Placed,
+    ProviderChanged,
+    ResourceClassChanged,
+    TraitsChanged,
+    inverse,
+)
+from berth.model.ids import AggregateId, ClassId, ProviderId, Row
+from berth.model.inventory import Inventory
+from berth.view import View
+from berth.view.column import Column
+from berth.view.rowset import RowSet
+
+ROWS: Final = 80
+
+
+def some_inventory(rng: random.Random) -> Inventory:
+    return Inventory(
+        total=rng.randint(1, 40),
+        reserved=rng.choice([0, 0, 5]),
+        min_unit=rng.choice([1, 1, 3]),
+        max_unit=rng.choice([4, 40]),
+        step_size=rng.choice([1, 1, 1, 2, 5]),
+        allocation_ratio=rng.choice([1.0, 1.5, 16.0, 3.4e38]),
+    )
+
+
+class PlainColumn:
+    """What a column is: inventories and what is used of them, by row."""
+
+    def __init__(self) -> None:
+        self.inventories: dict[Row, Inventory] = {}
+        self.used: dict[Row, int] = {}
+
+    def fitting(self, amount: int) -> list[Row]:
+        return sorted(
+            row
+            for row, inventory in self.inventories.items()
+            if inventory.min_unit <= amount <= inventory.max_unit
+            and amount % inventory.step_size == 0
+            and self.used[row] + amount <= inventory.capacity
+        )
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_column_agrees_with_a_plain_list(seed: int) -> None:
+    rng = random.Random(seed)
+    column, plain = Column(), PlainColumn()
+    for _ in range(600):
+        row = Row(rng.randrange(ROWS))
+        do = rng.random()
+        if do < 0.4:
+            inventory = some_inventory(rng)
+            used = plain.used.setdefault(row, rng.choice([0, 0, 7, 60]))
+            plain.inventories[row] = inventory
+            column.put(row, inventory, used)
+        elif row in plain.inventories and do < 0.6:
+            del plain.inventories[row], plain.used[row]
+            column.remove(row)
+        elif row in plain.inventories:
+            amount = rng.randint(-plain.used[row], 5)
+            plain.used[row] += amount
+            column.take(row, amount)
+        assert len(column) == len(plain.inventories)
+        asked = rng.randint(1, 12)
+        assert sorted(column.fitting(asked).tolist()) == plain.fitting(asked)
+    assert list(column.by_row()) == sorted(plain.inventories)
+
+
+def test_a_column_without_steps_after_one_with_steps() -> None:
+    """Counting odd steps must survive the slot that moves into a gap."""
+    column = Column()
+    column.put(Row(0), Inventory(10, step_size=5), 0)
+    column.put(Row(1), Inventory(10), 0)
+    column.put(Row(2), Inventory(10, step_size=2), 0)
+    assert sorted(column.fitting(4).tolist()) == [1, 2]
+    column.remove(Row(0))
+    assert sorted(column.fitting(3).tolist()) == [1]
+    column.put(Row(2), Inventory(10), 0)
+    assert sorted(column.fitting(3).tolist()) == [1, 2]
+
+
+def test_a_vast_capacity_is_no_overflow() -> None:
+    column = Column()
+    vast = Inventory(2**31 - 1, allocation_ratio=3.40282e38)
+    column.put(Row(0), vast, 0)
+    column.take(Row(0), 2**31 - 1)
+    assert column.fitting(2**31 - 1).tolist() == [0]
+    column.take(Row(0), -(2**31 - 1))
+    fresh = Column()
+    fresh.put(Row(0), vast, 0)
+    assert column.by_row() == fresh.by_row()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_row_set_agrees_with_a_set_while_the_fleet_grows(seed: int) -> None:
+    rng = random.Random(seed)
+    rows, plain = RowSet(), set[Row]()
+    size = 1
+    for _ in range(800):
+        do = rng.random()
+        row = Row(rng.randrange(size))
+        if do < 0.35:
+            rows.add(row)
+            plain.add(row)
+        elif do < 0.6:
+            rows.discard(row)
+            plain.discard(row)
+        elif do < 0.75:
+            size += rng.choice([1, 1, 1, 40])
+        else:
+            mask = rows.mask(size)
+            assert len(mask) == size
+            assert set(mask.nonzero()[0].tolist()) == plain
+        assert set(rows) == plain
+        assert len(rows) == len(plain)
+        assert sorted(rows.rows().tolist()) == sorted(plain)
+        assert (row in rows) == (row in plain)
+
+
+# -- providers ----------------------------------------------------------------------------------------
+
+
+def provider(number: int) -> ProviderId:
+    return ProviderId(f"00000000-0000-0000-0000-{number:012}")
+
+
+def grown(view: View, count: int, parents: dict[int, int] | None = None) -> None:
+    for number in range(count):
+        parent = (parents or {}).get(number)
+        placed = Placed(f"host-{number}", provider(parent) if parent is not None else None)
+        view.apply(ProviderChanged(provider(number), view.free_row(), None, placed))
+
+
+def test_rows_that_come_free_are_taken_again_smallest_first() -> None:
+    view = View()
+    grown(view, 40)
+    for number in (30, 7, 12):
+        placed = Placed(f"host-{number}", None)
+        view.apply(ProviderChanged(provider(number), Row(number), placed, None))
+    taken = []
+    for number in range(100, 104):
+        taken.append(view.free_row())
+        view.apply(ProviderChanged(provider(number), taken[-1], None, Placed(f"new-{number}", None)))
+    assert taken == [7, 12, 30, 40]
+
+
+def test_a_moved_subtree_brings_all_its_roots_along() -> None:
+    view = View()
+    grown(view, 6, {1: 0, 2: 1, 4: 3, 5: 4})
+    trees = [[r.id for r in view.providers[provider(n)].tree()] for n in (0, 3)]
+    assert trees == [[provider(n) for n in (0, 1, 2)], [provider(n) for n in (3, 4, 5)]]
+    move = ProviderChanged(provider(1), Row(1), Placed("host-1", provider(0)), Placed("host-1", provider(5)))
+    before = view.state()
+    view.apply(move)
+    assert view.root_rows.tolist() == [0, 3, 3, 3, 3, 3]
+    assert [r.id for r in view.providers[provider(2)].tree()] == [provider(n) for n in (3, 4, 5, 1, 2)]
+    assert [r.id for r in view.providers[provider(0)].tree()] == [provider(0)]
+    view.apply(inverse(move))
+    assert view.state() == before
+
+
+def test_what_others_may_have_cached_about_a_provider_is_told_by_its_revision() -> None:
+    """Names, places, inventories and traits are in every rendering of a provider."""
+    view = View()
+    grown(view, 3, {1: 0, 2: 1})
+    changes: list[tuple[Event, tuple[int, ...]]] = [
+        (ProviderChanged(provider(0), Row(0), Placed("host-0", None), Placed("other", None)), (0, 1, 2)),
+        (InventoryChanged(provider(1), ClassId(0), None, Inventory(4)), (1,)),
+        (TraitsChanged(provider(2), (), ("HW_CPU_X86_AVX",)), (2,)),
+    ]
+    for change, concerned in changes:
+        revisions = {n: view.providers[provider(n)].revision for n in range(3)}
+        view.apply(change)
+        for number in concerned:
+            assert view.providers[provider(number)].revision != revisions[number], (change, number)
+
+
+def test_a_renamed_class_is_told_by_the_revision_of_the_classes() -> None:
+    """It is in the rendering of every provider that has it, and no provider has changed."""
+    view = View()
+    made = ResourceClassChanged(ClassId(10000), None, Named("CUSTOM_A", 1))
+    renamed = ResourceClassChanged(ClassId(10000), Named("CUSTOM_A", 1), Named("CUSTOM_B", 1))
+    revisions = [view.classes.revision]
+    for event in (made, renamed, inverse(renamed)):
+        view.apply(event)
+        revisions.append(view.classes.revision)
+    assert len(set(revisions)) == 4
+
+
+def test_aggregates_come_and_go() -> None:
+    view = View()
+    grown(view, 2)
+    rack, zone = AggregateId("rack"), AggregateId("zone")
+    view.apply(AggregatesChanged(provider(0), (), (rack, zone)))
+    view.apply(AggregatesChanged(provider(1), (), (rack,)))
+    assert set(view.rows_in_aggregate(rack)) == {0, 1}
+    view.apply(AggregatesChanged(provider(0), (rack, zone), (zone,)))
+    assert set(view.rows_in_aggregate(rack)) == {1}
+    view.apply(AggregatesChanged(provider(1), (rack,), ()))
+    assert not view.rows_in_aggregate(rack)
+    assert set(view.rows_in_aggregate(zone)) == {0}
