@@ -21,17 +21,8 @@ setup: .venv/.complete ## Make .venv with everything in it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-run: setup ## Serve on LISTEN (127.0.0.1:8778), with data in ./data
-	@mkdir -p data
-	@printf '%s\n' \
-	    '' \
-	    'Berth at http://$(LISTEN), data in ./data, any token is good (development only). To try:' \
-	    '' \
-	    "  curl -s -H 'X-Auth-Token: admin' http://$(LISTEN)/resource_classes" \
-	    '  export OS_AUTH_TYPE=admin_token OS_TOKEN=admin OS_ENDPOINT=http://$(LISTEN)' \
-	    '  $(BIN)/openstack resource provider create my-first-host' \
-	    ''
-	@exec $(BIN)/berth serve --listen $(LISTEN) --database sqlite:///data/berth.db --auth noauth
+run: setup ## Serve a made-up fleet on LISTEN (127.0.0.1:8778), with data in ./data, and say what to try
+	@exec $(BIN)/berth demo --listen $(LISTEN) --data data
 
 test: setup lint types imports ## Check and test everything, the quick things first
 	$(PYTEST) tests $(SLOW:%=--ignore=%)

@@ -13,6 +13,10 @@ __all__ = ["main"]
 
 def main(argv: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(argv)
+    if arguments.command == "demo":
+        from berth.cli.demo import demo
+
+        return demo(arguments.listen, arguments.data, arguments.hosts)
     try:
         resolved = resolve(arguments.config, os.environ, given_settings(arguments))
         return _serve(resolved) if arguments.command == "serve" else _list(resolved)

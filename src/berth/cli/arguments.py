@@ -4,16 +4,18 @@ A secret has no flag: every user of a machine can read the command lines of its 
 """
 
 import argparse
+from pathlib import Path
 from typing import Final
 
 from berth import __version__
-from berth.runtime.settings import TABLE, Setting
+from berth.runtime.settings import BY_NAME, TABLE, Setting
 
 _DESCRIPTION: Final = """\
 A placement control plane that speaks the OpenStack Placement API."""
 
 _EXAMPLES: Final = """\
 examples:
+  berth demo                                     a server with a made-up fleet, and what to try on it
   berth serve                                    on 127.0.0.1:8778, in ./berth.db, believing every token
   berth serve --listen 0.0.0.0:8778 --auth tokens --tokens-file /etc/berth/tokens.toml
   berth serve --config /etc/berth/berth.toml
@@ -51,7 +53,26 @@ def parser() -> argparse.ArgumentParser:
         )
         command.add_argument("--config", metavar="FILE", help="TOML file of settings [BERTH_CONFIG]")
         _add_flags(command)
+    _add_demo(commands)
     return top
+
+
+def _add_demo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    summary = "serve with a made-up fleet, for a first look"
+    demo = commands.add_parser("demo", help=summary, description=summary[0].upper() + summary[1:] + ".")
+    demo.add_argument(
+        "--listen", metavar="HOST:PORT", default=BY_NAME["listen"].default, help="address to serve on"
+    )
+    demo.add_argument(
+        "--data", metavar="DIR", type=Path, default=Path("data"), help="folder for the database"
+    )
+    demo.add_argument("--hosts", metavar="N", type=_host_count, default=20, help="hosts [1 to 10000]")
+
+
+def _host_count(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 10_000):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 10000")
+    return int(text)
 
 
 def given_settings(arguments: argparse.Namespace) -> dict[str, str]:

@@ -1,0 +1,61 @@
+"""What the guides show can be used as it stands: every block of settings, tokens and policy is tried."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from berth.api.auth.caller import Caller
+from berth.api.auth.policy import Policy
+from berth.api.auth.tokens import Tokens
+from berth.cli.arguments import shown
+from berth.runtime.settings import TABLE
+from berth.runtime.sources import resolve
+from tests.clocks import FakeClock
+from tests.servers import ROOT
+
+GUIDES = ROOT / "docs" / "guides"
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    found = []
+    for guide in sorted(GUIDES.glob("*.md")):
+        texts = re.findall(rf"^ *```{language}\n(.*?)^ *```", guide.read_text(), re.DOTALL | re.MULTILINE)
+        found += [(guide.name, re.sub(r"(?m)^   ", "", text)) for text in texts]
+    return found
+
+
+def test_there_are_blocks_to_try() -> None:
+    assert len(blocks("toml")) >= 4
+    assert len(blocks("yaml")) == 1
+
+
+@pytest.mark.parametrize(("guide", "text"), [b for b in blocks("toml") if "[[token]]" not in b[1]])
+def test_settings_are_accepted(guide: str, text: str, tmp_path: Path) -> None:
+    file = tmp_path / "berth.toml"
+    file.write_text(text)
+    assert resolve(str(file)).origins
+
+
+def test_the_file_of_tokens_is_accepted(tmp_path: Path) -> None:
+    (text,) = (text for _, text in blocks("toml") if "[[token]]" in text)
+    file = tmp_path / "tokens.toml"
+    file.touch(mode=0o600)
+    file.write_text(text)
+    Tokens(str(file), FakeClock())
+
+
+def test_the_policy_does_what_the_guide_says(tmp_path: Path) -> None:
+    ((_, text),) = blocks("yaml")
+    file = tmp_path / "policy.yaml"
+    file.write_text(text)
+    policy = Policy(str(file), "secure", FakeClock())
+    monitor = Caller("m", "p", ("monitor",))
+    assert policy.allows("placement:resource_providers:list", monitor)
+    assert not policy.allows("placement:resource_providers:delete", monitor)
+
+
+def test_every_setting_is_listed_with_its_default() -> None:
+    page = (GUIDES / "settings.md").read_text()
+    for setting in TABLE:
+        assert f"| `{setting.name}` | {shown(setting.default)} | {setting.about.help}" in page
