@@ -7,6 +7,7 @@ survive the journal, be taken back exactly, and replay to the same view.
 """
 
 import os
+import random
 from typing import Any
 
 import msgspec
@@ -312,6 +313,175 @@ class LedgerMachine(RuleBasedStateMachine):
                 generation = fact.generation + lag if fact is not None else (lag or None)
             found.append(c.Claim(id, wanted, project, user, generation, consumer_type))
         return tuple(found)
+
+
+# -- walks through busy ledgers -----------------------------------------------------------------------
+
+
+class Walk:
+    """Commands that are mostly granted, so that there is always much to collide with.
+
+    What the machine above draws is small, and mostly refused; what is drawn here looks at the state
+    first. A failing walk is found again by its seed.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.machine = LedgerMachine()
+        self.machine.carry_out(c.CreateResourceClass("CUSTOM_A"))
+        self.machine.carry_out(c.CreateTrait("CUSTOM_FAST"))
+        for number, (id, name) in enumerate(zip(PROVIDERS, NAMES, strict=True)):
+            parent = self.rng.choice([None, *PROVIDERS[:number]])
+            self.machine.carry_out(c.CreateProvider(id, name, parent))
+            self.machine.carry_out(c.SetInventories(id, 0, self.inventories()))
+
+    def step(self) -> None:
+        choices = [
+            (30, self.claims),
+            (12, self.shrink),
+            (6, self.release),
+            (10, self.reshape),
+            (6, self.furnish),
+            (6, self.move),
+            (4, self.come_or_go),
+            (4, self.label),
+            (2, self.rename),
+        ]
+        weights, makers = zip(*choices, strict=True)
+        self.machine.carry_out(self.rng.choices(makers, weights)[0]())
+
+    def provider(self) -> ProviderId:
+        return self.rng.choice(PROVIDERS)
+
+    def generation(self, id: ProviderId) -> int:
+        return self.machine.generation(id) + self.rng.choice([0] * 12 + [1])
+
+    def inventory(self) -> Inventory:
+        rng = self.rng
+        return Inventory(
+            total=rng.randint(2, 12),
+            reserved=rng.choice([0, 0, 0, 1]),
+            min_unit=rng.choice([1, 1, 1, 1, 2]),
+            max_unit=rng.choice([12, 12, 12, 3]),
+            step_size=rng.choice([1, 1, 1, 1, 2]),
+            allocation_ratio=rng.choice([1.0, 1.0, 1.5, 0.5]),
+        )
+
+    def inventories(self) -> dict[str, Inventory]:
+        return {name: self.inventory() for name in self.class_names() if self.rng.random() < 0.8}
+
+    def class_names(self) -> list[str]:
+        return ["VCPU", "MEMORY_MB", *(fact.name for fact in self.machine.oracle.classes)]
+
+    def claim(self, id: ConsumerId) -> c.Claim:
+        """Some of what there is, on providers that have it."""
+        rng, view = self.rng, self.machine.view
+        record = view.consumers.get(id)
+        current = record.consumer.generation if record is not None else None
+        wanted = []
+        having = [r for r in view.providers.values() if r.inventories]
+        for host in rng.sample(having, min(len(having), rng.choice([0, 1, 1, 1, 2]))):
+            numbers = rng.sample(sorted(host.inventories), rng.randint(1, min(2, len(host.inventories))))
+            amounts = tuple((view.classes.name_of(k), rng.choice([1, 1, 2, 2, 3, 4])) for k in numbers)
+            wanted.append((host.id, amounts))
+        generation: Any = rng.choice([c.UNCHECKED, current, current, current, current, 1])
+        project, user = rng.choice(["p1", "p2"]), rng.choice(["u1", "u2"])
+        return c.Claim(id, tuple(wanted), project, user, generation, rng.choice([None, None, "INSTANCE"]))
+
+    def claims(self) -> c.Command:
+        ids = self.rng.sample(CONSUMERS, self.rng.choice([1, 1, 1, 2, 3]))
+        return c.ReplaceAllocations(tuple(self.claim(id) for id in ids))
+
+    def shrink(self) -> c.Command:
+        """Less inventory than is used, or a smaller claim where it is so."""
+        rng, view = self.rng, self.machine.view
+        over = [
+            (id, provider, k, amount)
+            for id, record in view.consumers.items()
+            for provider, amounts in record.held
+            for k, amount in amounts
+            if view.providers[provider].used[k] > view.providers[provider].inventories[k].capacity
+        ]
+        if over and rng.random() < 0.7:
+            id, provider, class_id, amount = rng.choice(over)
+            name = view.classes.name_of(class_id)
+            wanted = ((provider, ((name, max(1, amount + rng.choice([-2, -1, -1, 0, 1]))),)),)
+            return c.ReplaceAllocations((c.Claim(id, wanted, "p1", "u1"),))
+        used = [(r.id, k) for r in view.providers.values() for k in r.used] or [(self.provider(), ClassId(0))]
+        host, class_id = rng.choice(used)
+        few = Inventory(rng.randint(1, 3))
+        return c.PutInventory(host, self.generation(host), view.classes.name_of(class_id), few)
+
+    def release(self) -> c.Command:
+        id = self.rng.choice(CONSUMERS)
+        if self.rng.random() < 0.5:
+            return c.DeleteAllocations(id)
+        return c.ReplaceAllocations((c.Claim(id, (), "p1", "u1"),))
+
+    def reshape(self) -> c.Command:
+        rng = self.rng
+        news = []
+        for id in rng.sample(PROVIDERS, rng.choice([0, 1, 1, 2])):
+            record = self.machine.view.providers.get(id)
+            name_of = self.machine.view.classes.name_of
+            keep = {name_of(k): v for k, v in record.inventories.items()} if record is not None else {}
+            # Mostly something is added to what there is; sometimes what is used has to go.
+            records = rng.choice([{**keep, **self.inventories()}, self.inventories(), {}])
+            news.append(c.NewInventories(id, self.generation(id), records))
+        ids = rng.sample(CONSUMERS, rng.choice([0, 1, 2]))
+        return c.Reshape(tuple(news), tuple(self.claim(id) for id in ids))
+
+    def furnish(self) -> c.Command:
+        rng, id = self.rng, self.provider()
+        name = rng.choice(self.class_names())
+        commands: list[c.Command] = [
+            c.AddInventory(id, name, self.inventory()),
+            c.PutInventory(id, self.generation(id), name, self.inventory()),
+            c.SetInventories(id, rng.choice([None, self.generation(id)]), self.inventories()),
+            c.DeleteInventory(id, name),
+        ]
+        return rng.choice(commands)
+
+    def move(self) -> c.Command:
+        id = self.provider()
+        fact = self.machine.oracle.provider(id)
+        name = fact.name if fact is not None else NAMES[0]
+        return c.UpdateProvider(id, name, self.rng.choice([None, *PROVIDERS]), self.rng.random() < 0.8)
+
+    def come_or_go(self) -> c.Command:
+        rng, id = self.rng, self.provider()
+        if self.machine.oracle.provider(id) is not None:
+            return c.DeleteProvider(id)
+        return c.CreateProvider(id, rng.choice(NAMES), rng.choice([None, *PROVIDERS]))
+
+    def label(self) -> c.Command:
+        rng, id = self.rng, self.provider()
+        generation = rng.choice([None, self.generation(id)])
+        commands: list[c.Command] = [
+            c.SetTraits(id, generation, frozenset(rng.sample(TRAITS[:3], rng.randint(0, 3)))),
+            c.SetAggregates(id, generation, tuple(rng.sample(AGGREGATES, rng.randint(0, 3)))),
+            c.DeleteTrait("CUSTOM_FAST"),
+            c.CreateTrait("CUSTOM_FAST"),
+        ]
+        return rng.choice(commands)
+
+    def rename(self) -> c.Command:
+        rng = self.rng
+        commands: list[c.Command] = [
+            c.RenameResourceClass(rng.choice(CLASSES), rng.choice(CLASSES)),
+            c.CreateResourceClass(rng.choice(CLASSES)),
+            c.DeleteResourceClass(rng.choice(CLASSES)),
+            c.UpdateProvider(self.provider(), rng.choice(NAMES)),
+        ]
+        return rng.choice(commands)
+
+
+@pytest.mark.parametrize("seed", range(5_000 if SOAK else 150))
+def test_walk(seed: int) -> None:
+    walk = Walk(seed)
+    for _ in range(150):
+        walk.step()
+    walk.machine.teardown()
 
 
 # -- what can be seen of a state, in one form for both sides ------------------------------------------

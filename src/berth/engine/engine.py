@@ -14,6 +14,7 @@ id: what got in is kept, and its answers stand.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -33,13 +34,16 @@ from berth.view import View
 
 T = TypeVar("T")
 
+_log = logging.getLogger(__name__)
+
 
 class Overloaded(Exception):
     """The queue is full; the command was not taken. Try again in a moment."""
 
 
 class Unavailable(Exception):
-    """The journal cannot be read or written now; nothing was changed."""
+    """The journal cannot be read or written now. What was asked has not been done, as far as is known: if
+    the journal is out of reach altogether, it may turn out to be in it after all."""
 
 
 class Observer(Protocol):
@@ -223,6 +227,7 @@ class Engine:
         """An invariant is broken and the view may be half changed: nobody may see it. Every later request
         is refused, and a restart reads the truth from the journal."""
         self._bug = f"stopped by a bug, restart needed: {bug!r}"
+        _log.critical("the writer is stopped by a bug; restart this process", exc_info=bug)
         stopped = Unavailable(self._bug)
         _settle_all(self._queue, stopped)
         self._queue.clear()

@@ -19,24 +19,30 @@ from berth.view import ProviderRecord, View
 
 
 def add(view: View, command: AddInventory, now_s: int) -> list[Event] | Rejection:
-    record = provider_at(view, command.provider, None)
-    if isinstance(record, Rejection):
-        return record
-    if _reserves_too_much(command.inventory, command.may_reserve_all):
-        return _reserved_too_high(command, command.resource_class, command.inventory)
-    class_id = view.classes.id_of(command.resource_class)
-    if class_id is None:
-        return ResourceClassNotFound(command.resource_class)
+    found = _to_be_written(view, command, None)
+    if isinstance(found, Rejection):
+        return found
+    record, class_id = found
     if class_id in record.inventories:
         return InventoryExists(record.id, command.resource_class)
-    return [
-        InventoryChanged(record.id, class_id, None, written(command.inventory, now_s)),
-        advanced(record, now_s),
-    ]
+    return [*writes(record, {class_id: written(command.inventory, now_s)}), advanced(record, now_s)]
 
 
 def put(view: View, command: PutInventory, now_s: int) -> list[Event] | Rejection:
-    record = provider_at(view, command.provider, command.generation)
+    found = _to_be_written(view, command, command.generation)
+    if isinstance(found, Rejection):
+        return found
+    record, class_id = found
+    if class_id not in record.inventories:
+        return InventoryNotFound(record.id, command.resource_class)
+    return [*writes(record, {class_id: written(command.inventory, now_s)}), advanced(record, now_s)]
+
+
+def _to_be_written(
+    view: View, command: AddInventory | PutInventory, generation: int | None
+) -> tuple[ProviderRecord, ClassId] | Rejection:
+    """Where one record shall go, if it can go anywhere."""
+    record = provider_at(view, command.provider, generation)
     if isinstance(record, Rejection):
         return record
     if _reserves_too_much(command.inventory, command.may_reserve_all):
@@ -44,13 +50,7 @@ def put(view: View, command: PutInventory, now_s: int) -> list[Event] | Rejectio
     class_id = view.classes.id_of(command.resource_class)
     if class_id is None:
         return ResourceClassNotFound(command.resource_class)
-    before = record.inventories.get(class_id)
-    if before is None:
-        return InventoryNotFound(record.id, command.resource_class)
-    return [
-        InventoryChanged(record.id, class_id, before, written(command.inventory, now_s)),
-        advanced(record, now_s),
-    ]
+    return record, class_id
 
 
 def replace(view: View, command: SetInventories, now_s: int) -> list[Event] | Rejection:

@@ -8,6 +8,7 @@ from berth.model.commands import (
     RenameResourceClass,
 )
 from berth.model.events import Event, Named, ResourceClassChanged, TraitChanged
+from berth.model.ids import ClassId
 from berth.model.rejections import (
     NameNotCustom,
     Rejection,
@@ -32,32 +33,38 @@ def create_class(view: View, command: CreateResourceClass, now_s: int) -> list[E
 
 
 def rename_class(view: View, command: RenameResourceClass, now_s: int) -> list[Event] | Rejection:
-    id = view.classes.id_of(command.name)
-    if id is None:
-        return ResourceClassNotFound(command.name)
-    created_at_s = view.classes.created_at_s(id)
-    if created_at_s is None:
-        return ResourceClassIsStandard(command.name)
+    found = _custom_class(view, command.name)
+    if isinstance(found, Rejection):
+        return found
+    id, before = found
     if command.new_name == command.name:
         return []
     if view.classes.id_of(command.new_name) is not None:
         return ResourceClassExists(command.new_name)
     if not is_custom_name(command.new_name):
         return NameNotCustom(command.new_name)
-    before = Named(command.name, created_at_s)
-    return [ResourceClassChanged(id, before, Named(command.new_name, created_at_s))]
+    return [ResourceClassChanged(id, before, Named(command.new_name, before.created_at_s))]
 
 
 def delete_class(view: View, command: DeleteResourceClass, now_s: int) -> list[Event] | Rejection:
-    id = view.classes.id_of(command.name)
-    if id is None:
-        return ResourceClassNotFound(command.name)
-    created_at_s = view.classes.created_at_s(id)
-    if created_at_s is None:
-        return ResourceClassIsStandard(command.name)
+    found = _custom_class(view, command.name)
+    if isinstance(found, Rejection):
+        return found
+    id, before = found
     if len(view.classes.column(id)):
         return ResourceClassInUse(command.name)
-    return [ResourceClassChanged(id, Named(command.name, created_at_s), None)]
+    return [ResourceClassChanged(id, before, None)]
+
+
+def _custom_class(view: View, name: str) -> tuple[ClassId, Named] | Rejection:
+    """The class of this name, if it is one that may change."""
+    id = view.classes.id_of(name)
+    if id is None:
+        return ResourceClassNotFound(name)
+    created_at_s = view.classes.created_at_s(id)
+    if created_at_s is None:
+        return ResourceClassIsStandard(name)
+    return id, Named(name, created_at_s)
 
 
 def create_trait(view: View, command: CreateTrait, now_s: int) -> list[Event] | Rejection:

@@ -28,11 +28,7 @@ def any_of(view: View, sets: list[RowSet]) -> Mask:
 
 def with_all_traits(view: View, required: tuple[AnyOf, ...]) -> Mask | None:
     """Rows that have at least one trait of each alternative; None when nothing is required."""
-    mask = None
-    for alternatives in required:
-        have = any_of(view, [view.rows_with_trait(name) for name in alternatives])
-        mask = have if mask is None else mask & have
-    return mask
+    return _meeting_all(view, [[view.rows_with_trait(name) for name in names] for names in required])
 
 
 def with_any_trait(view: View, names: frozenset[str]) -> Mask | None:
@@ -41,10 +37,14 @@ def with_any_trait(view: View, names: frozenset[str]) -> Mask | None:
 
 def in_all_aggregates(view: View, member_of: tuple[tuple[AggregateId, ...], ...]) -> Mask | None:
     """Rows that are in at least one aggregate of each alternative; None when nothing is asked."""
+    return _meeting_all(view, [[view.rows_in_aggregate(id) for id in ids] for ids in member_of])
+
+
+def _meeting_all(view: View, alternatives: list[list[RowSet]]) -> Mask | None:
     mask = None
-    for alternatives in member_of:
-        inside = any_of(view, [view.rows_in_aggregate(id) for id in alternatives])
-        mask = inside if mask is None else mask & inside
+    for sets in alternatives:
+        meeting = any_of(view, sets)
+        mask = meeting if mask is None else mask & meeting
     return mask
 
 

@@ -22,13 +22,7 @@ def _respond(call: Call, record: ProviderRecord, aggregates: Sequence[str]) -> R
 
 
 async def show(call: Call) -> Answer:
-    id = call.provider
-
-    def render(view: View) -> Response:
-        record = view.providers[id]
-        return _respond(call, record, record.aggregates)
-
-    return await call.read_provider(render)
+    return await call.read_provider(lambda view, record: _respond(call, record, record.aggregates))
 
 
 async def replace(call: Call) -> Answer:

@@ -11,11 +11,11 @@ from typing import Final
 
 from berth.api.http import Response
 from berth.api.placement import wire
-from berth.api.placement.calls import Answer, Call, encode, no_content, provider_not_found
+from berth.api.placement.calls import Answer, Call, encode, no_content
 from berth.api.placement.errors import Attempt, Problem
 from berth.model.commands import UNCHECKED, Claim, DeleteAllocations, ReplaceAllocations, Wanted
 from berth.model.ids import ConsumerId, ProviderId
-from berth.view import ConsumerRecord, View
+from berth.view import ConsumerRecord, ProviderRecord, View
 
 OWNERS_SINCE: Final = 8
 KEYED_SINCE: Final = 12
@@ -66,23 +66,19 @@ def _holdings(view: View, record: ConsumerRecord, version: int) -> dict[str, obj
 
 
 async def show_of_provider(call: Call) -> Answer:
-    id = call.provider
-
-    def answer(view: View) -> Answer:
-        record = view.providers.get(id)
-        if record is None:
-            return Problem(404, f"Resource provider '{id}' not found: {provider_not_found(id).text}")
+    def render(view: View, record: ProviderRecord) -> Answer:
         consumers = {consumer: view.consumers[consumer] for consumer in record.consumers}
         payload = {
             "allocations": {
-                consumer: _held_on(view, id, holder, call.version) for consumer, holder in consumers.items()
+                consumer: _held_on(view, record.id, holder, call.version)
+                for consumer, holder in consumers.items()
             },
             "resource_provider_generation": record.generation,
         }
         modified_s = max((holder.consumer.updated_at_s for holder in consumers.values()), default=call.now_s)
         return call.json(encode(payload), modified_s)
 
-    return await call.engine.read(answer)
+    return await call.read_provider(render, missing="Resource provider '{id}' not found: {says}")
 
 
 def _held_on(view: View, provider: ProviderId, holder: ConsumerRecord, version: int) -> dict[str, object]:

@@ -24,7 +24,7 @@ from berth.model.rejections import ProviderNotFound, Rejection
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
-from berth.view import View
+from berth.view import ProviderRecord, View
 
 CACHE_HEADERS_SINCE: Final = 15
 
@@ -92,12 +92,19 @@ class Call:
 
     # -- asking the engine ----------------------------------------------------------------------
 
-    async def read_provider(self, render: Callable[[View], Answer]) -> Answer:
-        """What ``render`` says, if the path's provider exists."""
+    async def read_provider(
+        self, render: Callable[[View, ProviderRecord], Answer], missing: str | None = None
+    ) -> Answer:
+        """What ``render`` says of the path's provider, if it exists. Some routes answer for one that does
+        not in words of their own, ``missing``, around the usual sentence."""
         id = self.provider
 
         def answer(view: View) -> Answer:
-            return render(view) if id in view.providers else provider_not_found(id)
+            record = view.providers.get(id)
+            if record is not None:
+                return render(view, record)
+            problem = provider_not_found(id)
+            return problem if missing is None else Problem(404, missing.format(id=id, says=problem.text))
 
         return await self.engine.read(answer)
 

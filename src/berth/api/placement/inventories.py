@@ -14,7 +14,7 @@ from berth.view import ProviderRecord, View
 
 RESERVE_ALL_SINCE: Final = 26
 
-_NOT_FOUND: Final = "No resource provider with uuid {id} found : No resource provider with uuid {id} found"
+_NOT_FOUND: Final = "No resource provider with uuid {id} found : {says}"
 
 
 # -- rendering ----------------------------------------------------------------------------------
@@ -74,30 +74,19 @@ def _find(view: View, provider: ProviderId, resource_class: str) -> Inventory | 
 
 
 async def list_all(call: Call) -> Answer:
-    id = call.provider
-
-    def answer(view: View) -> Answer:
-        record = view.providers.get(id)
-        if record is None:
-            return Problem(404, _NOT_FOUND.format(id=id))
-        return _respond_all(call, view, record)
-
-    return await call.engine.read(answer)
+    return await call.read_provider(lambda view, record: _respond_all(call, view, record), missing=_NOT_FOUND)
 
 
 async def show(call: Call) -> Answer:
-    id, resource_class = call.provider, call.params[1]
+    resource_class = call.params[1]
 
-    def answer(view: View) -> Answer:
-        record = view.providers.get(id)
-        if record is None:
-            return Problem(404, _NOT_FOUND.format(id=id))
-        inventory = _find(view, id, resource_class)
+    def render(view: View, record: ProviderRecord) -> Answer:
+        inventory = _find(view, record.id, resource_class)
         if inventory is None:
-            return Problem(404, f"No inventory of class {resource_class} for {id}")
+            return Problem(404, f"No inventory of class {resource_class} for {record.id}")
         return _respond_one(call, record, inventory)
 
-    return await call.engine.read(answer)
+    return await call.read_provider(render, missing=_NOT_FOUND)
 
 
 async def add(call: Call) -> Answer:

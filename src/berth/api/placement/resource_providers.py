@@ -103,8 +103,7 @@ def _parse(call: Call) -> ProviderQuery:
 
 
 async def show(call: Call) -> Answer:
-    id = call.provider
-    return await call.read_provider(lambda view: _respond(call, view.providers[id]))
+    return await call.read_provider(lambda view, record: _respond(call, record))
 
 
 async def create(call: Call) -> Answer:

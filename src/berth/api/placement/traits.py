@@ -6,7 +6,7 @@ from typing import Final
 from berth.api.http import Response
 from berth.api.placement import query as q
 from berth.api.placement import wire
-from berth.api.placement.calls import Answer, Call, encode, no_content, provider_not_found
+from berth.api.placement.calls import Answer, Call, encode, no_content
 from berth.api.placement.errors import Attempt, Problem, problem_of
 from berth.model.commands import CreateTrait, DeleteTrait, SetTraits
 from berth.model.rejections import TraitsNotFound
@@ -109,16 +109,10 @@ def _respond(call: Call, view: View, record: ProviderRecord) -> Response:
 
 
 async def show_of_provider(call: Call) -> Answer:
-    id = call.provider
-
-    def answer(view: View) -> Answer:
-        record = view.providers.get(id)
-        if record is None:
-            missing = provider_not_found(id)
-            return Problem(404, f"No resource provider with uuid {id} found: {missing.text}")
-        return _respond(call, view, record)
-
-    return await call.engine.read(answer)
+    return await call.read_provider(
+        lambda view, record: _respond(call, view, record),
+        missing="No resource provider with uuid {id} found: {says}",
+    )
 
 
 async def replace_of_provider(call: Call) -> Answer:

@@ -5,9 +5,8 @@ from typing import Final
 
 from berth.api.placement import query as q
 from berth.api.placement.allocations import CONSUMER_TYPE_SINCE, UNKNOWN_TYPE
-from berth.api.placement.calls import Answer, Call, encode, provider_not_found
-from berth.api.placement.errors import Problem
-from berth.view import View
+from berth.api.placement.calls import Answer, Call, encode
+from berth.view import ProviderRecord, View
 from berth.view.usage import Total
 
 ALL_TYPES: Final = "all"
@@ -16,13 +15,7 @@ Totals = Iterable[tuple[str | None, Total]]
 
 
 async def show_of_provider(call: Call) -> Answer:
-    id = call.provider
-
-    def answer(view: View) -> Answer:
-        record = view.providers.get(id)
-        if record is None:
-            missing = provider_not_found(id)
-            return Problem(404, f"No resource provider with uuid {id} found: {missing.text}")
+    def render(view: View, record: ProviderRecord) -> Answer:
         payload = {
             "resource_provider_generation": record.generation,
             "usages": {
@@ -32,7 +25,7 @@ async def show_of_provider(call: Call) -> Answer:
         }
         return call.json(encode(payload), call.now_s)
 
-    return await call.engine.read(answer)
+    return await call.read_provider(render, missing="No resource provider with uuid {id} found: {says}")
 
 
 async def show_total(call: Call) -> Answer:
