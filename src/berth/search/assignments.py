@@ -14,8 +14,9 @@ equal children are 8^8 products of which 8! stand, and one group more makes it 8
   2. slots are taken most constrained first, and a choice that breaks a rule is cut off where it is made;
   3. a dead end is remembered up to the exchange of equivalent providers (same choices, same free
      amounts, same place in the tree), so that equal siblings do not multiply the failures;
-  4. a search that has taken ``FRUITLESS_MAX`` steps since its last result gives the anchor up, and once
-     all anchors together have spent ``FRUITLESS_TOTAL`` so, each of the others gets ``FRUITLESS_LEAST``.
+  4. a search that has taken ``FRUITLESS_MAX`` steps since its last result gives the anchor up; once all
+     anchors together have spent ``FRUITLESS_MANY`` so, each of the others gets ``FRUITLESS_LEAST``, and
+     after ``FRUITLESS_END`` none. What was found by then is the answer.
 """
 
 from collections.abc import Iterator
@@ -26,9 +27,10 @@ from berth.model.requests import UNSUFFIXED, CandidatesRequest
 from berth.search.places import Slot
 from berth.view import ProviderRecord, View
 
-FRUITLESS_MAX: Final = 5_000
-FRUITLESS_LEAST: Final = 200
-FRUITLESS_TOTAL: Final = 200_000
+FRUITLESS_MAX: Final = 2_000
+FRUITLESS_LEAST: Final = 100
+FRUITLESS_MANY: Final = 50_000
+FRUITLESS_END: Final = 100_000
 
 Assignment = list[ProviderRecord]
 """The provider of each slot, in the order of the request."""
@@ -49,7 +51,9 @@ class Effort:
 
     def allowance(self) -> int:
         """How many steps without a result the next anchor may take."""
-        return FRUITLESS_MAX if self.fruitless < FRUITLESS_TOTAL else FRUITLESS_LEAST
+        if self.fruitless >= FRUITLESS_END:
+            return 0
+        return FRUITLESS_MAX if self.fruitless < FRUITLESS_MANY else FRUITLESS_LEAST
 
 
 def assignments(
@@ -100,16 +104,19 @@ class _Search:
         return self._lacks_amounts() or self._lacks_traits() or (self._isolate and self._lacks_providers())
 
     def _lacks_amounts(self) -> bool:
-        """Whether all providers together have too little of a class that several slots ask for."""
+        """Whether all providers together have too little of a class that several slots ask for, or (each by
+        itself) room for too few of the slots."""
         for class_id in self._contended:
-            asked = 0
+            amounts = []
             records: dict[Row, ProviderRecord] = {}
             for slot, choices in zip(self._slots, self._choices, strict=True):
                 for asked_class, amount in slot.amounts:
                     if asked_class == class_id:
-                        asked += amount
+                        amounts.append(amount)
                         records.update((record.row, record) for record in choices)
-            if sum(_free(record, class_id) for record in records.values()) < asked:
+            free = [_free(record, class_id) for record in records.values()]
+            least = min(amounts)
+            if sum(free) < sum(amounts) or sum(room // least for room in free) < len(amounts):
                 return True
         return False
 
@@ -138,6 +145,8 @@ class _Search:
 
     def run(self) -> Iterator[Assignment]:
         yield from self._extend(0)
+        self._effort.fruitless += self._allowance - self._patience
+        self._effort.gave_up += self._patience == 0
 
     def _extend(self, depth: int) -> Iterator[Assignment]:
         """All completions of what is assigned so far."""
@@ -167,9 +176,6 @@ class _Search:
             return False
         self._effort.steps += 1
         self._patience -= 1
-        if self._patience == 0:
-            self._effort.fruitless += self._allowance
-            self._effort.gave_up += 1
         return True
 
     def _assign(self, slot: int, record: ProviderRecord) -> bool:

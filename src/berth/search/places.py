@@ -99,18 +99,22 @@ def anchors_of(view: View, request: CandidatesRequest, slots: list[Slot]) -> Mas
 
 def _drop_hopeless_anchors(view: View, request: CandidatesRequest, slots: list[Slot], mask: Mask) -> None:
     """Drop roots that cannot succeed by counting alone: too few providers to isolate on, or too little of
-    a class in the whole tree. Where others share with the tree this would not be so simple."""
+    a class in the whole tree, or room for too few parts of it. Where others share with the tree this would
+    not be so simple."""
     suffixed = [slot for slot in slots if slot.group.suffix != UNSUFFIXED]
     if request.isolate and suffixed:
         usable = np.logical_or.reduce([slot.own for slot in suffixed])
         mask &= np.bincount(view.root_rows[usable], minlength=view.row_end) >= len(suffixed)
-    asked: dict[ClassId, int] = {}
+    asked: dict[ClassId, list[int]] = {}
     for slot in slots:
         for class_id, amount in slot.amounts:
-            asked[class_id] = asked.get(class_id, 0) + amount
-    for class_id, amount in asked.items():
+            asked.setdefault(class_id, []).append(amount)
+    for class_id, amounts in asked.items():
         rows, free = view.classes.column(class_id).free()
-        mask &= np.bincount(view.root_rows[rows], free, view.row_end) >= amount
+        roots = view.root_rows[rows]
+        mask &= np.bincount(roots, free, view.row_end) >= sum(amounts)
+        # A provider holds no more parts than it has times the smallest of them.
+        mask &= np.bincount(roots, free // min(amounts), view.row_end) >= len(amounts)
 
 
 def _single_slot(
