@@ -1,0 +1,99 @@
+"""Several workers over one journal: whoever answers, it is as if there were one."""
+
+import http.client
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.servers import HOST, Server, berth, running
+
+pytestmark = pytest.mark.http
+
+HEADERS = {
+    "x-auth-token": "admin",
+    "openstack-api-version": "placement 1.39",
+    "content-type": "application/json",
+}
+WORKERS = 3
+CONNECTIONS = 12
+ROUNDS = 300
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with running(berth(tmp_path, "--workers", str(WORKERS))) as server:
+        yield server
+
+
+class Connection:
+    """A connection that stays open, and so stays with one worker."""
+
+    def __init__(self, server: Server) -> None:
+        self._http = http.client.HTTPConnection(HOST, server.port, timeout=30)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def call(self, method: str, path: str, body: object = None) -> tuple[int, bytes]:
+        self._http.request(method, path, None if body is None else json.dumps(body), HEADERS)
+        reply = self._http.getresponse()
+        return reply.status, reply.read()
+
+    def json(self, method: str, path: str, body: object = None) -> dict[str, object]:
+        status, text = self.call(method, path, body)
+        assert status == 200, text
+        parsed: dict[str, object] = json.loads(text)
+        return parsed
+
+    def worker(self) -> str:
+        """Which process is at the other end: when it was started tells workers apart."""
+        metrics = self.call("GET", "/metrics")[1].decode()
+        (line,) = (line for line in metrics.splitlines() if line.startswith("process_resident_memory_bytes "))
+        return line
+
+
+@pytest.fixture
+def lines(server: Server) -> Iterator[list[Connection]]:
+    opened = [Connection(server) for _ in range(CONNECTIONS)]
+    yield opened
+    for connection in opened:
+        connection.close()
+
+
+def test_a_write_through_one_worker_is_seen_through_all_others_at_once(lines: list[Connection]) -> None:
+    assert len({line.worker() for line in lines}) > 1, "all connections went to one worker"
+    provider = str(uuid.uuid4())
+    lines[0].json("POST", "/resource_providers", {"name": "host", "uuid": provider})
+    for number in range(ROUNDS):
+        writer, reader = lines[number % CONNECTIONS], lines[(number * 7 + 1) % CONNECTIONS]
+        renamed = writer.json("PUT", f"/resource_providers/{provider}", {"name": f"host-{number}"})
+        assert renamed["name"] == f"host-{number}"
+        assert reader.json("GET", f"/resource_providers/{provider}")["name"] == f"host-{number}"
+
+
+def test_no_two_workers_give_the_last_unit_away(lines: list[Connection]) -> None:
+    provider = str(uuid.uuid4())
+    lines[0].json("POST", "/resource_providers", {"name": "host", "uuid": provider})
+    lines[0].json(
+        "PUT",
+        f"/resource_providers/{provider}/inventories",
+        {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": 50}}},
+    )
+    claim = {
+        "allocations": {provider: {"resources": {"VCPU": 1}}},
+        "project_id": "p",
+        "user_id": "u",
+        "consumer_generation": None,
+        "consumer_type": "INSTANCE",
+    }
+    statuses = [
+        lines[number % CONNECTIONS].call("PUT", f"/allocations/{uuid.uuid4()}", claim)[0]
+        for number in range(60)
+    ]
+    assert statuses.count(204) == 50
+    assert statuses.count(409) == 10
+    usages = [line.json("GET", f"/resource_providers/{provider}/usages")["usages"] for line in lines]
+    assert usages == [{"VCPU": 50}] * CONNECTIONS
