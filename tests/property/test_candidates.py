@@ -229,8 +229,11 @@ def feasible_question(rng: random.Random) -> tuple[list[list[Node]], CandidatesR
             suffix=suffix,
             resources=()
             if resourceless
-            else tuple((name, rng.randint(1, 2)) for name in rng.sample(CLASSES, rng.choice([1, 1, 2]))),
-            required=(tuple(rng.sample(TRAITS, rng.randint(1, 2))),)
+            else tuple(
+                (name, rng.randint(1, 2))
+                for name in rng.sample(CLASSES, rng.choice([1, 1, 2] if suffix else [1, 2, 3]))
+            ),
+            required=tuple(tuple(rng.sample(TRAITS, rng.randint(1, 2))) for _ in range(rng.randint(1, 2)))
             if narrowing < 0.2 or (resourceless and narrowing < 0.7)
             else (),
             forbidden=some(TRAITS, 0.5) if 0.2 < narrowing < 0.3 else frozenset(),

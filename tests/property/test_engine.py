@@ -493,6 +493,8 @@ def test_after_a_conflict_the_batch_is_decided_anew(tmp_path: Path) -> None:
             assert isinstance(first, ProviderExists)
             assert second == {"host-0", "host-1"}
             assert world.engine.view.state() == replayed(path).state()
+            # The index that was lost is not counted as an append of ours.
+            assert world.observer.batches == [(2, 2)]
 
     run(story())
     assert created_in(path) == {"host-0": 1, "host-1": 1}

@@ -117,6 +117,7 @@ class Engine:
         self._queue: deque[_Pending] = deque()
         self._work = asyncio.Event()
         self._stopping = False
+        self._closed = False
         # Why the view cannot be trusted, if it cannot: the journal could not be read after a failure.
         self._doubt: str | None = None
         # What has put an end to this engine, if anything has.
@@ -144,8 +145,12 @@ class Engine:
         if self._writer is not None:
             # A writer that a bug has stopped said so when it happened; what matters now is to let go.
             await asyncio.gather(self._writer, return_exceptions=True)
-        await self._on_thread(self._journal.close)
-        self._thread.shutdown()
+        # In turn, so that a look that has begun can end; one that has not finds the engine closed.
+        async with self._turn:
+            if not self._closed:
+                self._closed = True
+                await self._on_thread(self._journal.close)
+                self._thread.shutdown()
 
     @property
     def ready(self) -> str | None:
@@ -204,7 +209,7 @@ class Engine:
         """Decide, append and answer these commands, as often as it takes to win the race."""
         try:
             while True:
-                if self._doubt is not None:
+                if self._doubt is not None or self._bug is not None:
                     await self._catch_up()
                 batch = self._decide(waiting)
                 if batch is None:
@@ -279,8 +284,9 @@ class Engine:
         finally:
             in_flight, self._in_flight = self._in_flight, None
             in_flight.set_result(stayed)
-        seconds = (self._clock.monotonic_ns() - started_ns) / 1e9
-        self._observer.appended(batch.index, commands, seconds)
+        if stayed:
+            seconds = (self._clock.monotonic_ns() - started_ns) / 1e9
+            self._observer.appended(batch.index, commands, seconds)
         return stayed
 
     def _take_back(self, batch: Batch) -> None:
@@ -305,8 +311,8 @@ class Engine:
 
     async def _catch_up(self) -> set[str]:
         """Apply what the journal has beyond the view; the ids of the batches found there."""
-        if self._bug is not None:
-            raise Unavailable(self._bug)
+        if self._bug is not None or self._closed:
+            raise Unavailable(self.ready or "stopped")
         found = set()
         try:
             for batch in await self._on_thread(self._read_tail, self.view.index):

@@ -22,6 +22,7 @@ from berth.model.rejections import (
     CapacityExceeded,
     ClaimedClassNotFound,
     ClaimedProviderNotFound,
+    ConsumerClaimsTwice,
     ConsumerGenerationConflict,
     NoInventory,
     Rejection,
@@ -55,7 +56,11 @@ def judge(
     view: View, claims: tuple[Claim, ...], now_s: int, inventory_of: InventoryOf
 ) -> tuple[list[Event], Touched] | Rejection:
     """What the claims do to their consumers, and which providers they touch."""
+    consumers = set()
     for claim in claims:
+        if claim.consumer in consumers:
+            return ConsumerClaimsTwice(claim.consumer)
+        consumers.add(claim.consumer)
         conflict = _generation_conflict(view, claim)
         if conflict is not None:
             return conflict

@@ -124,7 +124,8 @@ def set_aggregates(view: View, command: SetAggregates, now_s: int) -> list[Event
     record = provider_at(view, command.provider, command.generation)
     if isinstance(record, Rejection):
         return record
-    events: list[Event] = [AggregatesChanged(record.id, record.aggregates, command.aggregates)]
+    after = tuple(dict.fromkeys(command.aggregates))
+    events: list[Event] = [AggregatesChanged(record.id, record.aggregates, after)]
     # Callers older than the generation of aggregates (1.19) do not expect it to move.
     if command.generation is not None:
         events.append(advanced(record, now_s))

@@ -147,6 +147,12 @@ class ConsumerGenerationConflict(Rejection, frozen=True):
     given: int | None
 
 
+class ConsumerClaimsTwice(Rejection, frozen=True):
+    """A command has two claims of one consumer, and a claim is all that its consumer shall hold."""
+
+    consumer: ConsumerId
+
+
 class ClaimedProviderNotFound(Rejection, frozen=True):
     provider: ProviderId
 

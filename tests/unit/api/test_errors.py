@@ -164,6 +164,7 @@ EVERY: list[Rejection] = [
     r.InventoryInUse(P, ("X", "Y")),
     r.ReservedTooHigh(P, "X", 1, 2, True),
     r.ConsumerGenerationConflict(C, None, 1),
+    r.ConsumerClaimsTwice(C),
     r.ClaimedProviderNotFound(P),
     r.ClaimedClassNotFound(C, "X"),
     r.NoInventory(P, ("X",)),

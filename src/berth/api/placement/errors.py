@@ -117,6 +117,7 @@ _SENTENCES: Final[dict[type[Rejection], str]] = {
         "The reserved value is greater than {limit}."
     ),
     r.ConsumerGenerationConflict: "consumer generation conflict - expected {expected} but got {r.given}",
+    r.ConsumerClaimsTwice: "Consumer '{r.consumer}' stands in the request twice.",
     r.ClaimedProviderNotFound: "Allocation for resource provider '{r.provider}' that does not exist.",
     r.ClaimedClassNotFound: "No such resource class {r.name}.",
     r.NoInventory: "Inventory for '{classes}' on resource provider '{r.provider}' invalid.",
@@ -180,6 +181,7 @@ _ROWS: Final[dict[type[Rejection], _Row]] = {
     r.InventoryInUse: _Row(409, "update conflict: {says}", INVENTORY_IN_USE),
     r.ReservedTooHigh: _Row(400, _BAD_RESERVED),
     r.ConsumerGenerationConflict: _Row(409, "{says}", CONCURRENT_UPDATE),
+    r.ConsumerClaimsTwice: _Row(400, "{says}"),
     r.ClaimedProviderNotFound: _Row(400, "{says}"),
     r.ClaimedClassNotFound: _Row(400, "Unable to allocate inventory {says}"),
     r.NoInventory: _Row(409, _CANNOT_ALLOCATE),
