@@ -16,7 +16,10 @@ class Consumer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     updated_at_s: int
 
 
-Holding = tuple[ProviderId, tuple[tuple[ClassId, int], ...]]
+Amounts = tuple[tuple[ClassId, int], ...]
+"""How much of which classes; each class at most once."""
+
+Holding = tuple[ProviderId, Amounts]
 """What is held on one provider: amounts by resource class."""
 
 Holdings = tuple[Holding, ...]

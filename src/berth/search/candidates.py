@@ -13,12 +13,13 @@ from typing import Protocol, TypeVar
 import msgspec
 import numpy as np
 
+from berth.model.consumer import Amounts
 from berth.model.ids import ClassId, Row
 from berth.model.rejections import Rejection
 from berth.model.requests import CandidatesRequest, Constraints
 from berth.search.assignments import Assignment, Effort, assignments
 from berth.search.masks import unknown_traits
-from berth.search.places import Amounts, Slot, anchors_of, slots_of
+from berth.search.places import Slot, anchors_of, slots_of
 from berth.view import ProviderRecord, View
 
 T = TypeVar("T")

@@ -9,6 +9,7 @@ every provider of the candidate stands in the anchor's tree, or shares with it t
 import numpy as np
 from numpy.typing import NDArray
 
+from berth.model.consumer import Amounts
 from berth.model.ids import ClassId, Row
 from berth.model.rejections import Rejection, ResourceClassNotFound
 from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
@@ -25,8 +26,6 @@ from berth.search.masks import (
 )
 from berth.view import ProviderRecord, View
 from berth.view.rowset import Mask
-
-Amounts = tuple[tuple[ClassId, int], ...]
 
 
 class Slot:

@@ -32,8 +32,9 @@ class ResourceClasses:
         named = self._custom.get(id)
         return named.created_at_s if named else None
 
-    def is_custom(self, id: ClassId) -> bool:
-        return id in self._custom
+    def custom(self) -> Iterator[tuple[ClassId, int]]:
+        """Custom classes with the second in which each was created."""
+        return ((id, named.created_at_s) for id, named in self._custom.items())
 
     def ids(self) -> Iterator[ClassId]:
         """All classes, standard ones first."""

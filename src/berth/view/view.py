@@ -7,12 +7,13 @@ was taken back in between.
 
 import heapq
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from berth.model.consumer import Consumer, Holdings
+from berth.model.consumer import Amounts, Consumer, Holdings
 from berth.model.events import (
     AggregatesChanged,
     ConsumerChanged,
@@ -32,14 +33,11 @@ from berth.view.rowset import RowSet
 from berth.view.usage import UsageTotals
 
 
-class ConsumerRecord:
-    """A consumer and what it holds."""
+class ConsumerRecord(msgspec.Struct, gc=False):
+    """A consumer and what it holds. There may be millions, so the garbage collector is not told of them."""
 
-    __slots__ = ("consumer", "held")
-
-    def __init__(self, consumer: Consumer, held: Holdings) -> None:
-        self.consumer = consumer
-        self.held = held
+    consumer: Consumer
+    held: Holdings
 
 
 class View:
@@ -59,6 +57,8 @@ class View:
         self._root_rows: NDArray[np.int32] = np.zeros(16, np.int32)
         self._by_trait: dict[str, RowSet] = {}
         self._by_aggregate: dict[AggregateId, RowSet] = {}
+        self._texts: dict[str, str] = {}
+        self._amounts: dict[Amounts, Amounts] = {}
         self._appliers: dict[type[Any], Callable[[Any], None]] = {
             ResourceClassChanged: self._resource_class_changed,
             TraitChanged: self._trait_changed,
@@ -190,13 +190,14 @@ class View:
         if event.after is None:
             del self.consumers[id]
             return
-        self._hold(id, event.held_after, +1)
-        self.usage.add(event.after, event.held_after)
+        consumer, held = self._shared(event.after), self._shared_holdings(event.held_after)
+        self._hold(id, held, +1)
+        self.usage.add(consumer, held)
         record = self.consumers.get(id)
         if record is None:
-            self.consumers[id] = ConsumerRecord(event.after, event.held_after)
+            self.consumers[id] = ConsumerRecord(consumer, held)
         else:
-            record.consumer, record.held = event.after, event.held_after
+            record.consumer, record.held = consumer, held
 
     def _hold(self, consumer: ConsumerId, held: Holdings, sign: int) -> None:
         for provider, amounts in held:
@@ -214,6 +215,28 @@ class View:
                     del used[class_id]
                 self.classes.column(class_id).take(record.row, sign * amount)
             record.revision += 1
+
+    # -- sharing --------------------------------------------------------------------------------
+    # A fleet has a million consumers of few projects, users and flavors. Equal values are kept once.
+
+    def shared_text(self, text: str) -> str:
+        return _once(self._texts, text)
+
+    def shared_amounts(self, amounts: Amounts) -> Amounts:
+        return _once(self._amounts, amounts)
+
+    def _shared(self, consumer: Consumer) -> Consumer:
+        return Consumer(
+            consumer.generation,
+            self.shared_text(consumer.project),
+            self.shared_text(consumer.user),
+            None if consumer.type is None else self.shared_text(consumer.type),
+            consumer.created_at_s,
+            consumer.updated_at_s,
+        )
+
+    def _shared_holdings(self, held: Holdings) -> Holdings:
+        return tuple((self.providers[id].id, self.shared_amounts(amounts)) for id, amounts in held)
 
     # -- comparing ------------------------------------------------------------------------------
 
@@ -235,6 +258,16 @@ class View:
 
 
 _NO_ROWS = RowSet()
+_SHARED_MAX: Final = 50_000
+"""How many values are looked out for; past that the table starts anew. Nothing is lost but memory."""
+
+V = TypeVar("V", str, Amounts)
+
+
+def _once(seen: dict[V, V], value: V) -> V:
+    if len(seen) > _SHARED_MAX:
+        seen.clear()
+    return seen.setdefault(value, value)
 
 
 K = TypeVar("K", bound=str)

@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
+from berth.model.consumer import Amounts
 from berth.model.ids import ClassId
 from berth.search.candidates import Candidate, Candidates, OneProviderCandidates
-from berth.search.places import Amounts
 from berth.view import ProviderRecord, View
 from berth.view.classes import ResourceClasses
 

@@ -1,0 +1,209 @@
+"""A view as bytes and back: what a snapshot holds.
+
+An image is a sequence of parts, each a few megabytes at most, so that neither writing nor reading needs the
+whole of it in memory twice. Strings that come again and again (projects, users, amounts of a flavor) are
+written once per part and shared in memory when read. ``FORMAT`` changes with any change of meaning; an
+image of another format is not read.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeVar
+
+import msgspec
+
+from berth.model.consumer import Amounts, Consumer, Holding
+from berth.model.events import (
+    AggregatesChanged,
+    InventoryChanged,
+    Named,
+    Placed,
+    ProviderChanged,
+    ProviderStamped,
+    ResourceClassChanged,
+    Stamp,
+    TraitChanged,
+    TraitsChanged,
+)
+from berth.model.ids import AggregateId, ClassId, ConsumerId, Index, ProviderId, Row
+from berth.model.inventory import Inventory
+from berth.view.provider import ProviderRecord
+from berth.view.view import ConsumerRecord, View
+
+FORMAT: Final = 1
+_PROVIDERS_PER_PART: Final = 5_000
+_CONSUMERS_PER_PART: Final = 10_000
+
+T = TypeVar("T")
+
+
+class ImageError(Exception):
+    """These bytes are not an image that this program can read."""
+
+
+class _Vocabulary(msgspec.Struct, frozen=True, array_like=True, tag="vocabulary"):
+    index: Index
+    classes: tuple[tuple[ClassId, Named], ...]
+    traits: tuple[tuple[str, int], ...]
+
+
+class _Provider(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    id: ProviderId
+    row: Row
+    name: str
+    parent: ProviderId | None
+    stamp: Stamp
+    inventories: tuple[tuple[ClassId, Inventory], ...]
+    used: Amounts
+    traits: tuple[str, ...]
+    aggregates: tuple[AggregateId, ...]
+
+
+class _Providers(msgspec.Struct, frozen=True, array_like=True, tag="providers"):
+    providers: tuple[_Provider, ...]
+
+
+class _Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A consumer; numbers stand for the texts and amounts of its part, rows for providers."""
+
+    id: ConsumerId
+    generation: int
+    project: int
+    user: int
+    type: int | None
+    created_at_s: int
+    updated_at_s: int
+    held: tuple[tuple[Row, int], ...]
+
+
+class _Consumers(msgspec.Struct, frozen=True, array_like=True, tag="consumers"):
+    texts: tuple[str, ...]
+    amounts: tuple[Amounts, ...]
+    consumers: tuple[_Held, ...]
+
+
+_Part = _Vocabulary | _Providers | _Consumers
+
+
+# -- writing ------------------------------------------------------------------------------------
+
+
+def dump(view: View) -> Iterator[bytes]:
+    """The view in parts. It must not change meanwhile."""
+    encode = msgspec.msgpack.Encoder().encode
+    custom = ((id, Named(view.classes.name_of(id), at_s)) for id, at_s in view.classes.custom())
+    yield encode(_Vocabulary(view.index, tuple(custom), tuple(view.custom_traits.items())))
+    roots = (record for record in view.rows if record is not None and record.parent is None)
+    trees = itertools.chain.from_iterable(root.tree() for root in roots)
+    for records in _chunks(trees, _PROVIDERS_PER_PART):
+        yield encode(_Providers(tuple(_provider(record) for record in records)))
+    for items in _chunks(view.consumers.items(), _CONSUMERS_PER_PART):
+        yield encode(_consumers(view, items))
+
+
+def _provider(record: ProviderRecord) -> _Provider:
+    return _Provider(
+        record.id,
+        record.row,
+        record.name,
+        record.parent.id if record.parent else None,
+        record.stamp,
+        tuple(record.inventories.items()),
+        tuple(record.used.items()),
+        record.traits,
+        record.aggregates,
+    )
+
+
+def _consumers(view: View, items: list[tuple[ConsumerId, ConsumerRecord]]) -> _Consumers:
+    texts: dict[str, int] = {}
+    amounts: dict[Amounts, int] = {}
+
+    def consumer(id: ConsumerId, record: ConsumerRecord) -> _Held:
+        it = record.consumer
+        return _Held(
+            id,
+            it.generation,
+            texts.setdefault(it.project, len(texts)),
+            texts.setdefault(it.user, len(texts)),
+            None if it.type is None else texts.setdefault(it.type, len(texts)),
+            it.created_at_s,
+            it.updated_at_s,
+            tuple((view.providers[p].row, amounts.setdefault(a, len(amounts))) for p, a in record.held),
+        )
+
+    held = tuple(consumer(id, record) for id, record in items)
+    return _Consumers(tuple(texts), tuple(amounts), held)
+
+
+def _chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    iterator = iter(items)
+    while chunk := list(itertools.islice(iterator, size)):
+        yield chunk
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+def load(parts: Iterable[bytes]) -> View:
+    """The view that was dumped."""
+    view = View()
+    decode = msgspec.msgpack.Decoder(_Part).decode
+    for body in parts:
+        try:
+            part = decode(body)
+        except msgspec.MsgspecError as error:
+            raise ImageError(f"a part of the image cannot be read: {error}") from error
+        match part:
+            case _Vocabulary():
+                _load_vocabulary(view, part)
+            case _Providers():
+                for provider in part.providers:
+                    _load_provider(view, provider)
+            case _Consumers():
+                _load_consumers(view, part)
+    return view
+
+
+def _load_vocabulary(view: View, part: _Vocabulary) -> None:
+    view.index = part.index
+    for id, named in part.classes:
+        view.apply(ResourceClassChanged(id, None, named))
+    for name, created_at_s in part.traits:
+        view.apply(TraitChanged(name, None, created_at_s))
+
+
+def _load_provider(view: View, it: _Provider) -> None:
+    view.apply(ProviderChanged(it.id, it.row, None, Placed(it.name, it.parent)))
+    record = view.providers[it.id]
+    view.apply(ProviderStamped(it.id, record.stamp, it.stamp))
+    # Before the inventories, whose columns are made from it.
+    record.used.update(it.used)
+    for class_id, inventory in it.inventories:
+        view.apply(InventoryChanged(it.id, class_id, None, inventory))
+    if it.traits:
+        view.apply(TraitsChanged(it.id, (), it.traits))
+    if it.aggregates:
+        view.apply(AggregatesChanged(it.id, (), it.aggregates))
+
+
+def _load_consumers(view: View, part: _Consumers) -> None:
+    texts = [view.shared_text(text) for text in part.texts]
+    amounts = [view.shared_amounts(held) for held in part.amounts]
+    for it in part.consumers:
+        consumer = Consumer(
+            it.generation,
+            texts[it.project],
+            texts[it.user],
+            None if it.type is None else texts[it.type],
+            it.created_at_s,
+            it.updated_at_s,
+        )
+        held: list[Holding] = []
+        for row, number in it.held:
+            record = view.record(row)
+            record.consumers.add(it.id)
+            held.append((record.id, amounts[number]))
+        holdings = tuple(held)
+        view.consumers[it.id] = ConsumerRecord(consumer, holdings)
+        view.usage.add(consumer, holdings)
