@@ -6,8 +6,6 @@ Nothing else in Berth knows all the parts. One that cannot be made (a bad policy
 ends the start with its own message.
 """
 
-from pathlib import Path
-
 from berth.api.application import Application
 from berth.api.auth.caller import Authenticator
 from berth.api.auth.keystone import Keystone
@@ -19,7 +17,7 @@ from berth.api.health import Health
 from berth.api.http import Receive, Scope, Send
 from berth.api.placement.api import PlacementApi
 from berth.engine import Engine
-from berth.journal import Journal, open_sqlite
+from berth.journal import SqliteAddress, open_journal, parse_address
 from berth.runtime.clock import Clock, SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
@@ -83,17 +81,16 @@ def _authenticator(settings: Settings, clock: Clock) -> Authenticator:
 
 
 def _engine(settings: Settings, clock: Clock, ids: Ids, telemetry: Telemetry) -> Engine:
-    shared = settings.workers > 1
+    address = parse_address(settings.database)
+    # Only a file can be known to be ours alone.
+    shared = settings.workers > 1 or not isinstance(address, SqliteAddress)
     return Engine(
-        _journal(settings, shared),
+        open_journal(address, shared=shared),
         clock,
         ids,
         telemetry,
         shared=shared,
         queue_commands_max=settings.queue_commands_max,
         batch_commands_max=settings.batch_commands_max,
+        outage_seconds=settings.database_outage_seconds,
     )
-
-
-def _journal(settings: Settings, shared: bool) -> Journal:
-    return open_sqlite(Path(settings.database.removeprefix("sqlite:///")), shared=shared)

@@ -5,8 +5,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from berth.engine.engine import replay
-from berth.journal import open_sqlite
+from berth.engine import replay
+from berth.journal import SqliteAddress, open_journal
 from berth.view import ProviderRecord, View
 from tests.placement import Placement
 
@@ -19,7 +19,7 @@ def replayed(database: Path) -> View:
             part = database.with_name(database.name + suffix)
             if part.exists():
                 shutil.copy(part, copy.with_name(copy.name + suffix))
-        journal = open_sqlite(copy, shared=False)
+        journal = open_journal(SqliteAddress(copy), shared=False)
         try:
             view = View()
             replay(journal, view)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import pytest
 
 from berth.engine import Engine, Overloaded, Unavailable, replay
-from berth.journal import Conflict, Journal, JournalFailure, open_sqlite
+from berth.journal import Conflict, Journal, JournalFailure, SqliteAddress, open_journal
 from berth.ledger import decide
 from berth.model.batches import Batch, Entry
 from berth.model.commands import Claim, Command, CreateProvider, ReplaceAllocations, SetInventories
@@ -98,10 +98,13 @@ class TroubledJournal(Journal):
         if self.after_append:
             self.after_append.popleft()(batch)
 
-    def read(self, after: Index) -> Iterator[Batch]:
+    def read(self, after: Index, count_max: int | None = None) -> Iterator[Batch]:
         if self.before_read:
             self.before_read.popleft()()
-        return self.real.read(after)
+        return self.real.read(after, count_max)
+
+    def execute(self, statement: Any, parameters: dict[str, Any] | None = None) -> Any:
+        return self.real.execute(statement, parameters)
 
     def tail(self) -> Index:
         return self.real.tail()
@@ -123,8 +126,10 @@ class World:
 
     def __init__(self, path: Path, *, shared: bool = False, seed: int = 0, **options: int) -> None:
         self.path = path
-        self.journal = TroubledJournal(open_sqlite(path, shared=shared))
+        self.journal = TroubledJournal(open_journal(SqliteAddress(path), shared=shared))
         self.observer = Ledgered()
+        # Without patience: what fails is refused at once, where a test does not ask for more.
+        options.setdefault("outage_seconds", 0)
         self.engine = Engine(
             self.journal, SteppingClock(), Ids(seed), self.observer, shared=shared, **options
         )
@@ -171,7 +176,7 @@ def create(number: int) -> CreateProvider:
 
 def batches_in(path: Path) -> list[Batch]:
     """The journal, as another process would read it. Fails on a gap."""
-    journal = open_sqlite(path, shared=True)
+    journal = open_journal(SqliteAddress(path), shared=True)
     try:
         return list(journal.read(Index(0)))
     finally:
@@ -192,7 +197,7 @@ def created_in(path: Path) -> Counter[str]:
 
 
 def replayed(path: Path) -> View:
-    journal = open_sqlite(path, shared=True)
+    journal = open_journal(SqliteAddress(path), shared=True)
     try:
         view = View()
         replay(journal, view)

@@ -497,7 +497,7 @@ def observed(view: View) -> dict[str, object]:
         "classes": {
             id: (view.classes.name_of(id), view.classes.created_at_s(id))
             for id in view.classes.ids()
-            if view.classes.is_custom(id)
+            if view.classes.created_at_s(id) is not None
         },
         "traits": dict(view.custom_traits),
         "providers": {

@@ -7,8 +7,8 @@ number of ways to pair them is a factorial.
 import pytest
 
 from berth.ledger import decide
-from berth.model.commands import Command, CreateProvider, SetInventories, SetTraits
-from berth.model.ids import ProviderId
+from berth.model.commands import Command, CreateProvider, SetAggregates, SetInventories, SetTraits
+from berth.model.ids import AggregateId, ProviderId
 from berth.model.inventory import Inventory
 from berth.model.requests import CandidatesRequest, RequestGroup
 from berth.search.assignments import FRUITLESS_LEAST, FRUITLESS_MANY, FRUITLESS_MAX
@@ -67,6 +67,45 @@ def test_eight_groups_on_eight_children_cost_in_proportion_to_the_limit(isolate:
 def test_a_limit_shows_every_host_alike() -> None:
     hosts = hosts_of(ask(wide_fleet(HOSTS, CHILDREN, Inventory(1)), CHILDREN, isolate=True))
     assert {hosts.count(f"host-{host}") for host in range(HOSTS)} == {LIMIT // HOSTS}
+
+
+@pytest.mark.parametrize("isolate", [True, False])
+@pytest.mark.parametrize("groups", [2, 8])
+def test_a_caller_that_knows_no_trees_costs_no_more(isolate: bool, groups: int) -> None:
+    """No two providers of one tree are for it: with isolate nothing is left, without it one child for all."""
+    found = ask(wide_fleet(HOSTS, CHILDREN, Inventory(groups)), groups, isolate=isolate, nested=False)
+    assert len(found.requests) == (0 if isolate else HOSTS * CHILDREN)
+    assert found.effort.steps <= HOSTS * CHILDREN * CHILDREN * groups
+    assert found.effort.gave_up == 0
+
+
+def test_what_only_lenders_give_is_found_once_and_not_at_every_root() -> None:
+    """Pools that serve a whole fleet: 12 ^ 3 ways, the same at each of 300 roots."""
+    view = wide_fleet(300, 0, Inventory(1))
+    rack = AggregateId("rack")
+    for number in range(300):
+        carry_out(view, SetAggregates(ProviderId(f"host-{number}"), None, (rack,)))
+    for number in range(12):
+        pool = ProviderId(f"pool-{number}")
+        carry_out(view, CreateProvider(pool, pool))
+        carry_out(view, SetInventories(pool, None, {"DISK_GB": Inventory(100)}))
+        carry_out(view, SetAggregates(pool, None, (rack,)))
+        carry_out(view, SetTraits(pool, None, frozenset(["MISC_SHARES_VIA_AGGREGATE"])))
+    groups = tuple(RequestGroup(suffix=str(n), resources=(("DISK_GB", 1),)) for n in range(3))
+    found = find_candidates(view, CandidatesRequest(groups=groups), BOUNDED)
+    assert isinstance(found, Candidates)
+    assert len(found.requests) == 12**3
+    # At a root of its own a pool is found too: twelve roots, not three hundred.
+    assert found.effort.steps <= 13 * 2 * 12**3
+
+
+def test_the_steps_of_a_request_are_bounded_whatever_it_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("berth.search.assignments.STEPS_PER_REQUEST", 1000)
+    monkeypatch.setattr("berth.search.assignments.STEPS_PER_RESULT", 1)
+    found = ask(wide_fleet(HOSTS, CHILDREN, Inventory(1)), CHILDREN, isolate=True)
+    assert found.effort.steps == 1000 + LIMIT
+    assert 0 < len(found.requests) < LIMIT
+    assert found.effort.gave_up > 0
 
 
 @pytest.mark.parametrize("isolate", [True, False])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import berth
-from berth.journal import Conflict, Journal, JournalError, JournalFailure, open_sqlite
+from berth.journal import Conflict, Journal, JournalError, JournalFailure, Pruned, SqliteAddress, open_journal
 from berth.model.batches import Batch, Entry
 from berth.model.consumer import Consumer
 from berth.model.events import (
@@ -41,7 +41,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def journal(path: Path) -> Iterator[Journal]:
-    journal = open_sqlite(path, shared=False)
+    journal = open_journal(SqliteAddress(path), shared=False)
     yield journal
     journal.close()
 
@@ -123,17 +123,17 @@ def test_a_taken_index_is_a_conflict_and_nothing_is_written(journal: Journal) ->
 
 
 def test_a_journal_is_still_there_when_opened_again(path: Path) -> None:
-    first = open_sqlite(path, shared=False)
+    first = open_journal(SqliteAddress(path), shared=False)
     first.append(batch(1))
     first.close()
-    second = open_sqlite(path, shared=False)
+    second = open_journal(SqliteAddress(path), shared=False)
     assert list(second.read(START)) == [batch(1)]
     second.close()
 
 
 def test_an_append_is_flushed_to_disk_before_it_returns(journal: Journal, path: Path) -> None:
     """What can be seen of it from here: the log is write-ahead, and every commit is synchronous."""
-    settings = [journal._execute(_pragma(name)).scalar_one() for name in ("journal_mode", "synchronous")]
+    settings = [journal.execute(_pragma(name)).scalar_one() for name in ("journal_mode", "synchronous")]
     assert settings == ["wal", 2]
 
 
@@ -156,11 +156,11 @@ def test_a_gap_is_named(journal: Journal, path: Path) -> None:
         next(read)
 
 
-def test_a_missing_beginning_is_a_gap(journal: Journal, path: Path) -> None:
+def test_a_missing_beginning_has_been_pruned(journal: Journal, path: Path) -> None:
     journal.append(batch(1))
     journal.append(batch(2))
     change(path, "DELETE FROM journal WHERE idx = 1")
-    with pytest.raises(JournalError, match=r"no index 1, but has 2"):
+    with pytest.raises(Pruned, match=r"the oldest kept is 2"):
         list(journal.read(START))
 
 
@@ -175,13 +175,13 @@ def test_a_body_that_cannot_be_read_is_named_by_its_index(journal: Journal, path
 
 
 def test_a_newer_schema_is_refused_and_left_untouched(path: Path) -> None:
-    open_sqlite(path, shared=False).close()
+    open_journal(SqliteAddress(path), shared=False).close()
     change(path, "UPDATE journal_schema SET version = 99")
     change(path, "DROP TABLE journal")
     change(path, "CREATE TABLE journal (something_else INTEGER)")
     before = rows(path, "SELECT name, sql FROM sqlite_master ORDER BY name")
     with pytest.raises(JournalError, match=r"schema 99.*knows 1.*nothing was changed"):
-        open_sqlite(path, shared=False)
+        open_journal(SqliteAddress(path), shared=False)
     assert rows(path, "SELECT name, sql FROM sqlite_master ORDER BY name") == before
     assert rows(path, "SELECT version FROM journal_schema") == [(99,)]
 
@@ -191,20 +191,20 @@ def test_a_newer_schema_without_our_tables_gets_none_of_them(path: Path) -> None
     change(path, "CREATE TABLE journal_schema (version INTEGER PRIMARY KEY)")
     change(path, "INSERT INTO journal_schema VALUES (99)")
     with pytest.raises(JournalError, match=r"schema 99"):
-        open_sqlite(path, shared=False)
+        open_journal(SqliteAddress(path), shared=False)
     assert rows(path, "SELECT name FROM sqlite_master WHERE type = 'table'") == [("journal_schema",)]
 
 
 def test_a_file_that_is_no_database_is_a_journal_error(path: Path) -> None:
     path.write_bytes(b"this is not a database, whatever its name says\n" * 100)
     with pytest.raises(JournalError):
-        open_sqlite(path, shared=False)
+        open_journal(SqliteAddress(path), shared=False)
     assert path.read_bytes().startswith(b"this is not")
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="does not exist"):
-        open_sqlite(tmp_path / "nowhere" / "berth.db", shared=False)
+        open_journal(SqliteAddress(tmp_path / "nowhere" / "berth.db"), shared=False)
 
 
 def test_a_failed_statement_leaves_a_journal_that_works_when_the_database_does(
@@ -226,16 +226,19 @@ def test_a_failed_statement_leaves_a_journal_that_works_when_the_database_does(
 
 @pytest.mark.parametrize(("first", "second"), [(False, False), (False, True), (True, False)])
 def test_one_that_is_not_shared_keeps_others_out(path: Path, first: bool, second: bool) -> None:
-    journal = open_sqlite(path, shared=first)
+    journal = open_journal(SqliteAddress(path), shared=first)
     with pytest.raises(JournalError, match="in use by another process"):
-        open_sqlite(path, shared=second)
+        open_journal(SqliteAddress(path), shared=second)
     journal.append(batch(1))
     journal.close()
-    open_sqlite(path, shared=second).close()
+    open_journal(SqliteAddress(path), shared=second).close()
 
 
 def test_those_that_share_write_to_one_journal(path: Path) -> None:
-    one, other = open_sqlite(path, shared=True), open_sqlite(path, shared=True)
+    one, other = (
+        open_journal(SqliteAddress(path), shared=True),
+        open_journal(SqliteAddress(path), shared=True),
+    )
     one.append(batch(1))
     assert list(other.read(START)) == [batch(1)]
     with pytest.raises(Conflict):
@@ -248,8 +251,8 @@ def test_those_that_share_write_to_one_journal(path: Path) -> None:
 
 def test_a_second_process_is_refused_with_a_clear_message(journal: Journal, path: Path) -> None:
     program = (
-        "import sys, pathlib; from berth.journal import open_sqlite, JournalError\n"
-        "try: open_sqlite(pathlib.Path(sys.argv[1]), shared=False)\n"
+        "import sys, pathlib; from berth.journal import SqliteAddress, open_journal, JournalError\n"
+        "try: open_journal(SqliteAddress(pathlib.Path(sys.argv[1])), shared=False)\n"
         "except JournalError as error: sys.exit(str(error))\n"
     )
     source = Path(berth.__file__).parent.parent
@@ -267,8 +270,8 @@ def test_a_second_process_is_refused_with_a_clear_message(journal: Journal, path
 
 
 def test_a_refused_open_does_not_loosen_the_lock(path: Path) -> None:
-    journal = open_sqlite(path, shared=False)
+    journal = open_journal(SqliteAddress(path), shared=False)
     for _ in range(2):
         with pytest.raises(JournalError, match="in use"):
-            open_sqlite(path, shared=False)
+            open_journal(SqliteAddress(path), shared=False)
     journal.close()

@@ -4,8 +4,9 @@ import os
 import sys
 from collections.abc import Sequence
 
-from berth.cli.arguments import given_settings, parser
+from berth.cli.arguments import given_settings, parser, shown
 from berth.cli.listing import render
+from berth.journal.addresses import AddressError, parse_address
 from berth.runtime.sources import Resolved, SettingsError, refuse_conflicts, resolve
 
 __all__ = ["main"]
@@ -27,12 +28,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _list(resolved: Resolved) -> int:
     sys.stdout.write(render(resolved))
-    refuse_conflicts(resolved)
+    _refuse_unusable(resolved)
     return 0
 
 
-def _serve(resolved: Resolved) -> int:
+def _refuse_unusable(resolved: Resolved) -> None:
+    """Refuse settings that do not go together, and a database that cannot be one."""
     refuse_conflicts(resolved)
+    try:
+        parse_address(resolved.settings.database)
+    except AddressError as error:
+        origin = resolved.origins.get("database", "default")
+        url = shown(resolved.settings.database)
+        raise SettingsError(f"database: {url!r} is refused: {error} (from {origin})") from None
+
+
+def _serve(resolved: Resolved) -> int:
+    _refuse_unusable(resolved)
     # Everything else of Berth is imported only here, so that help and refusals come at once.
     from berth.cli.serve import CannotServe, serve
     from berth.main import application

@@ -4,6 +4,7 @@ A secret has no flag: every user of a machine can read the command lines of its 
 """
 
 import argparse
+import re
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +25,8 @@ examples:
 Settings come from, later wins: defaults, the TOML file of --config (or BERTH_CONFIG), BERTH_* variables,
 flags. 'workers = 4' in the file, BERTH_WORKERS=4 and --workers 4 say the same.
 """
+
+_PASSWORD = re.compile(r"(://[^:/@]*:)[^@]*@")
 
 _FORMAT: Final = argparse.RawDescriptionHelpFormatter
 
@@ -114,9 +117,9 @@ def _limits(setting: Setting) -> str:
 
 
 def shown(value: object) -> str:
-    """A setting's value for people."""
+    """A setting's value for people, a password in it blotted out."""
     if value is None or value == ():
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
-    return ",".join(value) if isinstance(value, tuple) else str(value)
+    return _PASSWORD.sub(r"\1***@", ",".join(value) if isinstance(value, tuple) else str(value))

@@ -24,6 +24,7 @@ from granian.server.mp import MPServer
 
 from berth import __version__
 from berth.api.http import Receive, Scope, Send
+from berth.cli.arguments import shown
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import configure_logging
 
@@ -47,7 +48,7 @@ def serve(settings: Settings, build: Callable[[Settings], Application]) -> int:
         "Berth %s: http://%s, database %s, auth %s, workers %d",
         __version__,
         settings.listen,
-        settings.database,
+        shown(settings.database),
         settings.auth,
         settings.workers,
     )

@@ -8,19 +8,22 @@ while an append is in flight, and the next append takes them all:
 
 The view runs ahead of the journal by at most the one batch in flight. An answer, a read's too, waits
 until what it saw is durable. If the append fails, its events are taken back (inverse, last first), the
-journal is read again, and the batch is decided anew or, where the journal cannot be written, refused;
-readers that had seen it look again. After a failure of unknown outcome the batch is searched for by its
-id: what got in is kept, and its answers stand.
+journal is read again, and the commands are decided anew; readers that had seen them look again. Where the
+outcome of an append is unknown, every batch that was tried for these commands is searched for by its id:
+one that got in after all is kept, and its answers stand. A database that is away is waited for, for a
+while; one that refuses to write is not.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
-from berth.journal import Conflict, Journal, JournalFailure
+from berth.engine.starting import apply_batch, start_view
+from berth.journal import Conflict, Journal, JournalFailure, NotWritten, Pruned
 from berth.ledger import decide
 from berth.model.batches import Batch, Entry
 from berth.model.commands import Command
@@ -31,6 +34,11 @@ from berth.model.rejections import Rejection
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.view import View
+
+_PAUSE_FIRST_S: Final = 0.05
+_PAUSE_LONGEST_S: Final = 1.0
+_FOLLOW_EVERY_S: Final = 0.5
+"""How often somebody who waits for news looks for what other processes write."""
 
 T = TypeVar("T")
 
@@ -59,7 +67,7 @@ class Observer(Protocol):
 class _Pending:
     """A command on its way, with the question to ask the view once it is applied."""
 
-    __slots__ = ("answer", "command", "future", "origin", "outcome")
+    __slots__ = ("answer", "command", "future", "origin", "outcome", "size")
 
     def __init__(
         self,
@@ -67,25 +75,14 @@ class _Pending:
         origin: Origin,
         answer: Callable[[View, bool], Any],
         future: asyncio.Future[Any],
+        size: int,
     ) -> None:
+        self.size = size
         self.command = command
         self.origin = origin
         self.answer = answer
         self.future = future
         self.outcome: Any = None
-
-
-def replay(journal: Journal, view: View) -> None:
-    """Bring a view up to the end of the journal."""
-    for batch in journal.read(view.index):
-        _apply_batch(view, batch)
-
-
-def _apply_batch(view: View, batch: Batch) -> None:
-    for entry in batch.entries:
-        for event in entry.events:
-            view.apply(event)
-    view.index = batch.index
 
 
 class Engine:
@@ -105,6 +102,9 @@ class Engine:
         shared: bool = False,
         queue_commands_max: int = 4096,
         batch_commands_max: int = 512,
+        queue_bytes_max: int = 64 << 20,
+        batch_bytes_max: int = 4 << 20,
+        outage_seconds: float = 10,
     ) -> None:
         self.view = View()
         self._journal = journal
@@ -114,7 +114,11 @@ class Engine:
         self._shared = shared
         self._queue_max = queue_commands_max
         self._batch_max = batch_commands_max
+        self._queue_bytes_max = queue_bytes_max
+        self._batch_bytes_max = batch_bytes_max
+        self._outage_ns = int(outage_seconds * 1e9)
         self._queue: deque[_Pending] = deque()
+        self._queue_bytes = 0
         self._work = asyncio.Event()
         self._stopping = False
         self._closed = False
@@ -127,6 +131,8 @@ class Engine:
         # The append in flight: resolves to whether the batch stayed.
         self._in_flight: asyncio.Future[bool] | None = None
         self._next_look: asyncio.Task[None] | None = None
+        # Set, and replaced by a new one, whenever the view has moved for good.
+        self._news = asyncio.Event()
         # One thread, so that the journal is used by one thread at a time.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
         self._writer: asyncio.Task[None] | None = None
@@ -135,13 +141,14 @@ class Engine:
 
     async def start(self) -> None:
         """Read the journal, then begin to write."""
-        await self._on_thread(replay, self._journal, self.view)
+        self.view = await self._on_thread(start_view, self._journal)
         self._writer = asyncio.create_task(self._write_forever(), name="writer")
 
     async def stop(self) -> None:
         """Take no more commands, finish those taken, let go of the journal."""
         self._stopping = True
         self._work.set()
+        self._tell_news()
         if self._writer is not None:
             # A writer that a bug has stopped said so when it happened; what matters now is to let go.
             await asyncio.gather(self._writer, return_exceptions=True)
@@ -151,6 +158,15 @@ class Engine:
                 self._closed = True
                 await self._on_thread(self._journal.close)
                 self._thread.shutdown()
+
+    @property
+    def broken(self) -> str | None:
+        """Why only a restart will help, if that is so."""
+        return self._bug
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
 
     @property
     def ready(self) -> str | None:
@@ -172,19 +188,45 @@ class Engine:
                 return result
 
     async def submit(
-        self, command: Command, origin: Origin, answer: Callable[[View, bool], T]
+        self, command: Command, origin: Origin, answer: Callable[[View, bool], T], size: int = 0
     ) -> T | Rejection:
         """Carry a command out, and answer from the view right after it; or say why not.
 
-        ``answer`` gets the view and whether the command changed anything.
+        ``answer`` gets the view and whether the command changed anything. ``size`` is what the command takes
+        of memory, in bytes, roughly: queue and batch are bounded by it too.
         """
         self._refuse_if_stopped()
         if len(self._queue) >= self._queue_max:
             raise Overloaded(f"{self._queue_max} commands are waiting already")
+        if self._queue and self._queue_bytes + size > self._queue_bytes_max:
+            raise Overloaded(f"{self._queue_bytes} bytes of commands are waiting already")
         future: asyncio.Future[T | Rejection] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Pending(command, origin, answer, future))
+        self._queue.append(_Pending(command, origin, answer, future, size))
+        self._queue_bytes += size
         self._work.set()
         return await future
+
+    async def history(self, after: Index, limit: int) -> list[Batch]:
+        """What was appended behind an index, as far as it is kept: ``Pruned`` where it is not."""
+        self._refuse_if_stopped()
+        try:
+            return await self._on_thread(lambda: list(self._journal.read(after, limit)))
+        except JournalFailure as failure:
+            raise Unavailable(str(failure)) from failure
+
+    async def wait_beyond(self, index: Index, timeout_s: float) -> Index:
+        """The index of a view that is current and durable, once it is beyond ``index``; after the timeout, or
+        when the engine stops, whatever it is."""
+        deadline_ns = self._clock.monotonic_ns() + int(timeout_s * 1e9)
+        while True:
+            news = self._news
+            current = await self.read(lambda view: view.index)
+            left_s = (deadline_ns - self._clock.monotonic_ns()) / 1e9
+            if current > index or left_s <= 0 or self._stopping:
+                return current
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left_s, _FOLLOW_EVERY_S) if self._shared else left_s):
+                    await news.wait()
 
     def _refuse_if_stopped(self) -> None:
         if self._stopping or self._bug is not None or self._writer is None:
@@ -196,37 +238,78 @@ class Engine:
         while True:
             await self._work.wait()
             while self._queue:
-                taken = min(len(self._queue), self._batch_max)
-                waiting = [self._queue.popleft() for _ in range(taken)]
-                self._observer.queued(len(self._queue))
+                waiting = self._take()
                 async with self._turn:
                     await self._carry_out(waiting)
             if self._stopping:
                 return
             self._work.clear()
 
+    def _take(self) -> list[_Pending]:
+        """All that waits, as far as it fits one batch; at least one."""
+        taken: list[_Pending] = []
+        size = 0
+        while self._queue and len(taken) < self._batch_max:
+            if taken and size + self._queue[0].size > self._batch_bytes_max:
+                break
+            pending = self._queue.popleft()
+            size += pending.size
+            taken.append(pending)
+        self._queue_bytes -= size
+        self._observer.queued(len(self._queue))
+        return taken
+
     async def _carry_out(self, waiting: list[_Pending]) -> None:
         """Decide, append and answer these commands, as often as it takes to win the race."""
+        tried: dict[str, list[Any]] = {}
         try:
-            while True:
-                if self._doubt is not None or self._bug is not None:
-                    await self._catch_up()
-                batch = self._decide(waiting)
-                if batch is None:
-                    # No append has shown that the view was current. Others may have written what would
-                    # turn these refusals around.
-                    if not self._shared or not await self._catch_up():
-                        break
-                elif await self._append(batch, len(waiting)):
-                    break
+            outcomes = await self._patiently(lambda: self._attempt(waiting, tried))
+            while outcomes is None:
+                outcomes = await self._patiently(lambda: self._attempt(waiting, tried))
         except Unavailable as unavailable:
             _settle_all(waiting, unavailable)
         except Exception as bug:
             _settle_all(waiting, self._stop_for(bug))
             raise
         else:
-            for pending in waiting:
-                _settle(pending.future, pending.outcome)
+            for pending, outcome in zip(waiting, outcomes, strict=True):
+                _settle(pending.future, outcome)
+
+    async def _attempt(self, waiting: list[_Pending], tried: dict[str, list[Any]]) -> list[Any] | None:
+        """The outcomes of the commands, or None if another writer was first.
+
+        ``tried`` holds the outcomes of each batch that was appended for them, by its id: one whose fate was
+        unknown may turn up in the journal later.
+        """
+        if self._doubt is not None or self._bug is not None:
+            got_in = await self._catch_up(tried)
+            if got_in is not None:
+                return got_in
+        batch = self._decide(waiting)
+        outcomes = [pending.outcome for pending in waiting]
+        if batch is None:
+            if not self._shared:
+                return outcomes
+            # No append has shown that the view was current. Others may have written what would turn these
+            # refusals around.
+            before = self.view.index
+            got_in = await self._catch_up(tried)
+            return got_in or (outcomes if self.view.index == before else None)
+        tried[batch.id] = outcomes
+        return await self._append(batch, tried)
+
+    async def _patiently(self, step: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a step while the database is away, as long as an outage may last."""
+        deadline_ns = self._clock.monotonic_ns() + self._outage_ns
+        pause_s = _PAUSE_FIRST_S
+        while True:
+            try:
+                return await step()
+            except JournalFailure as failure:
+                if self._clock.monotonic_ns() + int(pause_s * 1e9) > deadline_ns or self._stopping:
+                    raise Unavailable(str(failure)) from failure
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, _PAUSE_LONGEST_S)
 
     def _stop_for(self, bug: Exception) -> Unavailable:
         """An invariant is broken and the view may be half changed: nobody may see it. Every later request
@@ -245,7 +328,12 @@ class Engine:
         view = self.view
         entries = []
         for pending in waiting:
-            verdict = decide(view, pending.command, now_s)
+            try:
+                verdict = decide(view, pending.command, now_s)
+            except Exception as bug:
+                # A rule that fails has changed nothing: this command is lost, the others are not.
+                pending.outcome = bug
+                continue
             if isinstance(verdict, Rejection):
                 self._observer.rejected(type(verdict).__name__)
                 pending.outcome = verdict
@@ -264,30 +352,34 @@ class Engine:
         view.index = Index(view.index + 1)
         return Batch(view.index, self._ids.batch_id(), now_ns, tuple(entries))
 
-    async def _append(self, batch: Batch, commands: int) -> bool:
-        """Whether the batch is in the journal; if not, the view is as if it had never been decided."""
+    async def _append(self, batch: Batch, tried: dict[str, list[Any]]) -> list[Any] | None:
+        """The outcomes of the batch if it is in the journal; if not, the view is as if it had never been."""
         self._in_flight = asyncio.get_running_loop().create_future()
         started_ns = self._clock.monotonic_ns()
-        stayed = False
+        outcomes = None
         try:
             await self._on_thread(self._journal.append, batch)
-            stayed = True
+            outcomes = tried[batch.id]
         except Conflict:
             self._take_back(batch)
-            await self._catch_up()
+            outcomes = await self._catch_up(tried)
+        except NotWritten as refusal:
+            self._take_back(batch)
+            raise Unavailable(str(refusal)) from refusal
         except JournalFailure as failure:
             self._take_back(batch)
             self._doubt = str(failure)
-            stayed = batch.id in await self._catch_up()
-            if not stayed:
-                raise Unavailable(str(failure)) from failure
+            outcomes = await self._catch_up(tried)
+            if outcomes is None:
+                raise
         finally:
             in_flight, self._in_flight = self._in_flight, None
-            in_flight.set_result(stayed)
-        if stayed:
+            in_flight.set_result(outcomes is not None)
+        if outcomes is not None:
             seconds = (self._clock.monotonic_ns() - started_ns) / 1e9
-            self._observer.appended(batch.index, commands, seconds)
-        return stayed
+            self._observer.appended(self.view.index, len(outcomes), seconds)
+            self._tell_news()
+        return outcomes
 
     def _take_back(self, batch: Batch) -> None:
         for entry in reversed(batch.entries):
@@ -307,27 +399,40 @@ class Engine:
     async def _look_in_turn(self) -> None:
         async with self._turn:
             self._next_look = None
-            await self._catch_up()
+            await self._patiently(lambda: self._catch_up({}))
 
-    async def _catch_up(self) -> set[str]:
-        """Apply what the journal has beyond the view; the ids of the batches found there."""
+    async def _catch_up(self, tried: dict[str, list[Any]]) -> list[Any] | None:
+        """Apply what the journal has beyond the view. If one of the tried batches is in it: its outcomes."""
         if self._bug is not None or self._closed:
             raise Unavailable(self.ready or "stopped")
-        found = set()
+        outcomes = None
+        before = self.view.index
         try:
-            for batch in await self._on_thread(self._read_tail, self.view.index):
-                _apply_batch(self.view, batch)
-                found.add(batch.id)
+            try:
+                tail = await self._on_thread(self._read_tail, before)
+            except Pruned:
+                # This process has slept for longer than the journal is kept.
+                self.view = await self._on_thread(start_view, self._journal)
+                tail = []
+            for batch in tail:
+                apply_batch(self.view, batch)
+                outcomes = tried.get(batch.id, outcomes)
         except JournalFailure as failure:
             self._doubt = str(failure)
-            raise Unavailable(str(failure)) from failure
+            raise
         except Exception as bug:
             raise self._stop_for(bug) from bug
         self._doubt = None
-        return found
+        if self.view.index != before:
+            self._tell_news()
+        return outcomes
 
     def _read_tail(self, after: Index) -> list[Batch]:
         return list(self._journal.read(after))
+
+    def _tell_news(self) -> None:
+        news, self._news = self._news, asyncio.Event()
+        news.set()
 
     async def _on_thread(self, call: Callable[..., T], *arguments: Any) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)

@@ -1,6 +1,56 @@
 """The append-only table in SQL that is the one truth. The only package that knows a database exists."""
 
-from berth.journal.journal import Conflict, Journal, JournalError, JournalFailure
-from berth.journal.sqlite import open_sqlite
+from berth.journal.addresses import Address, AddressError, SqliteAddress, parse_address
+from berth.journal.errors import Conflict, JournalError, JournalFailure, NotWritten, Pruned
+from berth.journal.journal import Dialect, Journal
+from berth.journal.snapshots import DamagedSnapshot, Snapshot, Snapshots
 
-__all__ = ["Conflict", "Journal", "JournalError", "JournalFailure", "open_sqlite"]
+__all__ = [
+    "Address",
+    "AddressError",
+    "Conflict",
+    "DamagedSnapshot",
+    "Journal",
+    "JournalError",
+    "JournalFailure",
+    "NotWritten",
+    "Pruned",
+    "Snapshot",
+    "Snapshots",
+    "SqliteAddress",
+    "connect",
+    "open_journal",
+    "parse_address",
+]
+
+
+def open_journal(address: Address, *, shared: bool) -> Journal:
+    """The journal at an address, ready to use. ``shared``: other processes write to it too. Where the
+    database is a server that is always so; a file can be kept for one process."""
+    journal = connect(address, shared=shared)
+    try:
+        journal.prepare()
+    except BaseException:
+        journal.close()
+        raise
+    return journal
+
+
+def connect(address: Address, *, shared: bool) -> Journal:
+    """A way to the journal as it is, prepared or not."""
+    return Journal(_dialect(address, shared))
+
+
+def _dialect(address: Address, shared: bool) -> Dialect:
+    # Each driver is imported only by those who use its database.
+    if isinstance(address, SqliteAddress):
+        from berth.journal.sqlite import sqlite_dialect
+
+        return sqlite_dialect(address.path, shared=shared)
+    if address.kind == "postgresql":
+        from berth.journal.postgresql import postgresql_dialect
+
+        return postgresql_dialect(address)
+    from berth.journal.mysql import mysql_dialect
+
+    return mysql_dialect(address)

@@ -7,97 +7,61 @@ and no isolation level is trusted: a unique key is enough.
 The rejected alternative is a table per noun (providers, inventories, allocations), changed in place
 under locks or with compare-and-swap per row. It makes a claim as many statements as it has parts, and
 every one of them a place to lose a race.
+
+What is different between databases is a ``Dialect``: how to connect, and what an error means.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, IntegrityError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from berth.journal.errors import JournalError, JournalFailure, Pruned
+from berth.journal.schema import JOURNAL, check_version, create_tables
 from berth.model.batches import Batch, Entry
 from berth.model.ids import Index
 
-SCHEMA_VERSION: Final = 1
-"""What this program writes and reads. A database with a newer one is refused, and left untouched."""
-
 _READ_BATCHES: Final = 1000
 
-_METADATA = sa.MetaData()
 
-_JOURNAL = sa.Table(
-    "journal",
-    _METADATA,
-    sa.Column("idx", sa.BigInteger, primary_key=True, autoincrement=False),
-    sa.Column("batch_id", sa.String(36), nullable=False),
-    sa.Column("at_ns", sa.BigInteger, nullable=False),
-    sa.Column("body", sa.LargeBinary, nullable=False),
-)
+class Dialect(msgspec.Struct, frozen=True):
+    """``meaning`` says what kind of error a driver's exception is; ``next_host`` turns to another host, where
+    there are several; ``close`` lets go of what else is held."""
 
-_SCHEMA = sa.Table(
-    "journal_schema",
-    _METADATA,
-    sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
-)
-
-
-class JournalError(Exception):
-    """The root of everything that is wrong with a journal."""
-
-
-class Conflict(JournalError):
-    """Another writer has taken the index; nothing was written."""
-
-
-class JournalFailure(JournalError):
-    """The database did not do its part. Whether an append got in is unknown until it is read again."""
+    engine: sa.Engine
+    meaning: Callable[[DBAPIError], type[JournalError]]
+    next_host: Callable[[], None] = lambda: None
+    close: Callable[[], None] = lambda: None
 
 
 class Journal:
-    """One process's way into the journal. Its methods block; they may be called from any one thread at a
-    time."""
+    """One process's way into the journal. Its methods block; one thread at a time may call them."""
 
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._engine = dialect.engine.execution_options(isolation_level="AUTOCOMMIT")
         self._connection: sa.Connection | None = None
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(tuple[Entry, ...])
-        self._insert = sa.insert(_JOURNAL)
+        self._insert = sa.insert(JOURNAL)
         self._after = (
-            sa.select(_JOURNAL.c.idx, _JOURNAL.c.batch_id, _JOURNAL.c.at_ns, _JOURNAL.c.body)
-            .where(_JOURNAL.c.idx > sa.bindparam("after"))
-            .order_by(_JOURNAL.c.idx)
-            .limit(_READ_BATCHES)
+            sa.select(JOURNAL.c.idx, JOURNAL.c.batch_id, JOURNAL.c.at_ns, JOURNAL.c.body)
+            .where(JOURNAL.c.idx > sa.bindparam("after"))
+            .order_by(JOURNAL.c.idx)
+            .limit(sa.bindparam("count"))
         )
-        self._tail = sa.select(sa.func.coalesce(sa.func.max(_JOURNAL.c.idx), 0))
+        self._tail = sa.select(sa.func.coalesce(sa.func.max(JOURNAL.c.idx), 0))
+        self._prune = sa.delete(JOURNAL).where(JOURNAL.c.idx <= sa.bindparam("until"))
 
     def prepare(self) -> None:
         """Create the tables in an empty database; refuse one that a newer program has written."""
-        try:
-            found = self._schema_version()
-            if found is None:
-                for table in _METADATA.sorted_tables:
-                    # Not create_all: it looks first, and workers that start together would all look first.
-                    self._execute(sa.schema.CreateTable(table, if_not_exists=True))
-                self._execute(sa.insert(_SCHEMA), {"version": SCHEMA_VERSION})
-                return
-        except IntegrityError:
-            return  # another process prepared it in the same moment
-        except DBAPIError as error:
-            raise self._failed(error) from error
-        if found > SCHEMA_VERSION:
-            raise JournalError(
-                f"the database has journal schema {found}, this program knows {SCHEMA_VERSION}: "
-                "use the newer program that wrote it; nothing was changed"
-            )
+        self._do(create_tables)
 
-    def _schema_version(self) -> int | None:
-        """What the database says it is; None where it says nothing yet."""
-        if not sa.inspect(self._engine).has_table(_SCHEMA.name):
-            return None
-        version: int | None = self._execute(sa.select(_SCHEMA.c.version)).scalar()
-        return version
+    def check(self) -> None:
+        """Refuse a database that this program cannot use as it is."""
+        self._do(check_version)
 
     def append(self, batch: Batch) -> None:
         """Write a batch at its index, durably; ``Conflict`` if the index is taken."""
@@ -107,39 +71,59 @@ class Journal:
             "at_ns": batch.at_ns,
             "body": self._encoder.encode(batch.entries),
         }
-        try:
-            self._execute(self._insert, row)
-        except IntegrityError as error:
-            raise Conflict(f"journal index {batch.index} is taken") from error
-        except DBAPIError as error:
-            raise self._failed(error) from error
+        self.execute(self._insert, row)
 
-    def read(self, after: Index) -> Iterator[Batch]:
-        """All batches behind ``after``, in order, without a gap."""
-        expected = after + 1
-        while True:
-            try:
-                rows: Sequence[Any] = self._execute(self._after, {"after": expected - 1}).fetchall()
-            except DBAPIError as error:
-                raise self._failed(error) from error
+    def read(self, after: Index, count_max: int | None = None) -> Iterator[Batch]:
+        """The batches behind ``after``, in order, without a gap; ``Pruned`` where they are not kept."""
+        expected, left = after + 1, count_max
+        while left is None or left > 0:
+            count = _READ_BATCHES if left is None else min(left, _READ_BATCHES)
+            rows: Sequence[Any] = self.execute(
+                self._after, {"after": expected - 1, "count": count}
+            ).fetchall()
             for idx, batch_id, at_ns, body in rows:
                 if idx != expected:
+                    if expected == after + 1:
+                        raise Pruned(after, Index(idx))
                     raise JournalError(f"the journal has no index {expected}, but has {idx} behind it")
                 yield Batch(Index(idx), batch_id, at_ns, self._decode(idx, body))
                 expected += 1
-            if len(rows) < _READ_BATCHES:
+            if len(rows) < count:
                 return
+            left = None if left is None else left - len(rows)
 
     def tail(self) -> Index:
         """The last index anybody has written."""
+        return Index(self.execute(self._tail).scalar_one())
+
+    def prune(self, until: Index) -> None:
+        """Forget the batches up to and including an index."""
+        self.execute(self._prune, {"until": until})
+
+    def _do(self, work: Callable[[sa.Connection], Any]) -> Any:
+        """Use the connection; whatever fails, fails as one of our errors."""
         try:
-            return Index(self._execute(self._tail).scalar_one())
+            if self._connection is None:
+                self._connection = self._engine.connect()
+            return work(self._connection)
         except DBAPIError as error:
-            raise self._failed(error) from error
+            meaning = self._dialect.meaning(error)
+            if meaning is JournalFailure:
+                self._drop_connection()
+            raise meaning(f"the database says: {error.orig}") from error
+        except SQLAlchemyError as error:
+            self._drop_connection()
+            raise JournalFailure(f"the database failed: {error}") from error
 
     def close(self) -> None:
         self._drop_connection()
         self._engine.dispose()
+        self._dialect.close()
+
+    def execute(self, statement: Any, parameters: dict[str, Any] | None = None) -> sa.CursorResult[Any]:
+        """One statement, for what is kept beside the journal."""
+        result: sa.CursorResult[Any] = self._do(lambda connection: connection.execute(statement, parameters))
+        return result
 
     def _decode(self, idx: int, body: bytes) -> tuple[Entry, ...]:
         try:
@@ -147,17 +131,9 @@ class Journal:
         except msgspec.MsgspecError as error:
             raise JournalError(f"journal entry {idx} cannot be read: {error}") from error
 
-    def _execute(self, statement: Any, parameters: dict[str, Any] | None = None) -> sa.CursorResult[Any]:
-        if self._connection is None:
-            self._connection = self._engine.connect()
-        return self._connection.execute(statement, parameters)
-
-    def _failed(self, error: DBAPIError) -> JournalFailure:
-        # A connection that has failed once is not trusted again.
-        self._drop_connection()
-        return JournalFailure(f"the database failed: {error.orig}")
-
     def _drop_connection(self) -> None:
+        """A connection that has failed once is not trusted again, and neither is its host, for now."""
+        self._dialect.next_host()
         if self._connection is not None:
             connection, self._connection = self._connection, None
             connection.invalidate()

@@ -9,18 +9,22 @@ writes of others before it reads.
 
 import fcntl
 import os
+import sqlite3
 from pathlib import Path
 from typing import IO, Any, Final
 
 import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from berth.journal.journal import Journal, JournalError
+from berth.journal.errors import Conflict, JournalError, JournalFailure, NotWritten
+from berth.journal.journal import Dialect
 
 _BUSY_TIMEOUT_S: Final = 10
+_REFUSALS: Final = frozenset((sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY))
 
 
-def open_sqlite(path: Path, *, shared: bool) -> Journal:
-    """The journal in the file at ``path``, created when missing.
+def sqlite_dialect(path: Path, *, shared: bool) -> Dialect:
+    """The file at ``path``, created when missing.
 
     With ``shared`` other processes that say so too may write to it; without, they are kept out.
     """
@@ -28,30 +32,20 @@ def open_sqlite(path: Path, *, shared: bool) -> Journal:
         raise JournalError(f"cannot create {path}: the folder {path.parent} does not exist")
     lock = _lock(path.with_name(path.name + ".lock"), shared)
     engine = sa.create_engine(
-        f"sqlite:///{path}",
+        sa.URL.create("sqlite", database=str(path)),
         poolclass=sa.pool.StaticPool,
         connect_args={"timeout": _BUSY_TIMEOUT_S, "check_same_thread": False},
     )
     sa.event.listen(engine, "connect", _configure)
-    journal = _LockedJournal(engine, lock)
-    try:
-        journal.prepare()
-    except BaseException:
-        journal.close()
-        raise
-    return journal
+    return Dialect(engine, _meaning, close=lock.close)
 
 
-class _LockedJournal(Journal):
-    """A journal that holds its lock file as long as it is open."""
-
-    def __init__(self, engine: sa.Engine, lock: IO[bytes]) -> None:
-        super().__init__(engine)
-        self._lock = lock
-
-    def close(self) -> None:
-        super().close()
-        self._lock.close()
+def _meaning(error: DBAPIError) -> type[JournalError]:
+    if isinstance(error, IntegrityError):
+        return Conflict
+    # The extended code's low byte is the primary one.
+    code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+    return NotWritten if code in _REFUSALS else JournalFailure
 
 
 def _lock(path: Path, shared: bool) -> IO[bytes]:

@@ -86,9 +86,7 @@ def judge(
         before = record.held if record is not None else ()
         for provider, _ in after or before:
             touched[provider] = view.providers[provider]
-        event = _consumer_event(claim, record, after, now_s)
-        if event is not None:
-            events.append(event)
+        events.append(_consumer_event(claim, record, after, now_s))
     return events, touched
 
 
@@ -176,7 +174,7 @@ def _no_inventory(
 
 def _consumer_event(
     claim: Claim, record: ConsumerRecord | None, after: Holdings, now_s: int
-) -> ConsumerChanged | None:
+) -> ConsumerChanged:
     before = record.consumer if record is not None else None
     held_before = record.held if record is not None else ()
     if held_before and not after:

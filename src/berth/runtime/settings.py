@@ -34,17 +34,6 @@ def _check_listen(value: str) -> str | None:
     return None
 
 
-def _check_database(value: str) -> str | None:
-    scheme, separator, rest = value.partition("://")
-    if not separator or scheme != "sqlite":
-        return "only SQLite is supported so far: sqlite:///berth.db, or sqlite:////var/lib/berth/berth.db"
-    if rest in ("", "/") or ":memory:" in rest:
-        return "a database in memory would forget everything; name a file: sqlite:///berth.db"
-    if not rest.startswith("/"):
-        return "three slashes come before a relative path, four before an absolute one: sqlite:///berth.db"
-    return None
-
-
 def _check_cap(value: int) -> str | None:
     return "0 would answer nothing; -1 means no cap" if value == 0 else None
 
@@ -52,9 +41,15 @@ def _check_cap(value: int) -> str | None:
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # -- serving --
     listen: Annotated[str, About("address to serve on, HOST:PORT", check=_check_listen)] = "127.0.0.1:8778"
-    database: Annotated[str, About("where the journal is kept, sqlite:///PATH", check=_check_database)] = (
-        "sqlite:///berth.db"
-    )
+    database: Annotated[
+        str,
+        About(
+            "where the journal is kept: sqlite:///PATH, or postgresql:// or mysql://USER:PASSWORD@HOSTS/NAME"
+        ),
+    ] = "sqlite:///berth.db"
+    database_outage_seconds: Annotated[
+        int, About("how long requests wait for a database that is away before they are refused", 0, 300)
+    ] = 10
     workers: Annotated[int, About("server processes", 1, 64)] = 1
     shutdown_seconds: Annotated[int, About("time for requests in flight when told to stop", 1, 3600)] = 30
 
@@ -110,7 +105,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # -- limits --
     body_bytes_max: Annotated[int, About("largest request body", 1024, 1 << 30)] = 10 << 20
     request_providers_max: Annotated[int, About("providers in one write", 1, 1_000_000)] = 5000
-    request_groups_max: Annotated[int, About("request groups in one candidates query", 1, 1024)] = 64
+    request_list_max: Annotated[int, About("entries in one list of a write", 1, 100_000)] = 5000
+    request_groups_max: Annotated[int, About("request groups in one candidates query", 1, 128)] = 64
     queue_commands_max: Annotated[int, About("writes that may wait; more are refused", 1, 1_000_000)] = 4096
     batch_commands_max: Annotated[int, About("writes in one append to the journal", 1, 65536)] = 512
 

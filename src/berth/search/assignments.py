@@ -14,9 +14,10 @@ equal children are 8^8 products of which 8! stand, and one group more makes it 8
   2. slots are taken most constrained first, and a choice that breaks a rule is cut off where it is made;
   3. a dead end is remembered up to the exchange of equivalent providers (same choices, same free
      amounts, same place in the tree), so that equal siblings do not multiply the failures;
-  4. a search that has taken ``FRUITLESS_MAX`` steps since its last result gives the anchor up; once all
-     anchors together have spent ``FRUITLESS_MANY`` so, each of the others gets ``FRUITLESS_LEAST``, and
-     after ``FRUITLESS_END`` none. What was found by then is the answer.
+  4. steps are counted: a request may take ``STEPS_PER_REQUEST``, and ``STEPS_PER_RESULT`` for each candidate
+     it may return. For fairness a search that has taken ``FRUITLESS_MAX`` steps since its last result gives
+     its anchor up; once all anchors together have spent ``FRUITLESS_MANY`` so, each of the others gets
+     ``FRUITLESS_LEAST``, and after ``FRUITLESS_END`` none. What was found by then is the answer.
 """
 
 from collections.abc import Iterator
@@ -26,11 +27,15 @@ from berth.model.ids import ClassId, Row
 from berth.model.requests import UNSUFFIXED, CandidatesRequest
 from berth.search.places import Slot
 from berth.view import ProviderRecord, View
+from berth.view.rowset import Mask
 
 FRUITLESS_MAX: Final = 2_000
 FRUITLESS_LEAST: Final = 100
 FRUITLESS_MANY: Final = 50_000
 FRUITLESS_END: Final = 100_000
+
+STEPS_PER_REQUEST: Final = 100_000
+STEPS_PER_RESULT: Final = 50
 
 Assignment = list[ProviderRecord]
 """The provider of each slot, in the order of the request."""
@@ -39,15 +44,16 @@ _Key = tuple[Row, ClassId]
 
 
 class Effort:
-    """How much work a whole request has cost: steps taken, those of them that led nowhere, and anchors
-    that were given up before all their assignments were seen."""
+    """How much work a whole request has cost and may still cost: steps taken, those of them that led nowhere,
+    and anchors that were given up before all their assignments were seen."""
 
-    __slots__ = ("fruitless", "gave_up", "steps")
+    __slots__ = ("fruitless", "gave_up", "steps", "steps_max")
 
-    def __init__(self) -> None:
+    def __init__(self, results_max: int) -> None:
         self.steps = 0
         self.fruitless = 0
         self.gave_up = 0
+        self.steps_max = STEPS_PER_REQUEST + STEPS_PER_RESULT * results_max
 
     def allowance(self) -> int:
         """How many steps without a result the next anchor may take."""
@@ -56,15 +62,25 @@ class Effort:
         return FRUITLESS_MAX if self.fruitless < FRUITLESS_MANY else FRUITLESS_LEAST
 
 
-def assignments(
+def assignments_at(
     view: View, request: CandidatesRequest, slots: list[Slot], anchor: ProviderRecord, effort: Effort
 ) -> Iterator[Assignment]:
-    """The assignments at an anchor, each once, in a fixed order."""
+    """The assignments at an anchor that use its own tree, each once, in a fixed order."""
     choices = [slot.choices(anchor, view) for slot in slots]
-    search = _Search(request, slots, choices, effort)
-    if not all(choices) or search.is_hopeless():
-        return iter(())
-    return search.run()
+    return _run(_OwnTreeSearch(view, request, slots, choices, effort, anchor))
+
+
+def assignments_of_lenders(
+    view: View, request: CandidatesRequest, slots: list[Slot], anchors: Mask, effort: Effort
+) -> Iterator[Assignment]:
+    """The assignments that use no anchor's own tree, but only what others lend. They are the same at every
+    anchor that is served, so they are found once here and not once for each."""
+    choices = [[view.record(row) for row in slot.lenders] for slot in slots]
+    return _run(_LendersSearch(view, request, slots, choices, effort, anchors))
+
+
+def _run(search: "_Search") -> Iterator[Assignment]:
+    return iter(()) if search.is_hopeless() else search.run()
 
 
 class _Search:
@@ -72,6 +88,7 @@ class _Search:
 
     def __init__(
         self,
+        view: View,
         request: CandidatesRequest,
         slots: list[Slot],
         choices: list[list[ProviderRecord]],
@@ -81,6 +98,8 @@ class _Search:
         self._choices = choices
         self._effort = effort
         self._isolate = request.isolate
+        # Callers older than nested providers understand no two providers of one tree.
+        self._one_per_tree = not request.nested and view.nested_count > 0
         self._suffixed = [slot.group.suffix != UNSUFFIXED for slot in slots]
         # Most constrained first. The sort is stable, so the order is the same every time.
         self._order = sorted(range(len(slots)), key=lambda slot: len(choices[slot]))
@@ -101,7 +120,12 @@ class _Search:
     # -- counting -------------------------------------------------------------------------------
 
     def is_hopeless(self) -> bool:
-        return self._lacks_amounts() or self._lacks_traits() or (self._isolate and self._lacks_providers())
+        return (
+            not all(self._choices)
+            or self._lacks_amounts()
+            or self._lacks_traits()
+            or (self._isolate and self._lacks_providers())
+        )
 
     def _lacks_amounts(self) -> bool:
         """Whether all providers together have too little of a class that several slots ask for, or (each by
@@ -146,7 +170,7 @@ class _Search:
     def run(self) -> Iterator[Assignment]:
         yield from self._extend(0)
         self._effort.fruitless += self._allowance - self._patience
-        self._effort.gave_up += self._patience == 0
+        self._effort.gave_up += self._is_spent()
 
     def _extend(self, depth: int) -> Iterator[Assignment]:
         """All completions of what is assigned so far."""
@@ -172,26 +196,40 @@ class _Search:
 
     def _may_go_on(self) -> bool:
         """Count a step; whether the search still has patience for it."""
-        if self._patience == 0:
+        if self._is_spent():
             return False
         self._effort.steps += 1
         self._patience -= 1
         return True
+
+    def _is_spent(self) -> bool:
+        return self._patience == 0 or self._effort.steps >= self._effort.steps_max
 
     def _assign(self, slot: int, record: ProviderRecord) -> bool:
         """Give the slot this provider, unless that breaks a rule already."""
         isolated = self._isolate and self._suffixed[slot]
         if isolated and record.row in self._taken:
             return False
+        if self._one_per_tree and self._tree_is_taken(record):
+            return False
         if self._contended and not self._reserve(slot, record):
             return False
         self._chosen[slot] = record
         if isolated:
             self._taken.add(record.row)
-        if self._keeps_subtrees(slot) and self._keeps_traits(slot):
+        if self._keeps_subtrees(slot) and self._keeps_traits(slot) and self._keeps_anchor(slot, record):
             return True
         self._unassign(slot, record)
         return False
+
+    def _keeps_anchor(self, slot: int, record: ProviderRecord) -> bool:
+        """Whether there is still an anchor that this search is for."""
+        raise NotImplementedError
+
+    def _tree_is_taken(self, record: ProviderRecord) -> bool:
+        return any(
+            other is not None and other is not record and other.root is record.root for other in self._chosen
+        )
 
     def _unassign(self, slot: int, record: ProviderRecord) -> None:
         self._chosen[slot] = None
@@ -277,13 +315,80 @@ class _Search:
             _free(record, class_id) if class_id in record.inventories else None
             for class_id in self._contended
         )
-        traits = record.traits if self._required else ()
+        asked = {name for alternatives in self._required for name in alternatives}
+        traits = tuple(name for name in record.traits if name in asked)
         # In a same_subtree set the place in the tree matters: only leaves below one parent are alike.
         place: object = None
         if self._subtree_sets:
             parent = record.parent.row if record.parent is not None else None
             place = (parent, record.row if record.children else None)
-        return tuple(slots), free, traits, place
+        tree = record.root.row if self._one_per_tree else None
+        return tuple(slots), free, traits, place, tree, self._role(record)
+
+    def _role(self, record: ProviderRecord) -> object:
+        """What else the search tells providers apart by."""
+        raise NotImplementedError
+
+
+class _OwnTreeSearch(_Search):
+    """At least one provider is of the anchor's own tree."""
+
+    def __init__(
+        self,
+        view: View,
+        request: CandidatesRequest,
+        slots: list[Slot],
+        choices: list[list[ProviderRecord]],
+        effort: Effort,
+        anchor: ProviderRecord,
+    ) -> None:
+        super().__init__(view, request, slots, choices, effort)
+        self._anchor = anchor
+        lends = any(slot.lenders for slot in slots)
+        # The last slots, in the order of the search, that could still bring the own tree in.
+        self._last_chance = -1 if not lends else self._last_own_choice()
+
+    def _last_own_choice(self) -> int:
+        own = [
+            depth
+            for depth, slot in enumerate(self._order)
+            if any(record.root is self._anchor for record in self._choices[slot])
+        ]
+        return self._order[own[-1]] if own else self._order[0]
+
+    def _keeps_anchor(self, slot: int, record: ProviderRecord) -> bool:
+        if slot != self._last_chance or record.root is self._anchor:
+            return True
+        return any(other is not None and other.root is self._anchor for other in self._chosen)
+
+    def _role(self, record: ProviderRecord) -> object:
+        return record.root is self._anchor
+
+
+class _LendersSearch(_Search):
+    """All providers lend, and there is an anchor that all of them serve."""
+
+    def __init__(
+        self,
+        view: View,
+        request: CandidatesRequest,
+        slots: list[Slot],
+        choices: list[list[ProviderRecord]],
+        effort: Effort,
+        anchors: Mask,
+    ) -> None:
+        super().__init__(view, request, slots, choices, effort)
+        self._anchors = anchors
+
+    def _keeps_anchor(self, slot: int, record: ProviderRecord) -> bool:
+        served = self._anchors
+        for index, chosen in enumerate(self._chosen):
+            if chosen is not None:
+                served = served & self._slots[index].lenders[chosen.row]
+        return bool(served.any())
+
+    def _role(self, record: ProviderRecord) -> object:
+        return record.aggregates
 
 
 def _contended_classes(slots: list[Slot]) -> tuple[ClassId, ...]:

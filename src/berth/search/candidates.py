@@ -6,6 +6,7 @@ the second of any, so that a limit still shows the whole fleet.
 """
 
 import itertools
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
@@ -17,7 +18,13 @@ from berth.model.consumer import Amounts
 from berth.model.ids import ClassId, Row
 from berth.model.rejections import Rejection
 from berth.model.requests import CandidatesRequest, Constraints
-from berth.search.assignments import Assignment, Effort, assignments
+from berth.search.assignments import (
+    STEPS_PER_RESULT,
+    Assignment,
+    Effort,
+    assignments_at,
+    assignments_of_lenders,
+)
 from berth.search.masks import unknown_traits
 from berth.search.places import Slot, anchors_of, slots_of
 from berth.view import ProviderRecord, View
@@ -79,7 +86,7 @@ def find_candidates(view: View, request: CandidatesRequest, options: SearchOptio
     slots = slots_of(view, request)
     if isinstance(slots, Rejection):
         return slots
-    effort = Effort()
+    effort = Effort(_results_max(request, options))
     anchors = anchors_of(view, request, slots)
     found: Sequence[Candidate]
     if len(slots) == 1 and not slots[0].spans:
@@ -87,6 +94,14 @@ def find_candidates(view: View, request: CandidatesRequest, options: SearchOptio
     else:
         found = _searched(view, request, slots, anchors, options, effort)
     return Candidates(found, _summaries(view, request, found), effort)
+
+
+def _results_max(request: CandidatesRequest, options: SearchOptions) -> int:
+    """How many candidates may be generated; with no bound at all, as many as numbers go."""
+    ends = [options.max_candidates] if options.max_candidates >= 0 else []
+    if request.limit is not None and options.rng is None:
+        ends.append(request.limit)
+    return min(ends, default=sys.maxsize // STEPS_PER_RESULT)
 
 
 def _unknown_root_traits(view: View, request: CandidatesRequest) -> Rejection | None:
@@ -105,13 +120,9 @@ def _one_provider(
     usable = slot.own
     if request.root_required or request.root_forbidden:
         usable = usable & anchors[view.root_rows]
-        for row, served in slot.shared.items():
-            usable[row] = usable[row] or any(anchors[root] for root in served)
-    rows = np.flatnonzero(usable)
-    if options.rng is None:
-        # The first few are all that will be looked at.
-        ends = [end for end in (request.limit, options.max_candidates) if end is not None and end >= 0]
-        rows = rows[: min(ends)] if ends else rows
+        for row, served in slot.lenders.items():
+            usable[row] = usable[row] or (anchors & served).any()
+    rows = np.flatnonzero(usable)[: _results_max(request, options)]
     records = _limited([view.record(Row(row)) for row in rows.tolist()], request, options)
     return OneProviderCandidates(slot.group.suffix, slot.amounts, records)
 
@@ -125,18 +136,16 @@ def _searched(
     effort: Effort,
 ) -> list[Candidate]:
     searches: Iterator[Iterator[Assignment]] = (
-        assignments(view, request, slots, view.record(Row(row)), effort)
+        assignments_at(view, request, slots, view.record(Row(row)), effort)
         for row in np.flatnonzero(anchors).tolist()
     )
+    lent = all(slot.lenders for slot in slots)
+    if lent:
+        searches = itertools.chain(searches, [assignments_of_lenders(view, request, slots, anchors, effort)])
     ways = _round_robin(searches) if options.breadth_first else itertools.chain.from_iterable(searches)
-    if any(slot.shared for slot in slots):
+    if lent:
         ways = _unique(ways)
-    if view.nested_count and not request.nested:
-        ways = filter(_roots_differ, ways)
-    limits = [options.max_candidates] if options.max_candidates >= 0 else []
-    if request.limit is not None and options.rng is None:
-        limits.append(request.limit)
-    kept = list(itertools.islice(ways, min(limits, default=None)))
+    kept = list(itertools.islice(ways, _results_max(request, options)))
     build = _builder(slots)
     return [build(assignment) for assignment in _limited(kept, request, options)]
 
@@ -166,19 +175,13 @@ def _round_robin(searches: Iterator[Iterator[Assignment]]) -> Iterator[Assignmen
 
 
 def _unique(ways: Iterable[Assignment]) -> Iterator[Assignment]:
-    """Providers that share serve many roots; the same way found at two of them is one candidate."""
+    """A way of lenders alone is also found at a root that one of them stands in: it is one candidate."""
     seen: set[tuple[Row, ...]] = set()
     for way in ways:
         key = tuple(record.row for record in way)
         if key not in seen:
             seen.add(key)
             yield way
-
-
-def _roots_differ(way: Assignment) -> bool:
-    """Whether no two providers stand in one tree: what callers before nested providers understand."""
-    providers = {record.row: record.root.row for record in way}
-    return len(providers) == len(set(providers.values()))
 
 
 def _builder(slots: list[Slot]) -> Callable[[Assignment], Candidate]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth.model.consumer import Amounts
-from berth.model.ids import ClassId, Row
+from berth.model.ids import AggregateId, ClassId, Row
 from berth.model.rejections import Rejection, ResourceClassNotFound
 from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
@@ -31,18 +31,18 @@ from berth.view.rowset import Mask
 class Slot:
     """One part of a request and the rows it could come from.
 
-    ``own`` are rows usable in their own tree, ``shared`` rows usable from other trees; ``anchors`` are the
-    roots at which there is any choice at all.
+    ``own`` are rows usable in their own tree; ``lenders`` are rows usable from other trees, each with a mask
+    of the roots it serves; ``anchors`` are the roots at which there is any choice at all.
     """
 
-    __slots__ = ("amounts", "anchors", "group", "own", "own_bytes", "shared", "spans")
+    __slots__ = ("amounts", "anchors", "group", "lenders", "own", "own_bytes", "spans")
 
     def __init__(self, group: RequestGroup, amounts: Amounts, own: Mask, spans: bool) -> None:
         self.group = group
         self.amounts = amounts
         self.own = own
         self.own_bytes = own.tobytes()
-        self.shared: dict[Row, frozenset[Row]] = {}
+        self.lenders: dict[Row, Mask] = {}
         self.spans = spans
         """Whether this is one of several slots of a group that may span providers."""
         self.anchors: Mask = own
@@ -52,16 +52,16 @@ class Slot:
         own = self.own_bytes
         found = [record for record in anchor.tree() if own[record.row]]
         found.extend(
-            view.record(row)
-            for row, anchors in self.shared.items()
-            if anchor.row in anchors and not (own[row] and view.root_rows[row] == anchor.row)
+            record
+            for record in (view.record(row) for row, served in self.lenders.items() if served[anchor.row])
+            if not (own[record.row] and record.root is anchor)
         )
         return found
 
 
 def slots_of(view: View, request: CandidatesRequest) -> list[Slot] | Rejection:
     """The slots of a request, each with the rows that meet everything it asks for by itself."""
-    sharing = _sharing(view)
+    sharing = _Sharing(view)
     found = []
     for group in request.groups:
         unknown = unknown_traits(view, group)
@@ -73,7 +73,7 @@ def slots_of(view: View, request: CandidatesRequest) -> list[Slot] | Rejection:
             if class_id is None:
                 return ResourceClassNotFound(name)
             amounts.append((class_id, amount))
-        if group.suffix == UNSUFFIXED and (sharing or view.nested_count):
+        if group.suffix == UNSUFFIXED and (sharing.rows or view.nested_count):
             found.extend(_spanning_slots(view, group, amounts, sharing))
         else:
             found.append(_single_slot(view, group, amounts, sharing))
@@ -91,7 +91,7 @@ def anchors_of(view: View, request: CandidatesRequest, slots: list[Slot]) -> Mas
     forbidden = with_any_trait(view, request.root_forbidden)
     if forbidden is not None:
         mask &= ~forbidden
-    if len(slots) > 1 and not any(slot.shared for slot in slots):
+    if len(slots) > 1 and not any(slot.lenders for slot in slots):
         _drop_hopeless_anchors(view, request, slots, mask)
     return mask
 
@@ -117,7 +117,7 @@ def _drop_hopeless_anchors(view: View, request: CandidatesRequest, slots: list[S
 
 
 def _single_slot(
-    view: View, group: RequestGroup, amounts: list[tuple[ClassId, int]], sharing: list[Row]
+    view: View, group: RequestGroup, amounts: list[tuple[ClassId, int]], sharing: "_Sharing"
 ) -> Slot:
     """A slot for a whole group from one provider."""
     if amounts:
@@ -130,12 +130,15 @@ def _single_slot(
     narrow(view, own, group)
     slot = Slot(group, tuple(amounts), own, spans=False)
     slot.anchors = _roots_of(view, own)
-    _add_sharing(view, slot, [row for row in sharing if own[row]])
+    for row in sharing.rows:
+        if own[row]:
+            slot.lenders[row] = sharing.served(row)
+            slot.anchors |= slot.lenders[row]
     return slot
 
 
 def _spanning_slots(
-    view: View, group: RequestGroup, amounts: list[tuple[ClassId, int]], sharing: list[Row]
+    view: View, group: RequestGroup, amounts: list[tuple[ClassId, int]], sharing: "_Sharing"
 ) -> list[Slot]:
     """A slot per resource class of the unsuffixed group.
 
@@ -161,28 +164,34 @@ def _spanning_slots(
         narrow_to_tree(view, own, group)
         slot = Slot(group, ((class_id, amount),), own, spans=True)
         slot.anchors = _roots_of(view, own)
-        if group.in_tree is None:
-            lenders = [row for row in sharing if fit[row] and (inside is None or inside[row])]
-            _add_sharing(view, slot, lenders, closed=outside)
+        for row in sharing.rows if group.in_tree is None else ():
+            if fit[row] and (inside is None or inside[row]):
+                served = sharing.served(row)
+                slot.lenders[row] = served if outside is None else served & ~outside
+                slot.anchors |= slot.lenders[row]
         found.append(slot)
     return found
 
 
-def _sharing(view: View) -> list[Row]:
-    """The rows that share with others through aggregates."""
-    return sorted(view.rows_with_trait(SHARES_VIA_AGGREGATE))
+class _Sharing:
+    """The providers that share through aggregates, and whom each serves: every tree that has a member in one
+    of its aggregates. Providers of the same aggregates serve the same trees, and share one mask."""
 
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._served: dict[tuple[AggregateId, ...], Mask] = {}
+        self.rows = sorted(view.rows_with_trait(SHARES_VIA_AGGREGATE))
 
-def _add_sharing(view: View, slot: Slot, lenders: list[Row], closed: Mask | None = None) -> None:
-    """Let these rows serve every tree that has a member in one of their aggregates, save closed roots."""
-    for row in lenders:
-        served = np.zeros(view.row_end, np.bool_)
-        for aggregate in view.record(row).aggregates:
-            served[view.root_rows[view.rows_in_aggregate(aggregate).mask(view.row_end)]] = True
-        if closed is not None:
-            served &= ~closed
-        slot.shared[row] = frozenset(Row(root) for root in np.flatnonzero(served).tolist())
-        slot.anchors |= served
+    def served(self, row: Row) -> Mask:
+        """The roots that a sharing provider serves. Not to be written to."""
+        view = self._view
+        aggregates = view.record(row).aggregates
+        served = self._served.get(aggregates)
+        if served is None:
+            served = self._served[aggregates] = np.zeros(view.row_end, np.bool_)
+            for aggregate in aggregates:
+                served[view.root_rows[view.rows_in_aggregate(aggregate).mask(view.row_end)]] = True
+        return served
 
 
 def _roots_of(view: View, mask: Mask) -> Mask:

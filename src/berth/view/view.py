@@ -146,6 +146,8 @@ class View:
         if len(self.rows) > len(self._root_rows):
             self._root_rows = np.resize(self._root_rows, 2 * len(self.rows))
         assert self.rows[event.row] is None, f"row {event.row} is taken"
+        if self._free_rows and self._free_rows[0] == event.row:
+            heapq.heappop(self._free_rows)
         self.rows[event.row] = record
         self.providers[event.id] = record
         return record
@@ -275,14 +277,15 @@ K = TypeVar("K", bound=str)
 
 def _move(sets: dict[K, RowSet], row: Row, before: tuple[K, ...], after: tuple[K, ...]) -> None:
     """Take a row out of the sets of ``before`` and put it into those of ``after``."""
+    kept = set(before).intersection(after)
     for key in before:
-        if key not in after:
+        if key not in kept:
             rows = sets[key]
             rows.discard(row)
             if not rows:
                 del sets[key]
     for key in after:
-        if key not in before:
+        if key not in kept:
             rows = sets.get(key) or RowSet()
             rows.add(row)
             sets[key] = rows

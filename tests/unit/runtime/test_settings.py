@@ -127,8 +127,6 @@ def test_not_toml(tmp_path: Path) -> None:
 
 # -- refusals: values ---------------------------------------------------------------------------
 
-_SQLITE_ONLY = "only SQLite is supported so far: sqlite:///berth.db, or sqlite:////var/lib/berth/berth.db"
-_MEMORY = "a database in memory would forget everything; name a file: sqlite:///berth.db"
 _HOST_PORT = "HOST:PORT is expected, an IPv6 address in brackets: 127.0.0.1:8778 or [::1]:8778"
 
 
@@ -142,11 +140,6 @@ _HOST_PORT = "HOST:PORT is expected, an IPv6 address in brackets: 127.0.0.1:8778
         ("keystone_insecure", "maybe", "it must be true or false"),
         ("tokens_file", "", "an empty text is no value; leave the setting out"),
         ("max_allocation_candidates", "0", "0 would answer nothing; -1 means no cap"),
-        ("database", "mysql://host/berth", _SQLITE_ONLY),
-        ("database", "berth.db", _SQLITE_ONLY),
-        ("database", "sqlite://", _MEMORY),
-        ("database", "sqlite:///", _MEMORY),
-        ("database", "sqlite:///:memory:", _MEMORY),
         ("listen", "8778", _HOST_PORT),
         ("listen", ":8778", _HOST_PORT),
         ("listen", "::1:8778", _HOST_PORT),

@@ -1,5 +1,6 @@
 """GET /allocation_candidates: where could this go?"""
 
+import logging
 from typing import Final
 
 from berth.api.placement.calls import Answer, Call
@@ -11,6 +12,8 @@ from berth.model.rejections import Rejection
 from berth.model.requests import CandidatesRequest
 from berth.search.candidates import SearchOptions, find_candidates
 from berth.view import View
+
+_log = logging.getLogger(__name__)
 
 # Rendered summaries follow from the records of a view alone, so all callers share them.
 _RENDERER: Final = CandidateRenderer()
@@ -25,10 +28,17 @@ async def list_candidates(call: Call) -> Answer:
         found = find_candidates(view, request, options)
         if isinstance(found, Rejection):
             return problem_of(found, Attempt.LIST_CANDIDATES)
+        if found.effort.gave_up:
+            _log.warning(
+                "candidates may be missing: %d roots were given up after %d steps in all",
+                found.effort.gave_up,
+                found.effort.steps,
+                extra={"request_id": call.request.request_id},
+            )
         body = _RENDERER.render(view, found, _asked(view, request), version)
         return call.json(body, call.now_s)
 
-    return await call.engine.read(answer)
+    return await call.read(answer)
 
 
 def _options(call: Call) -> SearchOptions:

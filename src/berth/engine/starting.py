@@ -1,0 +1,54 @@
+"""How a view comes to be: from the newest snapshot that can be read, and the journal behind it."""
+
+import logging
+
+from berth.journal import DamagedSnapshot, Journal, JournalError, Pruned, Snapshot, Snapshots
+from berth.model.batches import Batch
+from berth.view import View
+from berth.view.image import FORMAT, ImageError, load
+
+_log = logging.getLogger(__name__)
+
+
+def start_view(journal: Journal) -> View:
+    """A view at the end of the journal."""
+    snapshots = Snapshots(journal)
+    for snapshot in snapshots.all():
+        view = _load(snapshots, snapshot)
+        if view is not None:
+            break
+    else:
+        view = View()
+    try:
+        replay(journal, view)
+    except Pruned as pruned:
+        raise JournalError(
+            f"no snapshot can be read that reaches to where the journal begins (index {pruned.oldest}): "
+            "restore the database from a backup"
+        ) from pruned
+    return view
+
+
+def replay(journal: Journal, view: View) -> None:
+    """Bring a view up to the end of the journal."""
+    for batch in journal.read(view.index):
+        apply_batch(view, batch)
+
+
+def apply_batch(view: View, batch: Batch) -> None:
+    for entry in batch.entries:
+        for event in entry.events:
+            view.apply(event)
+    view.index = batch.index
+
+
+def _load(snapshots: Snapshots, snapshot: Snapshot) -> View | None:
+    """The view of a snapshot; None, with a word in the log, for one that cannot be read."""
+    if snapshot.format != FORMAT:
+        _log.warning("snapshot %d has format %d, not %d: skipped", snapshot.index, snapshot.format, FORMAT)
+        return None
+    try:
+        return load(snapshots.read(snapshot))
+    except (DamagedSnapshot, ImageError) as damage:
+        _log.warning("snapshot %d is skipped: %s", snapshot.index, damage)
+        return None

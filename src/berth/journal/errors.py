@@ -1,0 +1,28 @@
+"""What can go wrong with a journal, by its consequence for the writer."""
+
+from berth.model.ids import Index
+
+
+class JournalError(Exception):
+    """The root of everything that is wrong with a journal; by itself: it cannot be used, and a person must
+    look at it."""
+
+
+class Conflict(JournalError):
+    """Another writer was first; nothing was written. Read what it wrote, and decide anew."""
+
+
+class NotWritten(JournalError):
+    """The database refuses to write (its disk is full, it is read-only), and nothing was written."""
+
+
+class JournalFailure(JournalError):
+    """The database did not do its part. Whether an append got in is unknown until it is read again."""
+
+
+class Pruned(JournalError):
+    """What was asked for is older than what is kept; ``oldest`` is the first index still there."""
+
+    def __init__(self, after: Index, oldest: Index) -> None:
+        super().__init__(f"entries after {after} were asked for, the oldest kept is {oldest}")
+        self.oldest = oldest

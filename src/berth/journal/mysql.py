@@ -1,0 +1,102 @@
+"""A journal in MariaDB or MySQL; with several hosts, in a Galera cluster.
+
+The hosts are tried in the order given, beginning with the one that last worked. On Galera a read waits until
+the node has applied what the cluster had committed when it arrived (``wsrep_sync_wait``), so that a worker on
+one node sees what another has written through the next. A node that has lost the majority refuses, and the
+next host is tried.
+"""
+
+from typing import Any, Final
+
+import mysql.connector
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from berth.journal.addresses import ServerAddress
+from berth.journal.errors import Conflict, JournalError, JournalFailure, NotWritten
+from berth.journal.journal import Dialect
+
+_CONNECT_TIMEOUT_S: Final = 3
+_STATEMENT_TIMEOUT_S: Final = 10
+
+_FIRST: Final = frozenset(
+    (
+        1062,  # duplicate entry: the index is taken
+        1205,  # lock wait timeout: another append holds the index
+        1213,  # deadlock, or on Galera: certification failed, another node was first
+        3101,  # the same, as MySQL group replication says it
+    )
+)
+_REFUSED: Final = frozenset(
+    (
+        1021,  # disk full
+        1114,  # table full
+        1290,  # the server runs read-only
+        1792,  # a read-only transaction
+        1836,  # read-only mode
+    )
+)
+_UNKNOWN_VARIABLE: Final = 1193
+
+
+def mysql_dialect(address: ServerAddress) -> Dialect:
+    hosts = _Hosts(address)
+    engine = sa.create_engine("mysql+mysqlconnector://", creator=hosts.connect, poolclass=sa.pool.NullPool)
+    return Dialect(engine, _meaning, next_host=hosts.turn)
+
+
+class _Hosts:
+    """The hosts of an address, and which of them is next."""
+
+    def __init__(self, address: ServerAddress) -> None:
+        self._address = address
+        self._next = 0
+
+    def turn(self) -> None:
+        self._next = (self._next + 1) % len(self._address.hosts)
+
+    def connect(self) -> Any:
+        """A connection to the first host that answers, from the next one on."""
+        last: mysql.connector.Error | None = None
+        for _ in self._address.hosts:
+            host, port = self._address.hosts[self._next]
+            try:
+                return self._connect(host, port)
+            except mysql.connector.Error as error:
+                last = error
+                self.turn()
+        assert last is not None, "an address has at least one host"
+        raise last
+
+    def _connect(self, host: str, port: int) -> Any:
+        connection = mysql.connector.connect(
+            host=host,
+            port=port,
+            user=self._address.user,
+            password=self._address.password or "",
+            database=self._address.database,
+            charset="utf8mb4",
+            # The driver's own default is one that MariaDB does not know.
+            collation="utf8mb4_general_ci",
+            connection_timeout=_CONNECT_TIMEOUT_S,
+            read_timeout=_STATEMENT_TIMEOUT_S,
+            write_timeout=_STATEMENT_TIMEOUT_S,
+            autocommit=True,
+        )
+        cursor = connection.cursor()
+        try:
+            cursor.execute("SET SESSION wsrep_sync_wait = 1")
+        except mysql.connector.Error as error:
+            if error.errno != _UNKNOWN_VARIABLE:
+                connection.close()
+                raise
+        finally:
+            cursor.close()
+        return connection
+
+
+def _meaning(error: DBAPIError) -> type[JournalError]:
+    number = getattr(error.orig, "errno", None)
+    if number in _FIRST:
+        return Conflict
+    return NotWritten if number in _REFUSED else JournalFailure

@@ -1,0 +1,49 @@
+"""A journal in PostgreSQL, through psycopg. Of several hosts the one that takes writes is chosen by libpq."""
+
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.exc import DBAPIError
+
+from berth.journal.addresses import ServerAddress
+from berth.journal.errors import Conflict, JournalError, JournalFailure, NotWritten
+from berth.journal.journal import Dialect
+
+_CONNECT_TIMEOUT_S: Final = 3
+_STATEMENT_TIMEOUT_S: Final = 10
+
+_FIRST: Final = frozenset(
+    (
+        "23505",  # unique_violation: the index is taken
+        "40001",  # serialization_failure
+        "40P01",  # deadlock_detected
+    )
+)
+_REFUSED: Final = frozenset(("53100",))  # disk_full
+
+
+def postgresql_dialect(address: ServerAddress) -> Dialect:
+    url = sa.URL.create(
+        "postgresql+psycopg", username=address.user, password=address.password, database=address.database
+    )
+    engine = sa.create_engine(
+        url,
+        poolclass=sa.pool.NullPool,
+        connect_args={
+            "host": ",".join(host for host, _ in address.hosts),
+            "port": ",".join(str(port) for _, port in address.hosts),
+            "target_session_attrs": "read-write",
+            "connect_timeout": _CONNECT_TIMEOUT_S,
+            "options": f"-c statement_timeout={_STATEMENT_TIMEOUT_S * 1000}",
+            "tcp_user_timeout": _STATEMENT_TIMEOUT_S * 1000,
+            "application_name": "berth",
+        },
+    )
+    return Dialect(engine, _meaning)
+
+
+def _meaning(error: DBAPIError) -> type[JournalError]:
+    state = getattr(error.orig, "sqlstate", None)
+    if state in _FIRST:
+        return Conflict
+    return NotWritten if state in _REFUSED else JournalFailure

@@ -1,0 +1,107 @@
+"""The tables, and the one number that says which program they are for.
+
+``journal`` holds batches; ``snapshot`` and ``snapshot_part`` hold images of the view, so that a start need
+not read the journal from its beginning. A database is created by the first program that finds it empty,
+upgraded by ``create_tables``, and refused, untouched, when a newer program has written it.
+"""
+
+from typing import Final
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import mysql
+from sqlalchemy.exc import IntegrityError, ProgrammingError
+
+from berth.journal.errors import JournalError
+
+VERSION: Final = 1
+
+_METADATA = sa.MetaData()
+
+# MySQL's plain BLOB ends at 64 KiB.
+_Body = sa.LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb")
+
+JOURNAL: Final = sa.Table(
+    "journal",
+    _METADATA,
+    sa.Column("idx", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("batch_id", sa.String(36), nullable=False),
+    sa.Column("at_ns", sa.BigInteger, nullable=False),
+    sa.Column("body", _Body, nullable=False),
+    mysql_engine="InnoDB",
+)
+
+SNAPSHOT: Final = sa.Table(
+    "snapshot",
+    _METADATA,
+    sa.Column("idx", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("format", sa.Integer, nullable=False),
+    sa.Column("parts", sa.Integer, nullable=False),
+    sa.Column("at_ns", sa.BigInteger, nullable=False),
+    mysql_engine="InnoDB",
+)
+
+SNAPSHOT_PART: Final = sa.Table(
+    "snapshot_part",
+    _METADATA,
+    sa.Column("idx", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("part", sa.Integer, primary_key=True, autoincrement=False),
+    sa.Column("checksum", sa.String(64), nullable=False),
+    sa.Column("body", _Body, nullable=False),
+    mysql_engine="InnoDB",
+)
+
+_SCHEMA = sa.Table(
+    "journal_schema",
+    _METADATA,
+    sa.Column("version", sa.Integer, primary_key=True, autoincrement=False),
+    mysql_engine="InnoDB",
+)
+
+
+def create_tables(connection: sa.Connection) -> None:
+    """Bring the database to this program's version, from nothing or from an older one."""
+    found = _version(connection)
+    if found == VERSION:
+        return
+    _refuse_newer(found)
+    for table in _METADATA.sorted_tables:
+        try:
+            # Not create_all: it looks first, and workers that start together would all look first.
+            connection.execute(sa.schema.CreateTable(table, if_not_exists=True))
+        except (IntegrityError, ProgrammingError):
+            # PostgreSQL lets one of two that create the same table at once fail all the same.
+            if not sa.inspect(connection).has_table(table.name):
+                raise
+    try:
+        connection.execute(sa.insert(_SCHEMA), {"version": VERSION})
+    except IntegrityError:
+        return  # another process did it in the same moment
+    connection.execute(sa.delete(_SCHEMA).where(_SCHEMA.c.version < VERSION))
+
+
+def check_version(connection: sa.Connection) -> None:
+    """Refuse a database that is empty, older or newer than this program."""
+    found = _version(connection)
+    _refuse_newer(found)
+    if found is None:
+        raise JournalError("the database is empty: `berth db upgrade` prepares it, and so does `berth serve`")
+    if found < VERSION:
+        raise JournalError(
+            f"the database has schema {found}, this program wants {VERSION}: `berth db upgrade`"
+        )
+
+
+def _version(connection: sa.Connection) -> int | None:
+    """What the database says it is; None where it says nothing yet."""
+    if not sa.inspect(connection).has_table(_SCHEMA.name):
+        return None
+    version: int | None = connection.execute(sa.select(sa.func.max(_SCHEMA.c.version))).scalar()
+    return version
+
+
+def _refuse_newer(found: int | None) -> None:
+    if found is not None and found > VERSION:
+        raise JournalError(
+            f"the database has journal schema {found}, this program knows {VERSION}: "
+            "use the newer program that wrote it; nothing was changed"
+        )

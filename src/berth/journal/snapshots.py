@@ -1,0 +1,81 @@
+"""Images of the view, kept in the journal's own database.
+
+An image is stored in parts, each with a checksum, and named last: one that was not finished has no name and
+is not found, one that was damaged does not pass its checksums. ``newest`` then falls back to the one
+before. The last two are kept.
+"""
+
+import hashlib
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+import sqlalchemy as sa
+
+from berth.journal.errors import JournalError
+from berth.journal.journal import Journal
+from berth.journal.schema import SNAPSHOT, SNAPSHOT_PART
+from berth.model.ids import Index
+
+KEPT: Final = 2
+_COMPRESSION: Final = 1
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    index: Index
+    format: int
+    parts: int
+    at_ns: int
+
+
+class DamagedSnapshot(JournalError):
+    """A part is missing or is not what was written."""
+
+
+class Snapshots:
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+
+    def all(self) -> list[Snapshot]:
+        """What there is, the newest first."""
+        columns = (SNAPSHOT.c.idx, SNAPSHOT.c.format, SNAPSHOT.c.parts, SNAPSHOT.c.at_ns)
+        query = sa.select(*columns).order_by(SNAPSHOT.c.idx.desc())
+        rows = self._journal.execute(query).fetchall()
+        return [Snapshot(row.idx, row.format, row.parts, row.at_ns) for row in rows]
+
+    def write(self, index: Index, format: int, at_ns: int, parts: Iterable[bytes]) -> None:
+        """Store an image; ``Conflict`` if somebody else stores one of the same index."""
+        # What an unfinished attempt at the same index has left is in the way.
+        if all(snapshot.index != index for snapshot in self.all()):
+            self._delete_parts(index)
+        count = 0
+        for count, part in enumerate(parts, 1):
+            body = zlib.compress(part, _COMPRESSION)
+            row = {"idx": index, "part": count, "checksum": _checksum(body), "body": body}
+            self._journal.execute(sa.insert(SNAPSHOT_PART), row)
+        name = {"idx": index, "format": format, "parts": count, "at_ns": at_ns}
+        self._journal.execute(sa.insert(SNAPSHOT), name)
+
+    def read(self, snapshot: Snapshot) -> Iterator[bytes]:
+        """The parts of an image, one by one; ``DamagedSnapshot`` as soon as one is not as written."""
+        where = sa.and_(SNAPSHOT_PART.c.idx == snapshot.index, SNAPSHOT_PART.c.part == sa.bindparam("number"))
+        query = sa.select(SNAPSHOT_PART.c.checksum, SNAPSHOT_PART.c.body).where(where)
+        for number in range(1, snapshot.parts + 1):
+            row = self._journal.execute(query, {"number": number}).fetchone()
+            if row is None or _checksum(row.body) != row.checksum:
+                raise DamagedSnapshot(f"part {number} of snapshot {snapshot.index} is missing or damaged")
+            yield zlib.decompress(row.body)
+
+    def drop_old(self) -> None:
+        """Keep the newest ones only."""
+        for snapshot in self.all()[KEPT:]:
+            self._journal.execute(sa.delete(SNAPSHOT).where(SNAPSHOT.c.idx == snapshot.index))
+            self._delete_parts(snapshot.index)
+
+    def _delete_parts(self, index: Index) -> None:
+        self._journal.execute(sa.delete(SNAPSHOT_PART).where(SNAPSHOT_PART.c.idx == index))
+
+
+def _checksum(body: bytes) -> str:
+    return hashlib.blake2b(body, digest_size=16).hexdigest()

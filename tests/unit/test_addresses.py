@@ -1,0 +1,62 @@
+"""Database URLs."""
+
+from pathlib import Path
+
+import pytest
+
+from berth.cli import main
+from berth.journal.addresses import AddressError, ServerAddress, SqliteAddress, parse_address
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("sqlite:///berth.db", SqliteAddress(Path("berth.db"))),
+        ("sqlite:////var/lib/berth/a?b.db", SqliteAddress(Path("/var/lib/berth/a?b.db"))),
+        ("postgresql://h/berth", ServerAddress("postgresql", (("h", 5432),), "berth")),
+        ("postgres://u@h:1/berth", ServerAddress("postgresql", (("h", 1),), "berth", "u")),
+        (
+            "mariadb://u:p%40ss@a,b:3307,[::1]:3308/books",
+            ServerAddress("mysql", (("a", 3306), ("b", 3307), ("::1", 3308)), "books", "u", "p@ss"),
+        ),
+        ("mysql://[::1]/b", ServerAddress("mysql", (("::1", 3306),), "b")),
+    ],
+)
+def test_understood(url: str, address: object) -> None:
+    assert parse_address(url) == address
+
+
+def test_a_password_is_not_shown() -> None:
+    assert str(parse_address("mysql://u:secret@a,b/books")) == "mysql://u@a:3306,b:3306/books"
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("berth.db", "a URL is expected"),
+        ("oracle://h/berth", "oracle is none of sqlite, postgresql, mysql and mariadb"),
+        ("sqlite://", "a database in memory would forget everything"),
+        ("sqlite:///", "a database in memory would forget everything"),
+        ("sqlite:///:memory:", "a database in memory would forget everything"),
+        ("sqlite://berth.db", "three slashes come before a relative path"),
+        ("mysql://h", "a database's name is expected at the end"),
+        ("mysql://h/berth?charset=x", "no options"),
+        ("mysql://h:0/berth", "'0' is not a port"),
+        ("mysql://h:x/berth", "'x' is not a port"),
+        ("mysql://a,,b/berth", "a host's name is missing"),
+    ],
+)
+def test_refused(url: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(AddressError, match=why):
+        parse_address(url)
+    assert main(["settings", "--database", url]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("berth: database: ")
+    assert why in said
+    assert said.endswith("(from --database)\n")
+
+
+def test_a_refusal_shows_no_password(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--database", "mysql://u:secret@h:0/berth"]) == 2
+    said = capsys.readouterr()
+    assert "secret" not in said.out + said.err
