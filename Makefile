@@ -7,10 +7,10 @@ PYTEST := $(BIN)/pytest
 SLOW := tests/http tests/conformance tests/clients tests/crash
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test lint types imports fmt bench clean
+.PHONY: help setup run test unit lint types imports fmt bench bench-scale clean
 
 help: ## Show the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):[^#]*## */  make \1\t/' | expand -t 18
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 18
 
 setup: .venv/.complete ## Make .venv with everything in it
 
@@ -24,12 +24,14 @@ setup: .venv/.complete ## Make .venv with everything in it
 run: setup ## Serve a made-up fleet on LISTEN (127.0.0.1:8778), with data in ./data, and say what to try
 	@exec $(BIN)/berth demo --listen $(LISTEN) --data data
 
-test: setup lint types imports ## Check and test everything, the quick things first
-	$(PYTEST) tests $(SLOW:%=--ignore=%)
+test: setup lint types imports unit ## Check and test everything, the quick things first
 	$(PYTEST) tests/http
 	$(PYTEST) tests/conformance
 	$(PYTEST) tests/clients
 	$(PYTEST) tests/crash
+
+unit: setup ## The tests that need no server process
+	$(PYTEST) tests $(SLOW:%=--ignore=%)
 
 lint: setup ## Style
 	$(BIN)/ruff check
@@ -49,6 +51,9 @@ fmt: setup ## Bring the code into shape
 
 bench: setup ## Measure Berth beside OpenStack Placement
 	$(BIN)/python -m bench.run
+
+bench-scale: setup ## Measure start-up and memory with 100,000 hosts and 1,000,000 allocations
+	$(BIN)/python -m bench.scale
 
 clean: ## Remove what the other targets made, except ./data
 	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

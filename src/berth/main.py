@@ -6,6 +6,8 @@ Nothing else in Berth knows all the parts. One that cannot be made (a bad policy
 ends the start with its own message.
 """
 
+import gc
+
 from berth.api.application import Application
 from berth.api.auth.caller import Authenticator
 from berth.api.auth.keystone import Keystone
@@ -51,6 +53,8 @@ class Server:
         authenticator = _authenticator(self._settings, clock)
         engine = _engine(self._settings, clock, ids, telemetry)
         await engine.start()
+        # What has been read stays: the garbage collector need not go through it again and again.
+        gc.freeze()
         self._application = Application(
             PlacementApi(engine, policy, self._settings, clock, ids),
             Health(engine, telemetry.exposition),

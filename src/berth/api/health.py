@@ -1,7 +1,7 @@
 """What operators and load balancers ask: alive, ready, and how it is going.
 
-These paths need no token and speak no microversion. Alive means that this process answers; ready, that
-it can answer from a journal it can read.
+These paths need no token and speak no microversion. Alive means that this process answers and that a
+restart would do it no good; ready, that it can answer from a journal it can read.
 """
 
 import asyncio
@@ -35,6 +35,9 @@ class Health:
             return Response(200, self._exposition(), METRICS_TYPE)
         if request.path == "/readyz":
             return await self._ready()
+        broken = self._engine.broken
+        if broken is not None:
+            return _json(503, {"status": "broken", "reason": broken})
         return _json(200, {"status": "alive"})
 
     async def _ready(self) -> Response:

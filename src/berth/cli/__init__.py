@@ -20,7 +20,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return demo(arguments.listen, arguments.data, arguments.hosts)
     try:
         resolved = resolve(arguments.config, os.environ, given_settings(arguments))
-        return _serve(resolved) if arguments.command == "serve" else _list(resolved)
+        if arguments.command == "serve":
+            return _serve(resolved)
+        if arguments.command == "db":
+            return _db(resolved, arguments.action)
+        return _list(resolved)
     except SettingsError as error:
         print(f"berth: {error}", file=sys.stderr)
         return 2
@@ -41,6 +45,13 @@ def _refuse_unusable(resolved: Resolved) -> None:
         origin = resolved.origins.get("database", "default")
         url = shown(resolved.settings.database)
         raise SettingsError(f"database: {url!r} is refused: {error} (from {origin})") from None
+
+
+def _db(resolved: Resolved, action: str) -> int:
+    _refuse_unusable(resolved)
+    from berth.cli.db import run
+
+    return run(action, resolved.settings)
 
 
 def _serve(resolved: Resolved) -> int:

@@ -41,11 +41,16 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--version", action="version", version=f"berth {__version__}")
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, summary in (
-        ("serve", "serve the Placement API until told to stop (SIGTERM or Ctrl-C)"),
-        ("settings", "list all settings with their values and where those come from"),
+    database = commands.add_parser("db", help="prepare, check or snapshot the database")
+    actions = database.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for container, name, summary in (
+        (commands, "serve", "serve the Placement API until told to stop (SIGTERM or Ctrl-C)"),
+        (commands, "settings", "list all settings with their values and where those come from"),
+        (actions, "upgrade", "create what is missing in the database, or bring it up to this program"),
+        (actions, "check", "say what is wrong with the database, if anything is"),
+        (actions, "snapshot", "write a snapshot and prune the journal, now"),
     ):
-        command = commands.add_parser(
+        command = container.add_parser(
             name,
             usage=f"berth {name} [--config FILE] [--SETTING VALUE ...]",
             help=summary,

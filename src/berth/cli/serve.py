@@ -11,6 +11,7 @@ where the rest of the log goes.
 import ctypes
 import functools
 import logging
+import multiprocessing
 import os
 import signal
 import socket
@@ -25,6 +26,7 @@ from granian.server.mp import MPServer
 from berth import __version__
 from berth.api.http import Receive, Scope, Send
 from berth.cli.arguments import shown
+from berth.cli.housekeeper import keep_house
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import configure_logging
 
@@ -54,10 +56,17 @@ def serve(settings: Settings, build: Callable[[Settings], Application]) -> int:
     )
     server = _server(settings, host)
     loader = functools.partial(_load, settings, build, os.getpid())
+    housekeeper = multiprocessing.get_context("spawn").Process(
+        target=keep_house, args=(settings, os.getpid()), name="housekeeper", daemon=True
+    )
+    housekeeper.start()
     try:
         server.serve(target_loader=loader, wrap_loader=False)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 1
+    finally:
+        housekeeper.terminate()
+        housekeeper.join()
     _log.info("stopped")
     return 0
 

@@ -24,9 +24,10 @@ __all__ = [
 ]
 
 
-def open_journal(address: Address, *, shared: bool) -> Journal:
+def open_journal(address: Address, *, shared: bool | None) -> Journal:
     """The journal at an address, ready to use. ``shared``: other processes write to it too. Where the
-    database is a server that is always so; a file can be kept for one process."""
+    database is a server that is always so; a file can be kept for one process. None: this process appends
+    nothing, and does not mind who does."""
     journal = connect(address, shared=shared)
     try:
         journal.prepare()
@@ -36,12 +37,12 @@ def open_journal(address: Address, *, shared: bool) -> Journal:
     return journal
 
 
-def connect(address: Address, *, shared: bool) -> Journal:
+def connect(address: Address, *, shared: bool | None) -> Journal:
     """A way to the journal as it is, prepared or not."""
     return Journal(_dialect(address, shared))
 
 
-def _dialect(address: Address, shared: bool) -> Dialect:
+def _dialect(address: Address, shared: bool | None) -> Dialect:
     # Each driver is imported only by those who use its database.
     if isinstance(address, SqliteAddress):
         from berth.journal.sqlite import sqlite_dialect

@@ -8,6 +8,7 @@ writes of others before it reads.
 """
 
 import fcntl
+import io
 import os
 import sqlite3
 from pathlib import Path
@@ -23,14 +24,15 @@ _BUSY_TIMEOUT_S: Final = 10
 _REFUSALS: Final = frozenset((sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY))
 
 
-def sqlite_dialect(path: Path, *, shared: bool) -> Dialect:
+def sqlite_dialect(path: Path, *, shared: bool | None) -> Dialect:
     """The file at ``path``, created when missing.
 
-    With ``shared`` other processes that say so too may write to it; without, they are kept out.
+    With ``shared`` other processes that say so too may write to it; without, they are kept out. None takes
+    no part in that.
     """
     if not path.parent.is_dir():
         raise JournalError(f"cannot create {path}: the folder {path.parent} does not exist")
-    lock = _lock(path.with_name(path.name + ".lock"), shared)
+    lock = _lock(path.with_name(path.name + ".lock"), shared) if shared is not None else io.BytesIO()
     engine = sa.create_engine(
         sa.URL.create("sqlite", database=str(path)),
         poolclass=sa.pool.StaticPool,

@@ -50,6 +50,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     database_outage_seconds: Annotated[
         int, About("how long requests wait for a database that is away before they are refused", 0, 300)
     ] = 10
+    snapshot_every_batches: Annotated[
+        int, About("appends to the journal after which a snapshot is taken", 100, 10_000_000)
+    ] = 20_000
+    journal_keep_batches: Annotated[
+        int,
+        About("appends that the journal keeps at least, for those who follow its events", 0, 1_000_000_000),
+    ] = 100_000
     workers: Annotated[int, About("server processes", 1, 64)] = 1
     shutdown_seconds: Annotated[int, About("time for requests in flight when told to stop", 1, 3600)] = 30
 
@@ -109,6 +116,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     request_groups_max: Annotated[int, About("request groups in one candidates query", 1, 128)] = 64
     queue_commands_max: Annotated[int, About("writes that may wait; more are refused", 1, 1_000_000)] = 4096
     batch_commands_max: Annotated[int, About("writes in one append to the journal", 1, 65536)] = 512
+    event_streams_max: Annotated[int, About("event streams open at once in each worker", 0, 10_000)] = 100
+    event_heartbeat_seconds: Annotated[
+        int,
+        About(
+            "silence after which a stream says it is alive, and drops a client that stopped reading", 1, 300
+        ),
+    ] = 15
 
     # -- telemetry --
     log_level: Annotated[

@@ -105,7 +105,7 @@ class _Search:
         self._order = sorted(range(len(slots)), key=lambda slot: len(choices[slot]))
         self._chosen: list[ProviderRecord | None] = [None] * len(slots)
         self._taken: set[Row] = set()
-        self._contended = _contended_classes(slots)
+        self._contended = contended_classes(slots)
         self._left: dict[_Key, int] = {}
         self._patience = self._allowance = effort.allowance()
         self._subtree_sets = [
@@ -391,7 +391,7 @@ class _LendersSearch(_Search):
         return record.aggregates
 
 
-def _contended_classes(slots: list[Slot]) -> tuple[ClassId, ...]:
+def contended_classes(slots: list[Slot]) -> tuple[ClassId, ...]:
     """Classes that more than one slot asks for: only there can choices get in each other's way."""
     seen: set[ClassId] = set()
     contended: dict[ClassId, None] = {}

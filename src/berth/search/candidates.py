@@ -8,24 +8,25 @@ the second of any, so that a limit still shows the whole fleet.
 import itertools
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
 import numpy as np
 
 from berth.model.consumer import Amounts
-from berth.model.ids import ClassId, Row
+from berth.model.ids import Row
 from berth.model.rejections import Rejection
 from berth.model.requests import CandidatesRequest, Constraints
+from berth.search.alike import AlikeTrees
 from berth.search.assignments import (
     STEPS_PER_RESULT,
-    Assignment,
     Effort,
     assignments_at,
     assignments_of_lenders,
 )
 from berth.search.masks import unknown_traits
+from berth.search.patterns import Candidate, Pattern, Patterns
 from berth.search.places import Slot, anchors_of, slots_of
 from berth.view import ProviderRecord, View
 
@@ -47,13 +48,6 @@ class SearchOptions(msgspec.Struct, frozen=True):
     rng: Rng | None = None
 
 
-class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """One way: amounts by provider, and the providers of each group by suffix."""
-
-    allocations: tuple[tuple[ProviderRecord, Amounts], ...]
-    mappings: tuple[tuple[str, tuple[ProviderRecord, ...]], ...]
-
-
 class OneProviderCandidates(Sequence[Candidate]):
     """Candidates that differ in nothing but their one provider, kept as just that list."""
 
@@ -61,14 +55,13 @@ class OneProviderCandidates(Sequence[Candidate]):
         self.suffix = suffix
         self.amounts = amounts
         self.records = records
+        self._pattern = Pattern(((0, amounts),) if amounts else (), ((suffix, (0,)),))
 
     def __len__(self) -> int:
         return len(self.records)
 
     def __getitem__(self, index: int) -> Candidate:  # type: ignore[override]
-        record = self.records[index]
-        allocations = ((record, self.amounts),) if self.amounts else ()
-        return Candidate(allocations, ((self.suffix, (record,)),))
+        return Candidate(self._pattern, (self.records[index],))
 
 
 class Candidates(msgspec.Struct, frozen=True):
@@ -135,19 +128,22 @@ def _searched(
     options: SearchOptions,
     effort: Effort,
 ) -> list[Candidate]:
-    searches: Iterator[Iterator[Assignment]] = (
-        assignments_at(view, request, slots, view.record(Row(row)), effort)
-        for row in np.flatnonzero(anchors).tolist()
-    )
-    lent = all(slot.lenders for slot in slots)
-    if lent:
-        searches = itertools.chain(searches, [assignments_of_lenders(view, request, slots, anchors, effort)])
+    roots = [view.record(Row(row)) for row in np.flatnonzero(anchors).tolist()]
+    patterns = Patterns(slots)
+    searches: Iterator[Iterator[Candidate]]
+    if any(slot.lenders for slot in slots):
+        searches = (patterns.candidates(assignments_at(view, request, slots, root, effort)) for root in roots)
+        if all(slot.lenders for slot in slots):
+            lent = assignments_of_lenders(view, request, slots, anchors, effort)
+            searches = itertools.chain(searches, [patterns.candidates(lent)])
+    else:
+        trees = AlikeTrees(view, request, slots, effort, patterns)
+        searches = (trees.candidates_at(root) for root in roots)
     ways = _round_robin(searches) if options.breadth_first else itertools.chain.from_iterable(searches)
-    if lent:
+    if all(slot.lenders for slot in slots):
         ways = _unique(ways)
     kept = list(itertools.islice(ways, _results_max(request, options)))
-    build = _builder(slots)
-    return [build(assignment) for assignment in _limited(kept, request, options)]
+    return _limited(kept, request, options)
 
 
 def _limited(found: list[T], request: CandidatesRequest, options: SearchOptions) -> list[T]:
@@ -158,51 +154,30 @@ def _limited(found: list[T], request: CandidatesRequest, options: SearchOptions)
     return found[:count] if options.rng is None else options.rng.sample(found, count)
 
 
-def _round_robin(searches: Iterator[Iterator[Assignment]]) -> Iterator[Assignment]:
+def _round_robin(searches: Iterator[Iterator[T]]) -> Iterator[T]:
     """One result of each search, then the second of each, and so on; a search starts when its turn comes."""
-    waiting: deque[Iterator[Assignment]] = deque()
+    waiting: deque[Iterator[T]] = deque()
     for search in searches:
-        for assignment in search:
+        for result in search:
             waiting.append(search)
-            yield assignment
+            yield result
             break
     while waiting:
         search = waiting.popleft()
-        for assignment in search:
+        for result in search:
             waiting.append(search)
-            yield assignment
+            yield result
             break
 
 
-def _unique(ways: Iterable[Assignment]) -> Iterator[Assignment]:
+def _unique(ways: Iterable[Candidate]) -> Iterator[Candidate]:
     """A way of lenders alone is also found at a root that one of them stands in: it is one candidate."""
-    seen: set[tuple[Row, ...]] = set()
+    seen: set[tuple[object, ...]] = set()
     for way in ways:
-        key = tuple(record.row for record in way)
+        key = (way.pattern, *(record.row for record in way.records))
         if key not in seen:
             seen.add(key)
             yield way
-
-
-def _builder(slots: list[Slot]) -> Callable[[Assignment], Candidate]:
-    """How an assignment becomes a candidate: amounts summed by provider, providers listed by group."""
-    parts = [(slot.group.suffix, slot.amounts) for slot in slots]
-
-    def build(assignment: Assignment) -> Candidate:
-        amounts: dict[ProviderRecord, dict[ClassId, int]] = {}
-        mappings: dict[str, dict[ProviderRecord, None]] = {}
-        for (suffix, asked), record in zip(parts, assignment, strict=True):
-            mappings.setdefault(suffix, {})[record] = None
-            if asked:
-                held = amounts.setdefault(record, {})
-                for class_id, amount in asked:
-                    held[class_id] = held.get(class_id, 0) + amount
-        return Candidate(
-            tuple((record, tuple(held.items())) for record, held in amounts.items()),
-            tuple((suffix, tuple(records)) for suffix, records in mappings.items()),
-        )
-
-    return build
 
 
 def _summaries(
@@ -213,6 +188,10 @@ def _summaries(
     used: Iterable[ProviderRecord]
     if isinstance(found, OneProviderCandidates):
         used = found.records if found.amounts else ()
+    elif view.nested_count and request.nested:
+        # The lists of candidates are of one tree each, and then shared, or of no more than is used.
+        lists = {id(candidate.records): candidate.records for candidate in found}
+        used = (record for records in lists.values() for record in records)
     else:
         used = dict.fromkeys(record for candidate in found for record, _ in candidate.allocations)
     if not view.nested_count or not request.nested:

@@ -1,5 +1,9 @@
 """A provider as a view holds it: its own facts and its place in the forest."""
 
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from berth.model.events import Stamp
 from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId, Row
 from berth.model.inventory import Inventory
@@ -13,6 +17,7 @@ class ProviderRecord:
     """
 
     __slots__ = (
+        "_shape",
         "_tree",
         "aggregates",
         "children",
@@ -44,6 +49,7 @@ class ProviderRecord:
         self.consumers: set[ConsumerId] = set()
         self.revision = 0
         self._tree: tuple[ProviderRecord, ...] | None = None
+        self._shape: TreeShape | None = None
 
     @property
     def generation(self) -> int:
@@ -63,6 +69,13 @@ class ProviderRecord:
             root._tree = tuple(root.subtree())
         return root._tree
 
+    def shape(self) -> "TreeShape":
+        """How the tree this provider stands in is built, for those who compare trees."""
+        root = self.root
+        if root._shape is None:
+            root._shape = TreeShape(root.tree())
+        return root._shape
+
     def place(self, parent: "ProviderRecord | None") -> None:
         """Stand below ``parent`` (or alone), and bring everything below along."""
         self._leave()
@@ -73,14 +86,30 @@ class ProviderRecord:
         for record in self.subtree():
             record.root = root
             record.revision += 1
-        root._tree = None
+        root._tree = root._shape = None
 
     def unplace(self) -> None:
         self._leave()
         self.parent = None
 
     def _leave(self) -> None:
-        self.root._tree = None
-        self._tree = None
+        self.root._tree = self.root._shape = None
+        self._tree = self._shape = None
         if self.parent is not None:
             del self.parent.children[self.row]
+
+
+class TreeShape:
+    """A tree by position: ``parents`` gives for each provider, from the root down, where its parent stands.
+    ``pick`` takes from anything indexed by row what belongs to the tree, in the same order."""
+
+    __slots__ = ("parents", "pick")
+
+    def __init__(self, tree: tuple[ProviderRecord, ...]) -> None:
+        position = {record.row: number for number, record in enumerate(tree)}
+        self.parents = tuple(position[record.parent.row] if record.parent else -1 for record in tree)
+        rows = [record.row for record in tree]
+        # A single item would be taken out of its tuple.
+        self.pick: Callable[[Sequence[Any]], tuple[Any, ...]] = (
+            operator.itemgetter(*rows) if len(rows) > 1 else lambda items: (items[rows[0]],)
+        )

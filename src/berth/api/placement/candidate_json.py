@@ -15,7 +15,8 @@ import msgspec
 
 from berth.model.consumer import Amounts
 from berth.model.ids import ClassId
-from berth.search.candidates import Candidate, Candidates, OneProviderCandidates
+from berth.search.candidates import Candidates, OneProviderCandidates
+from berth.search.patterns import Candidate, Pattern
 from berth.view import ProviderRecord, View
 from berth.view.classes import ResourceClasses
 
@@ -81,37 +82,38 @@ def _requests(classes: ResourceClasses, found: Sequence[Candidate], version: int
 
 
 class _Joined:
-    """Candidates of several providers. The same amounts come again and again: they are rendered once."""
+    """Candidates of several providers: a template for each pattern, and the uuids that go into it."""
 
     def __init__(self, classes: ResourceClasses, with_mappings: bool) -> None:
         self._classes = classes
         self._with_mappings = with_mappings
-        self._resources: dict[Amounts, str] = {}
+        self._templates: dict[int, tuple[str, list[int]]] = {}
 
     def requests(self, found: Sequence[Candidate]) -> str:
         return ",".join([self._request(candidate) for candidate in found])
 
     def _request(self, candidate: Candidate) -> str:
+        pattern, records = candidate.pattern, candidate.records
+        # By identity: patterns live as long as the candidates, and are compared often.
+        known = self._templates.get(id(pattern))
+        if known is None:
+            known = self._templates[id(pattern)] = self._template(pattern)
+        template, places = known
+        return template % tuple([records[at].id for at in places])
+
+    def _template(self, pattern: Pattern) -> tuple[str, list[int]]:
+        places = [at for at, _ in pattern.allocations]
         allocations = ",".join(
-            [
-                f'"{record.id}":{{"resources":{self._resources_of(amounts)}}}'
-                for record, amounts in candidate.allocations
-            ]
+            f'"%s":{{"resources":{_resources(self._classes, amounts)}}}' for _, amounts in pattern.allocations
         )
         if not self._with_mappings:
-            return f'{{"allocations":{{{allocations}}}}}'
-        mappings = ",".join([f'"{suffix}":["{_ids(records)}"]' for suffix, records in candidate.mappings])
-        return f'{{"allocations":{{{allocations}}},"mappings":{{{mappings}}}}}'
-
-    def _resources_of(self, amounts: Amounts) -> str:
-        text = self._resources.get(amounts)
-        if text is None:
-            text = self._resources[amounts] = _resources(self._classes, amounts)
-        return text
-
-
-def _ids(records: tuple[ProviderRecord, ...]) -> str:
-    return '","'.join([record.id for record in records])
+            return f'{{"allocations":{{{allocations}}}}}', places
+        mappings = []
+        for suffix, ats in pattern.mappings:
+            places += ats
+            uuids = ",".join(['"%s"'] * len(ats))
+            mappings.append(f'"{suffix}":[{uuids}]')
+        return f'{{"allocations":{{{allocations}}},"mappings":{{{",".join(mappings)}}}}}', places
 
 
 def _resources(classes: ResourceClasses, amounts: Amounts) -> str:
