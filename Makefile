@@ -7,7 +7,7 @@ PYTEST := $(BIN)/pytest
 SLOW := tests/http tests/conformance tests/clients tests/crash
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test unit lint types imports fmt bench bench-scale clean
+.PHONY: help setup run test unit lint types imports fmt docs bench bench-scale clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 18
@@ -48,6 +48,9 @@ imports: setup ## Which package may import which
 fmt: setup ## Bring the code into shape
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs: setup ## Write the pages that follow from the code
+	$(BIN)/python -c 'from berth.cli.listing import page; print(page(), end="")' > docs/guides/settings.md
 
 bench: setup ## Measure Berth beside OpenStack Placement
 	$(BIN)/python -m bench.run

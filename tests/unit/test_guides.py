@@ -8,8 +8,7 @@ import pytest
 from berth.api.auth.caller import Caller
 from berth.api.auth.policy import Policy
 from berth.api.auth.tokens import Tokens
-from berth.cli.arguments import shown
-from berth.runtime.settings import TABLE
+from berth.cli.listing import page
 from berth.runtime.sources import resolve
 from tests.clocks import FakeClock
 from tests.servers import ROOT
@@ -55,7 +54,13 @@ def test_the_policy_does_what_the_guide_says(tmp_path: Path) -> None:
     assert not policy.allows("placement:resource_providers:delete", monitor)
 
 
-def test_every_setting_is_listed_with_its_default() -> None:
-    page = (GUIDES / "settings.md").read_text()
-    for setting in TABLE:
-        assert f"| `{setting.name}` | {shown(setting.default)} | {setting.about.help}" in page
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_what_is_said_to_make_can_be_made(page: str) -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"(?:`|^ +)make ([a-z]+)", (ROOT / page).read_text(), re.MULTILINE))
+    assert named
+    assert named <= targets
+
+
+def test_the_page_of_settings_is_that_of_the_program() -> None:
+    assert (GUIDES / "settings.md").read_text() == page(), "run: make docs"

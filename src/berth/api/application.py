@@ -1,6 +1,8 @@
 """The ASGI callable: one request in, one response out, whatever happens in between.
 
-    request -> id -> health, or: caller -> API -> cross-origin headers -> response -> log and metrics
+    request -> id -> health, or: caller -> an API -> cross-origin headers -> response -> log and metrics
+
+Paths under /berth/v1 are the native API's, all others the Placement API's; each refuses in its own words.
 
 Nothing is decided here but who is asking. An exception that nobody expected becomes a 500 that names the
 request, and a traceback in the log under the same name.
@@ -20,15 +22,18 @@ from berth.api.http import (
     Response,
     Scope,
     Send,
+    StreamResponse,
     read_body,
     request_from_scope,
     send_response,
+    send_stream,
 )
+from berth.api.native import errors as native
+from berth.api.native.api import NativeApi, is_native
+from berth.api.native.errors import NativeProblem
 from berth.api.placement.api import PlacementApi
-from berth.api.placement.error_bodies import render, render_unauthorized
+from berth.api.placement.error_bodies import render, render_outside, render_unauthorized
 from berth.api.placement.errors import Problem
-from berth.api.placement.versions import HEADER as VERSION_HEADER
-from berth.api.placement.versions import negotiate
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.telemetry import Telemetry
@@ -57,6 +62,8 @@ class Application:
         body_bytes_max: int,
     ) -> None:
         self._placement = placement
+        # It stands on what the Placement API stands on.
+        self._native = NativeApi(placement.engine, placement.policy, placement.settings)
         self._health = health
         self._authenticator = authenticator
         self._cors = cors
@@ -77,7 +84,15 @@ class Application:
             )
             response = _unexpected(request)
         response.headers.append((REQUEST_ID_HEADER, request.request_id))
-        await send_response(send, response)
+        if isinstance(response, StreamResponse):
+            # Counted when it begins: how long somebody listens says nothing about this server.
+            self._report(request, response, started_ns)
+            await send_stream(receive, send, response)
+        else:
+            await send_response(send, response)
+            self._report(request, response, started_ns)
+
+    def _report(self, request: Request, response: Response, started_ns: int) -> None:
         seconds = (self._clock.monotonic_ns() - started_ns) / 1e9
         self._telemetry.request(request, response, request.route, seconds)
 
@@ -94,25 +109,38 @@ class Application:
             try:
                 caller = await self._authenticator.identify(request.headers)
             except AuthUnavailable as outage:
-                return render(Problem(503, f"The caller cannot be identified: {outage}"), request, None)
+                problem = Problem(503, f"The caller cannot be identified: {outage}")
+                if is_native(request.path):
+                    return _refuse(problem, native.UNAVAILABLE, request)
+                return render(problem, request, None)
             if caller is None:
-                return render_unauthorized(request, [])
+                return self._refuse_unknown(request)
         try:
             if request.has_body:
                 request.body = await read_body(receive, self._body_bytes_max)
         except BodyTooLarge as error:
             text = f"The body is larger than the limit of {error.limit} bytes. Send it in smaller parts."
-            return render(Problem(413, text), request, _version(request))
+            return _refuse(Problem(413, text), native.BODY_TOO_LARGE, request)
+        if caller is not None and is_native(request.path):
+            return await self._native.handle(request, caller)
         return await self._placement.handle(request, caller)
+
+    def _refuse_unknown(self, request: Request) -> Response:
+        challenge = self._authenticator.challenge
+        if not is_native(request.path):
+            return render_unauthorized(request, challenge)
+        text = "Nobody is known by this token: send one that is valid in X-Auth-Token."
+        headers = () if challenge is None else (("www-authenticate", challenge),)
+        return native.render(NativeProblem(401, native.UNAUTHORIZED, text, headers=headers), request)
 
 
 def _unexpected(request: Request) -> Response:
     text = f"An unexpected error prevented this. The log has it under {request.request_id}."
-    return render(Problem(500, text), request, _version(request))
+    return _refuse(Problem(500, text), native.UNEXPECTED, request)
 
 
-def _version(request: Request) -> int | None:
-    try:
-        return negotiate(request.headers.get(VERSION_HEADER))
-    except Problem:
-        return None
+def _refuse(problem: Problem, code: str, request: Request) -> Response:
+    """A refusal before any API was reached, in the shape of the one that was called."""
+    if is_native(request.path):
+        return native.render(NativeProblem(problem.status, code, problem.text), request)
+    return render_outside(problem, request)

@@ -1,10 +1,13 @@
-"""One HTTP exchange, as every API of Berth sees it: a request comes in whole, a response goes out whole.
+"""One HTTP exchange, as every API of Berth sees it: a request comes in whole, a response goes out whole,
+or, where there is no end to it, piece by piece.
 
 This module knows ASGI so that nothing else has to. It refuses bodies above the limit before reading
-them to the end, and knows nothing of routes, versions or errors beyond that.
+them to the end, and knows nothing of routes, versions or errors beyond that. Of a stream it holds one
+piece at a time: a client that does not take it for too long is left, never waited for.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, MutableMapping
 from typing import Any, Final
 
 Scope = MutableMapping[str, Any]
@@ -12,6 +15,9 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 JSON: Final = "application/json"
+
+_WITHOUT_LENGTH: Final = frozenset((204, 304))
+"""Responses that have no body by definition. The length of a 304 would be that of the body it spares."""
 
 
 class BodyTooLarge(Exception):
@@ -74,6 +80,28 @@ class Response:
             self.headers.append(("content-type", content_type))
 
 
+class StreamResponse(Response):
+    """A response without a foreseeable end. Its ``body`` stays empty: ``pieces`` are what is sent.
+
+    ``on_end`` is called once, however it ends, and also if it never began. A client that takes longer
+    than ``write_seconds`` to accept a piece is dropped.
+    """
+
+    __slots__ = ("on_end", "pieces", "write_seconds")
+
+    def __init__(
+        self,
+        pieces: AsyncGenerator[bytes, None],
+        content_type: str,
+        on_end: Callable[[], None],
+        write_seconds: float,
+    ) -> None:
+        super().__init__(200, b"", content_type)
+        self.pieces = pieces
+        self.on_end = on_end
+        self.write_seconds = write_seconds
+
+
 def request_from_scope(scope: Scope) -> Request:
     client = scope.get("client")
     pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
@@ -109,7 +137,40 @@ async def read_body(receive: Receive, limit: int) -> bytes:
 
 async def send_response(send: Send, response: Response) -> None:
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers]
-    if response.status != 204:
+    if response.status not in _WITHOUT_LENGTH:
         headers.append((b"content-length", b"%d" % len(response.body)))
     await send({"type": "http.response.start", "status": response.status, "headers": headers})
     await send({"type": "http.response.body", "body": response.body})
+
+
+async def send_stream(receive: Receive, send: Send, response: StreamResponse) -> None:
+    """Send pieces until there are no more, the client has gone, or it does not take them any longer."""
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers]
+    sending = asyncio.create_task(_send_pieces(send, response, headers))
+    leaving = asyncio.create_task(_wait_for_disconnect(receive))
+    try:
+        await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (sending, leaving):
+            task.cancel()
+        sent, _ = await asyncio.gather(sending, leaving, return_exceptions=True)
+        await response.pieces.aclose()
+        response.on_end()
+    if isinstance(sent, Exception) and not isinstance(sent, TimeoutError):
+        raise sent
+
+
+async def _send_pieces(send: Send, response: StreamResponse, headers: list[tuple[bytes, bytes]]) -> None:
+    async def send_in_time(message: MutableMapping[str, Any]) -> None:
+        async with asyncio.timeout(response.write_seconds):
+            await send(message)
+
+    await send_in_time({"type": "http.response.start", "status": response.status, "headers": headers})
+    async for piece in response.pieces:
+        await send_in_time({"type": "http.response.body", "body": piece, "more_body": True})
+    await send_in_time({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _wait_for_disconnect(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -24,6 +24,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _serve(resolved)
         if arguments.command == "db":
             return _db(resolved, arguments.action)
+        if arguments.command == "import":
+            return _import(
+                resolved, arguments.source, skip_broken=arguments.skip_broken, dry_run=arguments.dry_run
+            )
         return _list(resolved)
     except SettingsError as error:
         print(f"berth: {error}", file=sys.stderr)
@@ -52,6 +56,13 @@ def _db(resolved: Resolved, action: str) -> int:
     from berth.cli.db import run
 
     return run(action, resolved.settings)
+
+
+def _import(resolved: Resolved, source: str | None, *, skip_broken: bool, dry_run: bool) -> int:
+    _refuse_unusable(resolved)
+    from berth.cli.importing import run
+
+    return run(resolved.settings, source, skip_broken=skip_broken, dry_run=dry_run)
 
 
 def _serve(resolved: Resolved) -> int:

@@ -20,6 +20,7 @@ examples:
   berth serve                                    on 127.0.0.1:8778, in ./berth.db, believing every token
   berth serve --listen 0.0.0.0:8778 --auth tokens --tokens-file /etc/berth/tokens.toml
   berth serve --config /etc/berth/berth.toml
+  berth import --from mysql://placement:secret@db/placement --database postgresql://berth@db/berth
   BERTH_WORKERS=4 berth settings                 what would be used, and where it comes from
 
 Settings come from, later wins: defaults, the TOML file of --config (or BERTH_CONFIG), BERTH_* variables,
@@ -61,8 +62,33 @@ def parser() -> argparse.ArgumentParser:
         )
         command.add_argument("--config", metavar="FILE", help="TOML file of settings [BERTH_CONFIG]")
         _add_flags(command)
+    _add_import(commands)
     _add_demo(commands)
     return top
+
+
+def _add_import(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    summary = "bring an existing OpenStack Placement database over into an empty one"
+    command = commands.add_parser(
+        "import",
+        usage="berth import --from URL [--skip-broken] [--dry-run] [--config FILE] [--SETTING VALUE ...]",
+        help=summary,
+        description=summary[0].upper() + summary[1:] + ". The source is only read.",
+        formatter_class=_FORMAT,
+        allow_abbrev=False,
+    )
+    command.add_argument(
+        "--from",
+        dest="source",
+        metavar="URL",
+        help="Placement's database (sqlite, postgresql, mysql) [OS_PLACEMENT_DATABASE__CONNECTION]",
+    )
+    command.add_argument(
+        "--skip-broken", action="store_true", help="leave out, and list, what cannot be brought over"
+    )
+    command.add_argument("--dry-run", action="store_true", help="read and report, and write nothing")
+    command.add_argument("--config", metavar="FILE", help="TOML file of settings [BERTH_CONFIG]")
+    _add_flags(command)
 
 
 def _add_demo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

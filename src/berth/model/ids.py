@@ -6,7 +6,8 @@ ProviderId = NewType("ProviderId", str)
 """A provider's uuid in canonical form: lower case, dashed."""
 
 ConsumerId = NewType("ConsumerId", str)
-"""A consumer's uuid in canonical form."""
+"""A consumer's uuid: canonical where a path named it, and as its writer spelled it where a body did (36
+characters of 0-9a-fA-F-). Two spellings are two consumers, as in Placement."""
 
 AggregateId = NewType("AggregateId", str)
 """An aggregate's uuid, exactly as its writer spelled it."""

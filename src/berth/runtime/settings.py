@@ -110,7 +110,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cors_allow_headers: Annotated[tuple[str, ...], About("headers that those pages may send")] = ()
 
     # -- limits --
-    body_bytes_max: Annotated[int, About("largest request body", 1024, 1 << 30)] = 10 << 20
+    body_bytes_max: Annotated[int, About("largest request body", 1024, 1 << 30)] = 4 << 20
     request_providers_max: Annotated[int, About("providers in one write", 1, 1_000_000)] = 5000
     request_list_max: Annotated[int, About("entries in one list of a write", 1, 100_000)] = 5000
     request_groups_max: Annotated[int, About("request groups in one candidates query", 1, 128)] = 64

@@ -15,7 +15,7 @@ from berth.api.cors import Cors
 from berth.api.health import Health
 from berth.api.placement.api import PlacementApi
 from berth.engine import Engine, Overloaded, Unavailable
-from berth.journal import open_sqlite
+from berth.journal import SqliteAddress, open_journal
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
@@ -47,6 +47,8 @@ class SomePolicy:
 
 
 class SomeAuth:
+    challenge = "Somebody must know"
+
     async def identify(self, headers: Mapping[str, str]) -> Caller | None:
         token = headers.get("x-auth-token")
         if token == "down":
@@ -66,7 +68,7 @@ class World:
         async def told() -> T:
             clock, ids = SystemClock(), Ids(seed=1)
             telemetry = Telemetry(self.settings, clock)
-            journal = open_sqlite(self.path / "journal.db", shared=False)
+            journal = open_journal(SqliteAddress(self.path / "journal.db"), shared=False)
             self.engine = Engine(journal, clock, ids, telemetry)
             await self.engine.start()
             policy = cast(Policy, SomePolicy())
@@ -155,6 +157,7 @@ def test_without_a_token_nothing_else_matters(world: World) -> None:
     answer = world.ask("GET", "/no/such/path", token=None, headers={"openstack-api-version": "placement 9.9"})
     assert answer.status == 401
     assert set(json.loads(answer.body)) == {"message", "code", "title"}
+    assert answer.headers["www-authenticate"] == "Somebody must know"
     assert "openstack-api-version" not in answer.headers
 
 
@@ -166,9 +169,11 @@ def test_identity_service_away(world: World) -> None:
 
 def test_body_too_large(tmp_path: Path) -> None:
     answer = World(tmp_path, body_bytes_max=1024).ask(
-        "POST", "/resource_providers", b"x" * 1025, headers=JSON
+        "POST", "/resource_providers", b"x" * 1025, headers=JSON, version=23
     )
     assert answer.status == 413
+    assert answer.headers["openstack-api-version"] == "placement 1.23"
+    assert answer.headers["vary"] == "openstack-api-version"
     assert "larger than the limit of 1024 bytes" in answer.error["detail"]
 
 
@@ -181,6 +186,8 @@ def test_surprise_is_a_500_that_names_the_request(
     monkeypatch.setattr(Engine, "read", explode)
     answer = world.ask("GET", f"/allocations/{P}", version=23)
     assert answer.status == 500
+    assert answer.headers["openstack-api-version"] == "placement 1.23"
+    assert answer.headers["vary"] == "openstack-api-version"
     assert answer.error["code"] == "placement.undefined_code"
     assert answer.error["request_id"] in answer.error["detail"]
     assert b"secret" not in answer.body
@@ -329,6 +336,22 @@ def test_oldest_claims_belong_to_nobody_in_particular(world: World) -> None:
         "consumer_generation": 1,
         "consumer_type": "unknown",
     }
+
+
+def test_a_consumer_is_called_what_the_body_calls_it(world: World) -> None:
+    upper = "ABCDEFAB-1111-1111-1111-111111111111"
+    claim: dict[str, object] = {"allocations": {}, "project_id": "p", "user_id": "u"}
+    claim["consumer_generation"] = None
+
+    async def story(world: World) -> list[int]:
+        bodies = [json.dumps({id: claim}).encode() for id in (upper, upper.lower(), upper)]
+        asked = [
+            await world.request("POST", "/allocations", body, headers=JSON, version=28) for body in bodies
+        ]
+        return [answer.status for answer in asked]
+
+    # Two spellings are two consumers. The third writes to the first, which is not new any more.
+    assert world.run(story) == [204, 204, 409]
 
 
 # -- health and cross-origin --------------------------------------------------------------------

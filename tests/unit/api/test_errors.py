@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from berth.api.http import Request, Response
-from berth.api.placement.error_bodies import render, render_unauthorized
+from berth.api.placement.error_bodies import render, render_outside, render_unauthorized
 from berth.api.placement.errors import CONCURRENT_UPDATE, Attempt, Problem, problem_of
 from berth.model import rejections as r
 from berth.model.ids import ConsumerId, ProviderId
@@ -136,9 +136,28 @@ def test_head_has_no_body() -> None:
 
 
 def test_unauthorized_has_its_own_shape() -> None:
-    body = json.loads(render_unauthorized(request(), []).body)
+    body = json.loads(render_unauthorized(request(), None).body)
     assert set(body) == {"message", "code", "title"}
     assert body["message"].endswith("the credentials required.<br /><br />\n\n\n")
+
+
+@pytest.mark.parametrize("accept", ["application/json", "text/html", "text/plain"])
+def test_unauthorized_says_where_a_token_can_be_had(accept: str) -> None:
+    def headers(challenge: str | None) -> dict[str, str]:
+        return dict(render_unauthorized(request(accept=accept), challenge).headers)
+
+    assert headers('Keystone uri="http://k"')["www-authenticate"] == 'Keystone uri="http://k"'
+    assert "www-authenticate" not in headers(None)
+
+
+def test_outside_of_the_api_the_version_is_named_if_it_is_known() -> None:
+    def headers(version: str) -> dict[str, str]:
+        sent = request(openstack_api_version=version)
+        return dict(render_outside(Problem(413, "too long"), sent).headers)
+
+    known = headers("placement 1.7")
+    assert (known["openstack-api-version"], known["vary"]) == ("placement 1.7", "openstack-api-version")
+    assert headers("placement 9.9").keys() == {"content-type"}
 
 
 # -- rejections ---------------------------------------------------------------------------------

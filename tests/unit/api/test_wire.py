@@ -296,8 +296,29 @@ def test_no_ratio_beyond_arithmetic(ratio: bytes) -> None:
         wire.NEW_INVENTORY.decode(b'{"resource_class":"VCPU","total":1,"allocation_ratio":%s}' % ratio)
 
 
-def test_large_body_is_not_explained_at_length() -> None:
-    body = json.dumps({"name": "a", "x": "y" * wire.EXPLAINED_BYTES_MAX}).encode()
+def test_integral_floats_are_taken_though_no_refusal_would_be_explained() -> None:
+    names = {f"CUSTOM_{number}": {"total": 1.0} for number in range(2000)}
+    body = json.dumps({"resource_provider_generation": 1, "inventories": names}).encode()
+    assert wire.EXPLAINED_BYTES_MAX < len(body) < wire.REREAD_BYTES_MAX
+    assert len(wire.INVENTORIES.decode(body).inventories) == 2000
+
+
+def test_what_a_struct_cannot_check_is_checked_in_large_bodies_too() -> None:
+    ids = [f"{A[:-4]}{number:04d}" for number in range(1000)]
+    for good in (True, False):
+        body = {"aggregates": ids if good else [*ids, ids[0]], "resource_provider_generation": 1.0}
+        encoded = json.dumps(body).encode()
+        assert wire.EXPLAINED_BYTES_MAX < len(encoded) < wire.REREAD_BYTES_MAX
+        if good:
+            assert wire.AGGREGATES.decode(encoded).aggregates == ids
+            continue
+        with pytest.raises(Problem, match="JSON does not validate: a uuid was expected, each at most once"):
+            wire.AGGREGATES.decode(encoded)
+
+
+@pytest.mark.parametrize("size", [wire.EXPLAINED_BYTES_MAX, wire.REREAD_BYTES_MAX])
+def test_large_body_is_not_explained_at_length(size: int) -> None:
+    body = json.dumps({"name": "a", "x": "y" * size}).encode()
     with pytest.raises(Problem) as caught:
         wire.NEW_PROVIDER[39].decode(body)
     assert len(caught.value.text) < 200

@@ -76,6 +76,10 @@ def test_no_token_and_an_unknown_one(keystone: FakeKeystone, authenticator: Keys
     assert identify(authenticator, "unknown") is None
 
 
+def test_where_a_token_can_be_had(keystone: FakeKeystone, authenticator: Keystone) -> None:
+    assert authenticator.challenge == f'Keystone uri="{keystone.url}"'
+
+
 def test_an_expired_token(keystone: FakeKeystone, authenticator: Keystone, clock: FakeClock) -> None:
     keystone.add("t", clock.now_ns() - HOUR_NS, project={"id": "p-1"})
     assert identify(authenticator, "t") is None

@@ -77,9 +77,23 @@ def test_open_is_open_to_everybody_else(tmp_path: Path) -> None:
 
 def test_the_rules_are_upstreams() -> None:
     policies = pytest.importorskip("placement.policies")
-    ours = {(rule.name, rule.check_str, tuple(rule.scope_types or ())) for rule in RULES}
+    rules = [rule for rule in RULES if not rule.name.startswith("berth:")]
+    ours = {(rule.name, rule.check_str, tuple(rule.scope_types or ())) for rule in rules}
     theirs = {(rule.name, rule.check_str, tuple(rule.scope_types or ())) for rule in policies.list_rules()}
     assert ours == theirs
+
+
+def test_rules_of_our_own_are_for_admins_and_services() -> None:
+    policy = Policy(None, "secure", FakeClock())
+    rules = {rule.name for rule in RULES if rule.name.startswith("berth:")}
+    assert rules == {
+        "berth:consumers:list",
+        "berth:allocations:list",
+        "berth:usage:show",
+        "berth:events:list",
+    }
+    for caller, allows in ((ADMIN, True), (SERVICE, True), (READER, False), (SYSTEM_ADMIN, False)):
+        assert {policy.allows(rule, caller) for rule in rules} == {allows}
 
 
 # -- an operator's file -------------------------------------------------------------------------
@@ -148,8 +162,9 @@ def test_a_missing_file_is_refused_at_the_start(tmp_path: Path) -> None:
 
 
 def test_a_rule_that_nothing_asks_for_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    Policy(write(tmp_path, '"placement:trait:list": "@"\n'), "legacy", FakeClock())
-    assert "no operation asks for these rules: placement:trait:list" in caplog.text
+    text = '"placement:trait:list": "@"\n"berth:usage:list": "@"\n"berth:usage:show": "@"\n'
+    Policy(write(tmp_path, text), "legacy", FakeClock())
+    assert "no operation asks for these rules: berth:usage:list, placement:trait:list\n" in caplog.text
 
 
 def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

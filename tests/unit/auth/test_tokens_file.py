@@ -15,6 +15,10 @@ pytestmark = pytest.mark.fast
 
 NOVA = "nova-token-0123456789"
 NEUTRON = "neutron-token-0123456789"
+NOT_A_HEADER = (
+    "token must be printable ASCII without spaces at its ends: "
+    "others do not pass through an HTTP header as they are"
+)
 
 
 def entry(token: str, user: str = "nova", rest: str = 'roles = ["service"]') -> str:
@@ -43,6 +47,13 @@ def test_plain_tokens_and_digests(tmp_path: Path) -> None:
     assert asyncio.run(tokens.identify({})) is None
 
 
+def test_a_digest_is_of_the_bytes_that_are_sent(tmp_path: Path) -> None:
+    sent = "növa-token-0123456789".encode()
+    digest = "sha256:" + hashlib.sha256(sent).hexdigest()
+    tokens = Tokens(write(tmp_path, entry(digest)), FakeClock())
+    assert identify(tokens, sent.decode("latin-1")) is not None
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
@@ -54,6 +65,7 @@ def test_plain_tokens_and_digests(tmp_path: Path) -> None:
         (entry("short"), "token 1: token has 5 characters, and needs 16"),
         (entry("sha256:abcd"), "token 1: token must have 64 hex digits after sha256:"),
         (entry("sha256:" + "zz" * 32), "token 1: token must have 64 hex digits after sha256:"),
+        *((entry(token), f"token 1: {NOT_A_HEADER}") for token in ("növa-token-0123456789", NOVA + " ")),
         (entry(NOVA) + entry(NOVA), "token 2: token is the same as that of token 1"),
         (entry(NOVA) + entry(NEUTRON, ""), "token 2: user must be a text that is not empty"),
         (entry(NOVA, rest="roles = 'admin'"), "token 1: roles must be a list of texts"),
@@ -75,8 +87,9 @@ def test_a_missing_file(tmp_path: Path) -> None:
         Tokens(str(tmp_path / "none"), FakeClock())
 
 
-def test_a_file_that_everybody_can_read(tmp_path: Path) -> None:
-    path = write(tmp_path, entry(NOVA), 0o644)
+@pytest.mark.parametrize("mode", [0o644, 0o660, 0o640, 0o620, 0o602])
+def test_a_file_that_others_may_use(tmp_path: Path, mode: int) -> None:
+    path = write(tmp_path, entry(NOVA), mode)
     with pytest.raises(TokensFileError, match=f"run: chmod 600 {path}"):
         Tokens(path, FakeClock())
 

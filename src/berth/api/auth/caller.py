@@ -23,6 +23,11 @@ class AuthUnavailable(Exception):
 
 
 class Authenticator(Protocol):
+    @property
+    def challenge(self) -> str | None:
+        """What a 401 tells its caller in ``www-authenticate``: where a token can be had, if there is such
+        a place."""
+
     async def identify(self, headers: Mapping[str, str]) -> Caller | None:
         """The caller, or None if the headers name nobody that is known. Header names are lower case.
 

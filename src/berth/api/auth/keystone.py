@@ -77,6 +77,8 @@ class Keystone:
         self._clock = clock
         self._cache_ns = settings.keystone_cache_seconds * _SECOND_NS
         self._url = _v3_url(settings.keystone_auth_url or "")
+        # In the words of Keystone's own middleware.
+        self.challenge: Final = f'Keystone uri="{settings.keystone_auth_url}"'
         self._session = _session(settings, self._url)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="keystone")
         self._asking: dict[bytes, asyncio.Task[Caller | None]] = {}

@@ -1,4 +1,5 @@
-"""Who may do what: OpenStack Placement's rules under their own names, and an operator's file on top.
+"""Who may do what: OpenStack Placement's rules under their own names, those of /berth/v1 beside them, and
+an operator's file on top.
 
 The rules are evaluated by oslo.policy, so that a policy.yaml written for Placement means here what it
 means there. Every rule is for tokens of a project: one of the whole system or of a domain is refused,
@@ -16,6 +17,7 @@ from oslo_config import cfg
 from oslo_policy import policy as oslo
 
 from berth.api.auth.caller import Caller
+from berth.api.auth.followed_file import FollowedFile
 from berth.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -23,7 +25,8 @@ _log = logging.getLogger(__name__)
 DECISIONS_MAX: Final = 50_000
 """Decisions remembered at most; then all are forgotten and made anew."""
 
-_CHECK_EVERY_NS: Final = 1_000_000_000
+_GUARDED: Final = ("placement:", "berth:")
+"""How the names of rules that guard something begin."""
 
 # -- the rules ----------------------------------------------------------------------------------
 
@@ -96,8 +99,13 @@ _GUARDS: Final = {
 }
 """What each operation asks for. In a policy file the names begin with ``placement:``."""
 
-RULES: Final = _BLOCKS + tuple(
-    oslo.RuleDefault(f"placement:{name}", check, scope_types=_PROJECT) for name, check in _GUARDS.items()
+_NATIVE_GUARDS: Final = ("consumers:list", "allocations:list", "usage:show", "events:list")
+"""What the operations of /berth/v1 ask for. In a policy file the names begin with ``berth:``."""
+
+RULES: Final = (
+    *_BLOCKS,
+    *(oslo.RuleDefault(f"placement:{name}", check, scope_types=_PROJECT) for name, check in _GUARDS.items()),
+    *(oslo.RuleDefault(f"berth:{name}", _ADMIN_OR_SERVICE, scope_types=_PROJECT) for name in _NATIVE_GUARDS),
 )
 
 
@@ -114,16 +122,14 @@ class Policy:
     def __init__(self, path: str | None, defaults: Literal["legacy", "secure"], clock: Clock) -> None:
         self._path = Path(path).absolute() if path is not None else None
         self._conf = _private_conf(enforce_new_defaults=defaults == "secure")
-        self._clock = clock
-        self._checked_ns = clock.monotonic_ns()
-        self._seen = self._version()
+        self._file = FollowedFile(self._path, clock) if self._path is not None else None
         self._enforcer = self._load()
         self._decisions: dict[tuple[str, Caller, str | None], bool] = {}
 
     def allows(self, rule: str, caller: Caller, project_id: str | None = None) -> bool:
         """Whether the caller may do what the rule guards, to ``project_id`` or else its own project."""
-        if self._path is not None and self._clock.monotonic_ns() - self._checked_ns >= _CHECK_EVERY_NS:
-            self._follow_file()
+        if self._file is not None and self._file.has_changed():
+            self._read_again()
         key = (rule, caller, project_id)
         decision = self._decisions.get(key)
         if decision is None:
@@ -149,13 +155,7 @@ class Policy:
 
     # -- the file -------------------------------------------------------------------------------
 
-    def _follow_file(self) -> None:
-        self._checked_ns = self._clock.monotonic_ns()
-        seen = self._version()
-        if seen == self._seen:
-            return
-        # Remembered first: a broken file is reported once, not once a second.
-        self._seen = seen
+    def _read_again(self) -> None:
         try:
             self._enforcer = self._load()
         except PolicyFileError as error:
@@ -163,14 +163,6 @@ class Policy:
             return
         self._decisions.clear()
         _log.info("%s: rules read again", self._path)
-
-    def _version(self) -> tuple[int, int, int] | None:
-        """What changes when the file does; None if there is none."""
-        try:
-            status = self._path.stat() if self._path is not None else None
-        except OSError:
-            return None
-        return (status.st_mtime_ns, status.st_size, status.st_ino) if status is not None else None
 
     def _load(self) -> oslo.Enforcer:
         if self._path is not None:
@@ -208,8 +200,6 @@ def _refuse_unusable(path: Path) -> None:
 
 def _warn_of_unknown(enforcer: oslo.Enforcer, path: Path | None) -> None:
     known = {rule.name for rule in RULES}
-    unknown = sorted(
-        name for name in enforcer.file_rules if name.startswith("placement:") and name not in known
-    )
+    unknown = sorted(name for name in enforcer.file_rules if name.startswith(_GUARDED) and name not in known)
     if unknown:
         _log.warning("%s: no operation asks for these rules: %s", path, ", ".join(unknown))

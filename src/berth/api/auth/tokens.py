@@ -9,7 +9,7 @@
 ``token`` is the token itself, or ``sha256:`` and the hex digest of it; then the file holds no secret that
 could be used as it stands. The file is read at the start, where anything wrong with it is refused by the
 entry's number and field, and again when it changes; a change that cannot be read is reported and the
-callers known before stay. A file that others may read is refused.
+callers known before stay. A file that others than its owner may read or write is refused.
 """
 
 import hashlib
@@ -25,6 +25,7 @@ from typing import Any, Final
 import msgspec
 
 from berth.api.auth.caller import TOKEN_HEADER, Caller
+from berth.api.auth.followed_file import FollowedFile
 from berth.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ LENGTH_MIN: Final = 16
 """Shorter tokens can be guessed."""
 
 _DIGEST_PREFIX: Final = "sha256:"
-_CHECK_EVERY_NS: Final = 1_000_000_000
+_OF_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _FIELDS: Final = frozenset(("token", "user", "project", "roles"))
 
 
@@ -49,19 +50,20 @@ class _Entry(msgspec.Struct, frozen=True):
 class Tokens:
     """Knows the callers of one file. The constructor raises TokensFileError if it cannot be used."""
 
+    challenge: Final = None
+
     def __init__(self, path: str, clock: Clock) -> None:
-        self._path = Path(path)
-        self._clock = clock
-        self._checked_ns = clock.monotonic_ns()
-        self._seen = _version(self._path)
-        self._entries = _load(self._path)
+        self._file = FollowedFile(Path(path), clock)
+        self._entries = _load(self._file.path)
 
     async def identify(self, headers: Mapping[str, str]) -> Caller | None:
         token = headers.get(TOKEN_HEADER)
         if token is None:
             return None
-        self._follow_file()
-        digest = hashlib.sha256(token.encode()).digest()
+        if self._file.has_changed():
+            self._read_again()
+        # Header values are bytes that were read as latin-1: this is what the caller sent.
+        digest = hashlib.sha256(token.encode("latin-1", "replace")).digest()
         found = None
         # Every entry is compared, so that the time taken says nothing about which one was near.
         for entry in self._entries:
@@ -69,31 +71,13 @@ class Tokens:
                 found = entry.caller
         return found
 
-    def _follow_file(self) -> None:
-        now_ns = self._clock.monotonic_ns()
-        if now_ns - self._checked_ns < _CHECK_EVERY_NS:
-            return
-        self._checked_ns = now_ns
+    def _read_again(self) -> None:
         try:
-            seen = _version(self._path)
-            if seen == self._seen:
-                return
-            # Remembered first: a broken file is reported once, not once a second.
-            self._seen = seen
-            self._entries = _load(self._path)
+            self._entries = _load(self._file.path)
         except TokensFileError as error:
             _log.error("the tokens known before stay: %s", error)
         else:
-            _log.info("%s: %d tokens read again", self._path, len(self._entries))
-
-
-def _version(path: Path) -> tuple[int, int, int, int] | None:
-    """What changes when the file does; None while it is missing."""
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode
+            _log.info("%s: %d tokens read again", self._file.path, len(self._entries))
 
 
 def _load(path: Path) -> tuple[_Entry, ...]:
@@ -110,9 +94,10 @@ def _load(path: Path) -> tuple[_Entry, ...]:
 def _read(path: Path) -> list[Any]:
     try:
         with path.open("rb") as file:
-            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & stat.S_IROTH:
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+            if mode & _OF_OTHERS:
                 raise TokensFileError(
-                    f"{path}: every user of this machine can read it; run: chmod 600 {path}"
+                    f"{path}: others than its owner may use it (mode {mode:04o}); run: chmod 600 {path}"
                 )
             content = tomllib.load(file)
     except OSError as error:
@@ -156,6 +141,11 @@ def _digest(token: str, where: str) -> bytes:
     if not token.startswith(_DIGEST_PREFIX):
         if len(token) < LENGTH_MIN:
             raise TokensFileError(f"{where}: token has {len(token)} characters, and needs {LENGTH_MIN}")
+        if not (token.isascii() and token.isprintable() and token == token.strip()):
+            raise TokensFileError(
+                f"{where}: token must be printable ASCII without spaces at its ends: "
+                "others do not pass through an HTTP header as they are"
+            )
         return hashlib.sha256(token.encode()).digest()
     try:
         digest = bytes.fromhex(token.removeprefix(_DIGEST_PREFIX))

@@ -7,6 +7,7 @@ from berth.api.http import Response
 from berth.api.placement import wire
 from berth.api.placement.calls import Answer, Call, encode
 from berth.api.placement.errors import Attempt
+from berth.api.placement.limits import limit_list
 from berth.model.commands import SetAggregates
 from berth.model.ids import AggregateId
 from berth.view import ProviderRecord, View
@@ -33,6 +34,7 @@ async def replace(call: Call) -> Answer:
         aggregates, generation = body.aggregates, body.resource_provider_generation
     else:
         aggregates = await call.decode_for_provider(wire.AGGREGATES_LIST)
+    limit_list(call, len(aggregates), "aggregates")
     command = SetAggregates(id, generation, tuple(AggregateId(aggregate) for aggregate in aggregates))
 
     def answer(view: View, changed: bool) -> Response:

@@ -4,15 +4,14 @@ The body of a claim has had six shapes. Each becomes the same Claim here; nothin
 of them.
 """
 
-import re
-import uuid
-from collections.abc import Iterable
 from typing import Final
 
 from berth.api.http import Response
 from berth.api.placement import wire
 from berth.api.placement.calls import Answer, Call, encode, no_content
 from berth.api.placement.errors import Attempt, Problem
+from berth.api.placement.limits import limit_claims, limit_providers
+from berth.api.placement.uuids import canonical, is_uuid
 from berth.model.commands import UNCHECKED, Claim, DeleteAllocations, ReplaceAllocations, Wanted
 from berth.model.ids import ConsumerId, ProviderId
 from berth.view import ConsumerRecord, ProviderRecord, View
@@ -24,8 +23,6 @@ CONSUMER_TYPE_SINCE: Final = 38
 
 UNKNOWN_TYPE: Final = "unknown"
 """The type of a consumer that was last written before consumers had types."""
-
-_CANONICAL_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 
 
 # -- reading ------------------------------------------------------------------------------------
@@ -67,7 +64,8 @@ def _holdings(view: View, record: ConsumerRecord, version: int) -> dict[str, obj
 
 async def show_of_provider(call: Call) -> Answer:
     def render(view: View, record: ProviderRecord) -> Answer:
-        consumers = {consumer: view.consumers[consumer] for consumer in record.consumers}
+        # In order, so that every process answers with the same bytes and the same tag.
+        consumers = {consumer: view.consumers[consumer] for consumer in sorted(record.consumers)}
         payload = {
             "allocations": {
                 consumer: _held_on(view, record.id, holder, call.version)
@@ -103,6 +101,7 @@ async def put(call: Call) -> Answer:
         claim = claim_of(consumer, wire.CLAIM[call.version].decode(body))
     else:
         claim = _claim_of_list(call, consumer, wire.LIST_CLAIM[call.version].decode(body))
+    limit_claims(call, (claim,))
     limit_providers(call, (provider for provider, _ in claim.wanted))
     return await call.submit(ReplaceAllocations((claim,)), Attempt.PUT_ALLOCATIONS, no_content)
 
@@ -110,6 +109,7 @@ async def put(call: Call) -> Answer:
 async def post(call: Call) -> Answer:
     body = wire.CLAIMS[call.version].decode(call.request.body)
     claims = claims_of(body)
+    limit_claims(call, claims)
     limit_providers(call, (provider for claim in claims for provider, _ in claim.wanted))
     return await call.submit(ReplaceAllocations(claims), Attempt.POST_ALLOCATIONS, no_content)
 
@@ -120,6 +120,7 @@ async def delete(call: Call) -> Answer:
 
 
 def claims_of(body: dict[str, wire.PlainClaim]) -> tuple[Claim, ...]:
+    """The claims of many consumers. They are called what the body calls them, as upstream has it."""
     return tuple(claim_of(ConsumerId(consumer), claim) for consumer, claim in body.items())
 
 
@@ -151,19 +152,6 @@ def _claim_of_list(call: Call, consumer: ConsumerId, body: wire.ListClaim) -> Cl
 
 
 def _canonical(text: str) -> ConsumerId:
-    if _CANONICAL_UUID.match(text):
-        return ConsumerId(text)
-    if not wire.is_uuid(text):
+    if not is_uuid(text):
         raise Problem(400, f"Malformed consumer_uuid: {text}")
-    return ConsumerId(str(uuid.UUID(text)))
-
-
-def limit_providers(call: Call, providers: Iterable[str]) -> None:
-    """Refuse a write that names more providers than one request may."""
-    count, count_max = len(set(providers)), call.settings.request_providers_max
-    if count > count_max:
-        raise Problem(
-            400,
-            f"The request names {count} resource providers, more than the limit of {count_max} "
-            "in one request. Send it in smaller parts.",
-        )
+    return ConsumerId(canonical(text))

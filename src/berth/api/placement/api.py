@@ -8,6 +8,8 @@ from typing import Final
 
 from berth.api.auth.caller import Caller
 from berth.api.auth.policy import Policy
+from berth.api.etags import CONDITION, StateTags, body_tag, names, tagged
+from berth.api.etags import HEADER as ETAG
 from berth.api.http import JSON, Request, Response
 from berth.api.placement.accept import accepts_json, effective
 from berth.api.placement.calls import Call
@@ -25,11 +27,12 @@ _RETRY_SOON: Final = (("retry-after", "1"),)
 
 class PlacementApi:
     def __init__(self, engine: Engine, policy: Policy, settings: Settings, clock: Clock, ids: Ids) -> None:
-        self._engine = engine
-        self._policy = policy
-        self._settings = settings
+        self.engine = engine
+        self.policy = policy
+        self.settings = settings
         self._clock = clock
         self._ids = ids
+        self._tags = StateTags(settings)
 
     async def handle(self, request: Request, caller: Caller | None) -> Response:
         """The response to a request. ``caller`` None: nobody in particular, who may see the root only."""
@@ -81,17 +84,35 @@ class PlacementApi:
             caller,
             params,
             resource.actions[request.method],
-            self._engine,
-            self._settings,
+            self.engine,
+            self.settings,
             self._clock,
             self._ids,
         )
         if route.rule is not None:
             self._check_policy(route.rule, call, call.query.get("project_id") if route.of_project else None)
-        return await route.handler(call)
+        return await (self._read(route, call) if request.method == "GET" else route.handler(call))
+
+    async def _read(self, route: Route, call: Call) -> Response | Problem:
+        """The handler's answer with its tag, or 304 to a client that has it already."""
+        request, version = call.request, call.version
+        if route.is_search and CONDITION in request.headers:
+            index = await self.engine.read(lambda view: view.index)
+            tag = self._tags.tag(index, request, version)
+            if names(request, tag):
+                # The tag is of this very request: it was answered before, and the answer is still so.
+                return call.dated(Response(304, headers=[(ETAG, tag)]), None)
+        answer = await route.handler(call)
+        if isinstance(answer, Problem) or answer.status != 200:
+            return answer
+        if not route.is_search:
+            return tagged(request, answer, body_tag(answer.body))
+        if self.settings.randomize_allocation_candidates or call.index is None:
+            return answer
+        return tagged(request, answer, self._tags.tag(call.index, request, version))
 
     def _check_policy(self, rule: str, call: Call, project_id: str | None) -> None:
-        if call.caller is None or not self._policy.allows(rule, call.caller, project_id):
+        if call.caller is None or not self.policy.allows(rule, call.caller, project_id):
             raise Problem(403, f"Policy does not allow {rule} to be performed.", bare=True)
 
 

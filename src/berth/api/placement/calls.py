@@ -18,7 +18,7 @@ from berth.api.placement.query import Query
 from berth.api.placement.wire import Body
 from berth.engine import Engine
 from berth.model.commands import Command
-from berth.model.ids import ProviderId
+from berth.model.ids import Index, ProviderId
 from berth.model.origin import Origin
 from berth.model.rejections import ProviderNotFound, Rejection
 from berth.runtime.clock import Clock
@@ -37,7 +37,8 @@ encode: Final = msgspec.json.Encoder().encode
 
 
 class Call:
-    """What a handler gets. ``params`` are the variable segments of the path, in order."""
+    """What a handler gets. ``params`` are the variable segments of the path, in order. ``index`` is where
+    the view was that ``read`` asked."""
 
     __slots__ = (
         "_query",
@@ -46,6 +47,7 @@ class Call:
         "clock",
         "engine",
         "ids",
+        "index",
         "params",
         "request",
         "settings",
@@ -73,6 +75,7 @@ class Call:
         self.settings = settings
         self.clock = clock
         self.ids = ids
+        self.index: Index | None = None
         self._query: Query | None = None
 
     @property
@@ -91,6 +94,15 @@ class Call:
         return self.clock.now_ns() // 1_000_000_000
 
     # -- asking the engine ----------------------------------------------------------------------
+
+    async def read(self, answer: Callable[[View], Answer]) -> Answer:
+        """What ``answer`` says of the view, and ``index`` with it."""
+
+        def indexed(view: View) -> Answer:
+            self.index = view.index
+            return answer(view)
+
+        return await self.engine.read(indexed)
 
     async def read_provider(
         self, render: Callable[[View, ProviderRecord], Answer], missing: str | None = None
@@ -122,7 +134,7 @@ class Call:
         self, command: Command, attempt: Attempt, answer: Callable[[View, bool], Response], **context: str
     ) -> Answer:
         """Carry a command out and answer from the view right after it, or say why it was refused."""
-        outcome = await self.engine.submit(command, self._origin(), answer)
+        outcome = await self.engine.submit(command, self._origin(), answer, len(self.request.body))
         if isinstance(outcome, Rejection):
             return problem_of(outcome, attempt, **context)
         return outcome
@@ -165,7 +177,7 @@ def no_content(view: View, changed: bool) -> Response:
 
 
 def provider_not_found(id: ProviderId) -> Problem:
-    return problem_of(ProviderNotFound(id), Attempt.UPDATE_PROVIDER)
+    return problem_of(ProviderNotFound(id), Attempt.FIND_PROVIDER)
 
 
 @lru_cache(1024)

@@ -9,7 +9,10 @@ from typing import Final
 
 from berth.api.placement.errors import QUERY_BAD_VALUE, QUERY_DUPLICATE_KEY, QUERY_MISSING_VALUE, Problem
 from berth.api.placement.query import (
+    CLASSES_MAX,
+    NAMES_MAX,
     Query,
+    limit_names,
     parse_in_tree,
     parse_member_of,
     parse_required,
@@ -20,12 +23,16 @@ from berth.api.placement.query import (
 from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
 
 _LIMIT_MAX: Final = 2**31 - 1
+_LIMIT_DIGITS_MAX: Final = len(str(_LIMIT_MAX))
+_NAMES_MAX: Final = {"resources": CLASSES_MAX, "required": NAMES_MAX, "member_of": NAMES_MAX}
 _NUMBERED = re.compile(r"(resources|required|member_of|in_tree)([1-9][0-9]*)?\Z")
 _NAMED = re.compile(r"(resources|required|member_of|in_tree)([a-zA-Z0-9_-]{1,64})?\Z")
 
 
 def parse_candidates_query(query: Query, version: int, groups_max: int) -> CandidatesRequest:
     validate_candidates(query, version)
+    limit_names("root_required", query.all("root_required"))
+    limit_names("same_subtree", query.all("same_subtree"))
     same_subtrees = _same_subtrees(query)
     root_required, root_forbidden = _root_traits(query)
     groups = _groups(query, version, groups_max)
@@ -42,12 +49,11 @@ def parse_candidates_query(query: Query, version: int, groups_max: int) -> Candi
             'The "group_policy" parameter is required when specifying more than one '
             '"resources{N}" parameter.',
         )
-    limits = query.all("limit")
     return CandidatesRequest(
         groups=tuple(groups),
-        # Of several values the first counts here, unlike everywhere else: so it is upstream.
+        # Of several values the first counts in these two, unlike everywhere else: so it is upstream.
         isolate=policy[:1] == ["isolate"],
-        limit=min(int(limits[0]), _LIMIT_MAX) if limits else None,
+        limit=_limit(query.all("limit")),
         root_required=root_required,
         root_forbidden=root_forbidden,
         same_subtrees=same_subtrees,
@@ -55,14 +61,39 @@ def parse_candidates_query(query: Query, version: int, groups_max: int) -> Candi
     )
 
 
-def _groups(query: Query, version: int, groups_max: int) -> list[RequestGroup]:
+def _limit(values: list[str]) -> int | None:
+    if not values:
+        return None
+    # Python refuses to read a number of thousands of digits.
+    digits = values[0]
+    return _LIMIT_MAX if len(digits) > _LIMIT_DIGITS_MAX else min(int(digits), _LIMIT_MAX)
+
+
+_Parameter = tuple[str, str, str]
+"""The name of a parameter, and that in parts: prefix and suffix."""
+
+
+def _parameters(query: Query, version: int, groups_max: int) -> list[_Parameter]:
+    """The parameters that make up groups, if there are no more than may be."""
     pattern = _NAMED if version >= 33 else _NUMBERED
+    matches = filter(None, map(pattern.match, query))
+    found = [(match[0], match[1], match[2] or UNSUFFIXED) for match in matches]
+    groups = {suffix for _, _, suffix in found}
+    if len(groups) > groups_max:
+        raise Problem(
+            400,
+            f"Too many request groups: {len(groups)} were sent, at most {groups_max} are allowed in one "
+            "request. Ask for less at once, or have the setting request_groups_max raised.",
+        )
+    for limited, count_max in _NAMES_MAX.items():
+        values = (value for name, prefix, _ in found if prefix == limited for value in query.all(name))
+        limit_names(limited, values, count_max)
+    return found
+
+
+def _groups(query: Query, version: int, groups_max: int) -> list[RequestGroup]:
     fields: dict[str, dict[str, object]] = {}
-    for name in query:
-        match = pattern.match(name)
-        if match is None:
-            continue
-        prefix, suffix = match[1], match[2] or UNSUFFIXED
+    for name, prefix, suffix in _parameters(query, version, groups_max):
         group = fields.setdefault(suffix, {"suffix": suffix})
         if prefix == "resources":
             group["resources"] = parse_resources(query.as_dict()[name])
@@ -72,12 +103,6 @@ def _groups(query: Query, version: int, groups_max: int) -> list[RequestGroup]:
             group["member_of"], group["not_member_of"] = parse_member_of(query.all(name), version, suffix)
         else:
             group["in_tree"] = parse_in_tree(query.as_dict()[name])
-    if len(fields) > groups_max:
-        raise Problem(
-            400,
-            f"Too many request groups: {len(fields)} were sent, at most {groups_max} are allowed in one "
-            "request. Ask for less at once, or have the setting request_groups_max raised.",
-        )
     return [RequestGroup(**group) for group in fields.values()]  # type: ignore[arg-type]
 
 

@@ -1,7 +1,8 @@
 """How a problem reads on the wire: JSON, HTML or plain text, with the words every client has seen.
 
 The shape is that of the API's errors guideline; the sentence before the text belongs to the status, and
-line ends and spaces are where they have always been, because clients match on the whole.
+line ends and spaces are where they have always been, because clients match on the whole. What a caller
+sent is quoted, but not at any length: every answer is small, and costs no more than its length to make.
 """
 
 import html
@@ -14,7 +15,14 @@ from typing import Final
 from berth.api.http import JSON, Request, Response
 from berth.api.placement.accept import effective, error_format
 from berth.api.placement.errors import Problem
-from berth.api.placement.versions import MAX_TEXT, MIN_TEXT
+from berth.api.placement.versions import (
+    HEADER,
+    MAX_TEXT,
+    MIN_TEXT,
+    VARY_HEADER,
+    VERSION_HEADER,
+    negotiate,
+)
 
 ERROR_CODES_SINCE: Final = 23
 
@@ -37,9 +45,17 @@ _EXPLANATIONS: Final = {
     503: "The server is currently unavailable. Please try again at a later time.",
 }
 
-_BREAK = re.compile(r"<br.*?>", re.IGNORECASE | re.DOTALL)
+TEXT_MAX: Final = 16 * 1024
+"""Characters of a text that are answered. The longest schema that a text may quote has 11,200."""
+
+_LINE_MAX: Final = 2048
+"""Characters of one line. Cutting it in the middle keeps the words around a long value."""
+
+_CUT: Final = " [...] "
+
+_BREAK = re.compile(r"<br[^>]*>", re.IGNORECASE)
 _COMMENT = re.compile(r"<!--|-->")
-_TAG = re.compile(r"<.*?>", re.DOTALL)
+_TAG = re.compile(r"<[^>]*>")
 
 Escape = Callable[[str], str]
 
@@ -59,9 +75,22 @@ def render(problem: Problem, request: Request, version: int | None) -> Response:
             return Response(problem.status, _plain(problem, request), "text/plain; charset=UTF-8", headers)
 
 
-def render_unauthorized(request: Request, headers: list[tuple[str, str]]) -> Response:
-    """A 401 has a shape of its own: it is answered before the API is reached."""
-    problem = Problem(401, headers=tuple(headers))
+def render_outside(problem: Problem, request: Request) -> Response:
+    """The response for a problem that the API never saw, framed as if it had."""
+    try:
+        version = negotiate(request.headers.get(HEADER))
+    except Problem:
+        return render(problem, request, None)
+    response = render(problem, request, version)
+    response.headers += (VERSION_HEADER[version], VARY_HEADER)
+    return response
+
+
+def render_unauthorized(request: Request, challenge: str | None) -> Response:
+    """A 401 has a shape of its own: it is answered before the API is reached. ``challenge`` says where a
+    token can be had."""
+    headers = () if challenge is None else (("www-authenticate", challenge),)
+    problem = Problem(401, headers=headers)
     if request.method != "HEAD" and error_format(effective(request.headers.get("accept"))) == "json":
         payload = {
             "message": _body(problem, request, _as_is),
@@ -76,7 +105,7 @@ def _error(problem: Problem, request: Request, version: int | None) -> dict[str,
     error: dict[str, str | int] = {
         "status": problem.status,
         "title": _TITLES[problem.status],
-        "detail": _strip_tags(_body(problem, request, _as_is)),
+        "detail": strip_tags(_body(problem, request, _as_is)),
     }
     if version is not None and version >= ERROR_CODES_SINCE:
         error["code"] = problem.code
@@ -98,25 +127,26 @@ def _html(problem: Problem, request: Request) -> bytes:
 
 
 def _plain(problem: Problem, request: Request) -> bytes:
-    body = _strip_tags(_body(problem, request, _as_is))
+    body = strip_tags(_body(problem, request, _as_is))
     return f"{problem.status} {_TITLES[problem.status]}\n\n{body}".encode(errors="replace")
 
 
 def _body(problem: Problem, request: Request, escape: Escape) -> str:
-    text = escape(problem.text)
+    text = escape(_shortened(problem.text))
     match problem.status:
         case 405:
             return (
-                f"The method {escape(request.method)} is not allowed for this resource. <br /><br />\n{text}"
+                f"The method {escape(_shortened(request.method))} is not allowed for this resource. "
+                f"<br /><br />\n{text}"
             )
         case 406:
-            accept = escape(effective(request.headers.get("accept")))
+            accept = escape(_shortened(effective(request.headers.get("accept"))))
             return (
                 "The resource could not be generated that was acceptable to your browser\n"
                 f"(content of type {accept}. <br /><br />\n{text}"
             )
         case 415:
-            sent = escape(request.headers.get("content-type") or "None")
+            sent = escape(_shortened(request.headers.get("content-type") or "None"))
             return f"The request media type {sent} is not supported by this server.\n<br /><br />\n{text}"
         case status:
             return f"{_EXPLANATIONS[status]}<br /><br />\n{text}\n\n"
@@ -126,6 +156,27 @@ def _as_is(text: str) -> str:
     return text
 
 
-def _strip_tags(text: str) -> str:
-    text = _BREAK.sub("\n", text.replace("\n", " ").replace("\r", ""))
-    return _TAG.sub("", _COMMENT.sub("", text))
+def _shortened(text: str) -> str:
+    if len(text) <= _LINE_MAX:
+        return text
+    shortened = "\n".join(map(_shortened_line, text.split("\n")))
+    return shortened if len(shortened) <= TEXT_MAX else shortened[:TEXT_MAX] + _CUT
+
+
+def _shortened_line(line: str) -> str:
+    if len(line) <= _LINE_MAX:
+        return line
+    half = _LINE_MAX // 2
+    return f"{line[:half]}{_CUT}{line[-half:]}"
+
+
+def strip_tags(text: str) -> str:
+    """Without HTML, as webob takes it out: a tag goes from a "<" to the next ">", whatever is in between."""
+    text = _replace(_BREAK, "\n", text.replace("\n", " ").replace("\r", ""))
+    return _replace(_TAG, "", _COMMENT.sub("", text))
+
+
+def _replace(tag: re.Pattern[str], replacement: str, text: str) -> str:
+    # Behind the last ">" no tag can end. To look for its end from every "<" there would be quadratic.
+    end = text.rfind(">") + 1
+    return tag.sub(replacement, text[:end]) + text[end:]

@@ -54,10 +54,14 @@ class Problem(Exception):
 class Attempt(Enum):
     """What was tried. The same rejection reads differently on different routes."""
 
+    SHOW_CLASS = auto()
     CREATE_CLASS = auto()
     RENAME_CLASS = auto()
     DELETE_CLASS = auto()
+    SHOW_TRAIT = auto()
+    ENSURE_TRAIT = auto()
     DELETE_TRAIT = auto()
+    FIND_PROVIDER = auto()
     LIST_PROVIDERS = auto()
     LIST_CANDIDATES = auto()
     CREATE_PROVIDER = auto()

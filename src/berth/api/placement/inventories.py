@@ -7,6 +7,7 @@ from berth.api.http import Response
 from berth.api.placement import wire
 from berth.api.placement.calls import Answer, Call, encode, no_content
 from berth.api.placement.errors import Attempt, Problem
+from berth.api.placement.limits import limit_list
 from berth.model.commands import AddInventory, DeleteInventory, PutInventory, SetInventories
 from berth.model.ids import ProviderId
 from berth.model.inventory import Inventory
@@ -124,6 +125,7 @@ async def put(call: Call) -> Answer:
 
 async def replace(call: Call) -> Answer:
     body = await call.decode_for_provider(wire.INVENTORIES)
+    limit_list(call, len(body.inventories), "inventories")
     id = call.provider
     inventories = {name: inventory_of(record) for name, record in body.inventories.items()}
     command = SetInventories(

@@ -4,7 +4,7 @@ The words of every refusal are upstream's. Whether a class, trait or aggregate e
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Final
 from urllib.parse import unquote_to_bytes
@@ -12,13 +12,21 @@ from urllib.parse import unquote_to_bytes
 from berth.api.placement import schemas
 from berth.api.placement.errors import Problem
 from berth.api.placement.schemas import Schema, query_complaint
-from berth.api.placement.wire import is_uuid
+from berth.api.placement.uuids import is_dashed, is_uuid
 from berth.model.ids import AggregateId, ProviderId
 from berth.model.requests import AnyOf
 
 _INVALID: Final = "Invalid query string parameters: "
-_DASHED_UUID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\Z")
 _LIMIT = re.compile("^[1-9][0-9]*$")
+
+PARAMETERS_MAX: Final = 1000
+"""Parameters of one query, each time counted."""
+
+NAMES_MAX: Final = 1000
+"""Traits, aggregates or suffixes that one query may name, each time counted."""
+
+CLASSES_MAX: Final = 256
+"""Resource classes that one query may name, over all of its groups."""
 
 _AMOUNT_BEYOND_ALL: Final = 2**40
 """More than any inventory can give in one piece. Larger amounts find as little; this one fits a column."""
@@ -27,19 +35,22 @@ _AMOUNT_BEYOND_ALL: Final = 2**40
 class Query:
     """The parameters of a request, in the order they were sent; blank values are kept."""
 
-    __slots__ = ("_last", "pairs")
+    __slots__ = ("_all", "_last", "pairs")
 
     def __init__(self, query_string: str) -> None:
         self.pairs = _split(query_string) if query_string else []
         self._last = dict(self.pairs)
+        self._all: dict[str, list[str]] = {}
+        for name, value in self.pairs:
+            self._all.setdefault(name, []).append(value)
 
     def get(self, name: str) -> str | None:
         """The value of a parameter; the last one counts."""
         return self._last.get(name)
 
     def all(self, name: str) -> list[str]:
-        """Every value of a parameter, in order."""
-        return [value for key, value in self.pairs if key == name]
+        """Every value of a parameter, in order. Not to be written to."""
+        return self._all.get(name, [])
 
     def as_dict(self) -> dict[str, str]:
         """Each parameter once, with its last value. Not to be written to."""
@@ -53,11 +64,15 @@ class Query:
 
 
 def _split(query_string: str) -> list[tuple[str, str]]:
+    parts = [part for part in query_string.split("&") if part]
+    if len(parts) > PARAMETERS_MAX:
+        raise Problem(
+            400,
+            f"{_INVALID}{len(parts)} parameters were sent, at most {PARAMETERS_MAX} are allowed in one "
+            "request. Ask for less at once.",
+        )
     try:
-        return [
-            (_text(name), _text(value))
-            for name, _, value in (part.partition("=") for part in query_string.split("&") if part)
-        ]
+        return [(_text(name), _text(value)) for name, _, value in (part.partition("=") for part in parts)]
     except UnicodeDecodeError as error:
         raise Problem(400, f"{_INVALID}{error}") from None
 
@@ -75,10 +90,6 @@ Check = Callable[[str], bool]
 
 def _anything(value: str) -> bool:
     return True
-
-
-def _is_dashed_uuid(value: str) -> bool:
-    return _DASHED_UUID.match(value) is not None
 
 
 def _is_external_id(value: str) -> bool:
@@ -102,22 +113,22 @@ def validate(query: Query, checks: dict[str, Check], schema: Schema, required: s
             good = False
             break
     if not good:
-        _refuse_by(schema, query)
+        _refuse_by(schema, query.as_dict())
 
 
-def _refuse_by(schema: Schema, query: Query) -> None:
-    complaint = query_complaint(schema, query.as_dict())
+def _refuse_by(schema: Schema, parameters: dict[str, str]) -> None:
+    complaint = query_complaint(schema, parameters)
     if complaint is not None:
         raise Problem(400, f"{_INVALID}{complaint}")
 
 
 @cache
 def _provider_checks(version: int) -> dict[str, Check]:
-    checks: dict[str, Check] = {"name": _anything, "uuid": _is_dashed_uuid}
+    checks: dict[str, Check] = {"name": _anything, "uuid": is_dashed}
     for since, name, check in (
         (3, "member_of", _anything),
         (4, "resources", _anything),
-        (14, "in_tree", _is_dashed_uuid),
+        (14, "in_tree", is_dashed),
         (18, "required", _anything),
     ):
         if version >= since:
@@ -171,7 +182,23 @@ def validate_candidates(query: Query, version: int) -> None:
         else:
             good = good and check(value)
     if not good:
-        _refuse_by(schemas.candidates_query(version), query)
+        _refuse_by(schemas.candidates_query(version), query.as_dict())
+    # Of these the first value is used, though it is the last that upstream looks at.
+    for name in ("limit", "group_policy"):
+        for value in query.all(name):
+            if not checks[name](value):
+                _refuse_by(schemas.candidates_query(version), {**query.as_dict(), name: value})
+
+
+def limit_names(what: str, values: Iterable[str], count_max: int = NAMES_MAX) -> None:
+    """Refuse values that name more than one query may. Counts commas: nothing is taken apart for it."""
+    count = sum(value.count(",") + 1 for value in values)
+    if count > count_max:
+        raise Problem(
+            400,
+            f"{_INVALID}Too many names in '{what}': {count} were sent, at most {count_max} are allowed in "
+            "one request. Ask for less at once.",
+        )
 
 
 # -- values -------------------------------------------------------------------------------------

@@ -1,10 +1,11 @@
 """/reshaper: inventories and the allocations on them, moved in one change."""
 
 from berth.api.placement import wire
-from berth.api.placement.allocations import claims_of, limit_providers
+from berth.api.placement.allocations import claims_of
 from berth.api.placement.calls import Answer, Call, no_content
 from berth.api.placement.errors import Attempt
 from berth.api.placement.inventories import inventory_of
+from berth.api.placement.limits import limit_claims, limit_list, limit_providers
 from berth.model.commands import NewInventories, Reshape
 from berth.model.ids import ProviderId
 
@@ -20,6 +21,9 @@ async def reshape(call: Call) -> Answer:
         for provider, new in body.inventories.items()
     )
     claims = claims_of(body.allocations)
+    for new in inventories:
+        limit_list(call, len(new.inventories), "inventories")
+    limit_claims(call, claims)
     claimed = (provider for claim in claims for provider, _ in claim.wanted)
     limit_providers(call, (*body.inventories, *claimed))
     return await call.submit(Reshape(inventories, claims), Attempt.RESHAPE, no_content)

@@ -1,5 +1,7 @@
 """/resource_classes: list, create, show, rename (before 1.7) or ensure (from then), delete."""
 
+import json
+
 from berth.api.http import JSON, Response
 from berth.api.placement import wire
 from berth.api.placement.calls import Answer, Call, encode, no_content
@@ -34,7 +36,7 @@ async def show(call: Call) -> Answer:
     def answer(view: View) -> Answer:
         id = view.classes.id_of(name)
         if id is None:
-            return problem_of(ResourceClassNotFound(name), Attempt.DELETE_CLASS)
+            return problem_of(ResourceClassNotFound(name), Attempt.SHOW_CLASS)
         created_at_s = view.classes.created_at_s(id)
         return call.json(encode(_entry(name)), call.now_s if created_at_s is None else created_at_s)
 
@@ -57,7 +59,7 @@ async def put(call: Call) -> Answer:
 async def _ensure(call: Call) -> Answer:
     name = call.params[0]
     # The name is held to the rules of a body, in the words for a body.
-    wire.RESOURCE_CLASS.decode(f'{{"name": "{name}"}}'.encode(errors="surrogatepass"))
+    wire.RESOURCE_CLASS.decode(json.dumps({"name": name}).encode())
 
     def answer(view: View, changed: bool) -> Response:
         return call.located(Response(201 if changed else 204), _path(name))

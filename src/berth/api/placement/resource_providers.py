@@ -4,7 +4,6 @@ A provider is rendered from a template per version: it is the most frequent answ
 thousands of them.
 """
 
-import uuid
 from typing import Final
 
 from msgspec import UNSET
@@ -14,6 +13,7 @@ from berth.api.placement import query as q
 from berth.api.placement import wire
 from berth.api.placement.calls import Answer, Call, encode, no_content
 from berth.api.placement.errors import Attempt, problem_of
+from berth.api.placement.uuids import canonical
 from berth.api.placement.versions import LATEST
 from berth.model.commands import CreateProvider, DeleteProvider, UpdateProvider
 from berth.model.ids import ProviderId
@@ -81,12 +81,15 @@ async def list_matching(call: Call) -> Answer:
         modified_s = max((record.stamp.updated_at_s for record in found), default=call.now_s)
         return call.json(f'{{"resource_providers":[{rendered}]}}'.encode(), modified_s)
 
-    return await call.engine.read(answer)
+    return await call.read(answer)
 
 
 def _parse(call: Call) -> ProviderQuery:
     query, version = call.query, call.version
     q.validate_providers(query, version)
+    q.limit_names("resources", query.all("resources"), q.CLASSES_MAX)
+    q.limit_names("required", query.all("required"))
+    q.limit_names("member_of", query.all("member_of"))
     member_of, not_member_of = q.parse_member_of(query.all("member_of"), version)
     required, forbidden = q.parse_required(query.all("required"), version)
     id, in_tree, resources = query.get("uuid"), query.get("in_tree"), query.get("resources")
@@ -108,7 +111,7 @@ async def show(call: Call) -> Answer:
 
 async def create(call: Call) -> Answer:
     body = wire.NEW_PROVIDER[call.version].decode(call.request.body)
-    id = ProviderId(call.ids.uuid() if body.uuid is UNSET else str(uuid.UUID(body.uuid)))
+    id = ProviderId(call.ids.uuid() if body.uuid is UNSET else canonical(body.uuid))
     parent = body.parent_provider_uuid if isinstance(body, wire.NewNestedProvider) else None
     command = CreateProvider(id, body.name, None if parent is UNSET or parent is None else ProviderId(parent))
 

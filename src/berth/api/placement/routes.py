@@ -26,7 +26,10 @@ NEVER: Final = -1
 
 
 class Route(NamedTuple):
-    """``json_until``: the last version that insists on a JSON body. ``rule`` None: open to everybody."""
+    """``json_until``: the last version that insists on a JSON body. ``rule`` None: open to everybody.
+
+    ``is_search``: finding the answer is the work, and so a conditional read is judged before it is done.
+    """
 
     handler: Handler
     rule: str | None
@@ -36,6 +39,7 @@ class Route(NamedTuple):
     checks_accept: bool = False
     media_first: bool = False
     of_project: bool = False
+    is_search: bool = False
 
 
 class Resource(NamedTuple):
@@ -49,6 +53,10 @@ class Resource(NamedTuple):
 
 def _reads(handler: Handler, rule: str, since: int = 0, *, media_first: bool = False) -> Route:
     return Route(handler, f"placement:{rule}", since, checks_accept=True, media_first=media_first)
+
+
+def _searches(handler: Handler, rule: str, since: int = 0) -> Route:
+    return Route(handler, f"placement:{rule}", since, checks_accept=True, is_search=True)
 
 
 def _writes(handler: Handler, rule: str, since: int = 0, *, media_first: bool = False) -> Route:
@@ -77,7 +85,7 @@ TABLE: Final[dict[str, dict[str, Route]]] = {
         "DELETE": _acts(resource_classes.delete, "resource_classes:delete", 2),
     },
     "/resource_providers": {
-        "GET": _reads(resource_providers.list_matching, "resource_providers:list"),
+        "GET": _searches(resource_providers.list_matching, "resource_providers:list"),
         "POST": _writes(resource_providers.create, "resource_providers:create"),
     },
     "/resource_providers/{uuid}": {
@@ -115,7 +123,7 @@ TABLE: Final[dict[str, dict[str, Route]]] = {
         "DELETE": _acts(allocations.delete, "allocations:delete"),
     },
     "/allocation_candidates": {
-        "GET": _reads(candidates.list_candidates, "allocation_candidates:list", 10),
+        "GET": _searches(candidates.list_candidates, "allocation_candidates:list", 10),
     },
     "/traits": {
         "GET": _reads(traits.list_matching, "traits:list", 6),

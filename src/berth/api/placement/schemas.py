@@ -5,14 +5,16 @@ schema says why, in jsonschema's own sentence, which prints the part of the sche
 the order of the keys here matters too.
 """
 
-import uuid
+import json
+import math
+from collections.abc import Iterator
 from functools import cache
 from typing import Any, Final
 
 import jsonschema
-from jsonschema.exceptions import best_match
-from jsonschema.validators import validator_for
+from jsonschema.exceptions import ValidationError, best_match
 
+from berth.api.placement.uuids import is_uuid_like
 from berth.model.inventory import AMOUNT_MAX, RATIO_MAX
 
 Schema = dict[str, Any]
@@ -29,18 +31,6 @@ NAME_LENGTH_MAX: Final = 255
 
 
 # -- judging ------------------------------------------------------------------------------------
-
-
-def is_uuid_like(value: object) -> bool:
-    """Whether this is a uuid in any spelling: any case, with or without dashes, braces or urn:uuid:."""
-    if not isinstance(value, str):
-        return False
-    try:
-        digits = uuid.UUID(value).hex
-    except ValueError:
-        return False
-    bare = value.replace("urn:", "").replace("uuid:", "").strip("{}").replace("-", "").lower()
-    return digits == bare
 
 
 _BODY_FORMATS: Final = jsonschema.FormatChecker()
@@ -61,9 +51,33 @@ def query_complaint(schema: Schema, parameters: dict[str, str]) -> str | None:
 
 
 def _complaint(schema: Schema, data: object, formats: jsonschema.FormatChecker) -> str | None:
-    validator = validator_for(schema)(schema, format_checker=formats)
-    error = best_match(validator.iter_errors(data))
+    error = best_match(_Validator(schema, format_checker=formats).iter_errors(data))
     return None if error is None else str(error)
+
+
+def _unique_items(validator: Any, wanted: bool, items: Any, schema: Schema) -> Iterator[ValidationError]:
+    """jsonschema's own check compares members pair by pair where they cannot be sorted."""
+    if not wanted or not isinstance(items, list):
+        return
+    spellings = {json.dumps(normal(item), sort_keys=True) for item in items}
+    if len(spellings) < len(items):
+        yield ValidationError(f"{items!r} has non-unique elements")
+
+
+def normal(data: Any) -> Any:
+    """The same data with integral numbers as integers."""
+    if isinstance(data, dict):
+        return {key: normal(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [normal(value) for value in data]
+    if isinstance(data, float) and math.isfinite(data) and data.is_integer():
+        return int(data)
+    return data
+
+
+_Validator: Final = jsonschema.validators.extend(
+    jsonschema.Draft202012Validator, {"uniqueItems": _unique_items}
+)
 
 
 # -- parts --------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from berth.api.placement import query as q
 from berth.api.placement import wire
 from berth.api.placement.calls import Answer, Call, encode, no_content
 from berth.api.placement.errors import Attempt, Problem, problem_of
+from berth.api.placement.limits import limit_list
 from berth.model.commands import CreateTrait, DeleteTrait, SetTraits
 from berth.model.rejections import TraitsNotFound
 from berth.model.vocabulary import STANDARD_TRAITS, is_custom_name
@@ -78,7 +79,7 @@ async def show(call: Call) -> Answer:
 
     def answer(view: View) -> Answer:
         if not view.has_trait(name):
-            return problem_of(TraitsNotFound((name,)), Attempt.DELETE_TRAIT)
+            return problem_of(TraitsNotFound((name,)), Attempt.SHOW_TRAIT)
         return call.dated(Response(204), _modified_s(call, view, (name,)))
 
     return await call.engine.read(answer)
@@ -93,7 +94,7 @@ async def ensure(call: Call) -> Answer:
         response = call.located(Response(201 if changed else 204), f"/traits/{name}")
         return call.dated(response, _modified_s(call, view, (name,)))
 
-    return await call.submit(CreateTrait(name), Attempt.DELETE_TRAIT, answer)
+    return await call.submit(CreateTrait(name), Attempt.ENSURE_TRAIT, answer)
 
 
 async def delete(call: Call) -> Answer:
@@ -118,6 +119,7 @@ async def show_of_provider(call: Call) -> Answer:
 async def replace_of_provider(call: Call) -> Answer:
     id = call.provider
     body = wire.PROVIDER_TRAITS.decode(call.request.body)
+    limit_list(call, len(body.traits), "traits")
     command = SetTraits(id, body.resource_provider_generation, frozenset(body.traits))
 
     def answer(view: View, changed: bool) -> Response:

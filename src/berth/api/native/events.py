@@ -1,0 +1,102 @@
+"""GET /berth/v1/events: what has changed, who asked and when; in pages or as a stream.
+
+Events of one index were written together and are never on two pages: a page may have more than its limit
+by those of its last index.
+"""
+
+from typing import Final
+
+import msgspec
+
+from berth.api.http import Request, Response, StreamResponse
+from berth.api.native import wire
+from berth.api.native.calls import Call, encoded
+from berth.api.native.changes import events_of
+from berth.api.native.classes import class_names
+from berth.api.native.errors import BAD_PARAMETER, INDEX_AHEAD, NativeProblem, refusal
+from berth.api.native.feed import STEP_BATCHES, pruned
+from berth.api.native.parameters import After, EventsQuery
+from berth.engine import Engine, Pruned
+from berth.model.batches import Batch
+from berth.model.ids import Index
+
+EVENT_STREAM: Final = "text/event-stream"
+LAST_EVENT_ID: Final = "last-event-id"
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+async def show(call: Call) -> Response:
+    query: EventsQuery = call.query
+    current = await call.engine.read(lambda view: view.index)
+    if query.stream == "true" or EVENT_STREAM in call.request.headers.get("accept", ""):
+        after = _resumed(call.request)
+        after = query.after if after is None else after
+        return _stream(call, current if after is None else _reached(after, current), current)
+    after = query.after
+    return encoded(await _page(call, None if after is None else _reached(after, current), current))
+
+
+def _reached(after: int, current: Index) -> Index:
+    if after > current:
+        raise NativeProblem(
+            400, INDEX_AHEAD, f"after: the journal ends at index {current}; {after} is beyond it."
+        )
+    return Index(after)
+
+
+# -- pages --------------------------------------------------------------------------------------
+
+
+async def _page(call: Call, after: Index | None, current: Index) -> wire.Events:
+    names = await call.engine.read(class_names)
+    events: list[wire.Event] = []
+    start = Index(0) if after is None else after
+    try:
+        found = await call.engine.history(start, STEP_BATCHES)
+    except Pruned as too_old:
+        if after is not None:
+            raise pruned(too_old.oldest) from too_old
+        start = Index(too_old.oldest - 1)
+        found = await _history(call.engine, start)
+    last = start
+    while found:
+        for batch in found:
+            if len(events) >= call.query.limit:
+                return wire.Events(events, last, max(current, last))
+            events += events_of(batch, names)
+            last = batch.index
+        found = await _history(call.engine, last)
+    return wire.Events(events, last, max(current, last))
+
+
+async def _history(engine: Engine, after: Index) -> list[Batch]:
+    try:
+        return await engine.history(after, STEP_BATCHES)
+    except Pruned as too_old:
+        raise pruned(too_old.oldest) from too_old
+
+
+# -- streams ------------------------------------------------------------------------------------
+
+
+def _stream(call: Call, after: Index, current: Index) -> Response:
+    feed = call.feed
+    feed.open(current)
+    pieces = feed.pieces(after, lambda problem: _encode(refusal(problem, call.request)))
+    response = StreamResponse(pieces, EVENT_STREAM, feed.close, feed.heartbeat_s)
+    response.headers += [("cache-control", "no-store"), ("x-accel-buffering", "no")]
+    return response
+
+
+def _resumed(request: Request) -> int | None:
+    """The index that a client which comes back has got to."""
+    text = request.headers.get(LAST_EVENT_ID)
+    if not text:
+        return None
+    try:
+        return msgspec.convert(int(text) if text.isascii() and text.isdigit() else text, After)
+    except (ValueError, msgspec.ValidationError):
+        raise NativeProblem(
+            400, BAD_PARAMETER, "last-event-id: it must be an index, the id of the last event that came."
+        ) from None

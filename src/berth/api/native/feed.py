@@ -1,0 +1,232 @@
+"""The feed: what is appended, rendered once, for every stream that is open.
+
+The naive design lets every stream wait for news and read the journal by itself. The journal has one thread,
+which appends: a hundred watchers would each take a turn on it for every append, and slow down the writes
+that they watch. Here one follower reads what is new while anybody listens, and keeps the newest of it, up
+to a number and a size. A stream holds nothing but its position:
+
+    behind what is kept -> reads the journal for itself, step by step, until it has caught up
+    within it           -> takes it from there
+    at its end          -> waits; nothing within a heartbeat: a comment, so that both sides notice a loss
+
+A stream ends when the server stops, when its client leaves or stops taking what is sent, and, with an error
+event, when the journal cannot be read or no longer has what comes next. It can be resumed: an id is sent
+with the last event of an index, never earlier, so what is named last has come whole.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import AsyncGenerator, Callable
+from typing import Final
+
+import msgspec
+
+from berth.api.native.changes import ClassNames, events_of
+from berth.api.native.classes import class_names
+from berth.api.native.errors import (
+    PRUNED,
+    RETRY_SOON,
+    TOO_MANY_STREAMS,
+    UNAVAILABLE,
+    UNEXPECTED,
+    NativeProblem,
+)
+from berth.api.native.stopping import StopSignals
+from berth.engine import Engine, Pruned, Unavailable
+from berth.model.batches import Batch
+from berth.model.ids import Index
+
+STEP_BATCHES: Final = 16
+"""How much of the journal is read, decoded and rendered in one go: the loop is not to be held for long."""
+
+_KEPT_BATCHES: Final = 1024
+_KEPT_BYTES: Final = 4 << 20
+_PACE_S: Final = 0.05
+"""The follower takes at most this many looks per second; what came in between comes together."""
+
+_LOOK_AGAIN_S: Final = 60.0
+_RECOVER_S: Final = 1.0
+
+Rendered = tuple[Index, bytes]
+"""A batch as server-sent events, and its index."""
+
+_log = logging.getLogger(__name__)
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def pruned(oldest: Index) -> NativeProblem:
+    start_at = f"/berth/v1/events?after={oldest - 1}"
+    return NativeProblem(
+        410,
+        PRUNED,
+        f"Events are kept from index {oldest} on; what was asked for is older. Read the present state "
+        f"(/berth/v1/consumers, /berth/v1/allocations, /resource_providers), then go on from {start_at}.",
+        oldest_index=oldest,
+        start_at=start_at,
+    )
+
+
+class Feed:
+    """The places for streams, and what they share. The follower lives as long as there is a stream."""
+
+    def __init__(self, engine: Engine, streams_max: int, heartbeat_s: float) -> None:
+        self._engine = engine
+        self._streams_max = streams_max
+        self.heartbeat_s = heartbeat_s
+        self._streams = 0
+        self._stopping = False
+        self._signals = StopSignals(self.stop)
+        self._follower: asyncio.Task[None] | None = None
+        # How far the follower has come, and the newest of what it found, without a gap up to there.
+        self._at = Index(0)
+        self._kept: deque[Rendered] = deque()
+        self._kept_bytes = 0
+        # Why the follower cannot go on at the moment, if it cannot.
+        self._failure: NativeProblem | None = None
+        # Set, and replaced by a new one, when there is more to send or nothing more to come.
+        self._news = asyncio.Event()
+
+    # -- life -----------------------------------------------------------------------------------
+
+    def open(self, current: Index) -> None:
+        """Take a place for a stream, to be given back by ``close``; NativeProblem if all are taken."""
+        if self._streams >= self._streams_max:
+            raise NativeProblem(
+                503,
+                TOO_MANY_STREAMS,
+                f"{self._streams_max} streams are open already (event_streams_max). "
+                "Read pages, or try again later.",
+                headers=(("retry-after", "5"),),
+            )
+        self._streams += 1
+        if self._streams == 1:
+            self._at = current
+            self._signals.listen()
+            self._follower = asyncio.create_task(self._follow(), name="event feed")
+
+    def close(self) -> None:
+        self._streams -= 1
+        if not self._streams:
+            self._signals.leave()
+            assert self._follower is not None, "the first stream started it"
+            self._follower.cancel()
+            self._forget()
+
+    def stop(self) -> None:
+        """End all streams, now and from now on."""
+        self._stopping = True
+        self._tell_news()
+
+    # -- a stream -------------------------------------------------------------------------------
+
+    async def pieces(
+        self, after: Index, explain: Callable[[NativeProblem], bytes]
+    ) -> AsyncGenerator[bytes, None]:
+        """Everything behind ``after``, for as long as anybody listens. ``explain`` renders a refusal."""
+        index = after
+        yield b"retry: 1000\n: events after %d\n\n" % index
+        try:
+            while not self._stopping:
+                news = self._news
+                if self._failure is not None:
+                    raise self._failure
+                rendered = self._kept_after(index)
+                if rendered is None:
+                    rendered = await self._read(index)
+                for reached, piece in rendered:
+                    yield piece
+                    index = reached
+                if not rendered and not await self._told(news):
+                    yield b": nothing new after %d\n\n" % index
+        except NativeProblem as problem:
+            yield b"event: error\ndata: %b\n\n" % explain(problem)
+
+    def _kept_after(self, index: Index) -> list[Rendered] | None:
+        """What is kept behind an index; None if some of what follows it is not kept any more."""
+        missing = self._at - index
+        if missing <= 0:
+            return []
+        return None if missing > len(self._kept) else list(self._kept)[-missing:]
+
+    async def _told(self, news: asyncio.Event) -> bool:
+        """Whether there was news within a heartbeat."""
+        try:
+            async with asyncio.timeout(self.heartbeat_s):
+                return await news.wait()
+        except TimeoutError:
+            return False
+
+    # -- the follower ---------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        while not self._stopping:
+            try:
+                await self._take_news()
+            except NativeProblem as problem:
+                await self._fail(problem)
+            except Exception:
+                _log.exception("the event feed cannot go on; it is tried again")
+                await self._fail(NativeProblem(500, UNEXPECTED, "The log of the server has the reason."))
+            else:
+                await asyncio.sleep(_PACE_S)
+
+    async def _take_news(self) -> None:
+        try:
+            current = await self._engine.wait_beyond(self._at, _LOOK_AGAIN_S)
+        except Unavailable as outage:
+            raise _unavailable(outage) from outage
+        finally:
+            if self._engine.stopping:
+                self.stop()
+        while self._at < current:
+            for rendered in await self._read(self._at):
+                self._keep(rendered)
+            self._tell_news()
+
+    def _keep(self, rendered: Rendered) -> None:
+        self._at = rendered[0]
+        self._kept.append(rendered)
+        self._kept_bytes += len(rendered[1])
+        while len(self._kept) > _KEPT_BATCHES or self._kept_bytes > _KEPT_BYTES:
+            self._kept_bytes -= len(self._kept.popleft()[1])
+
+    async def _fail(self, problem: NativeProblem) -> None:
+        """Tell those who wait why, and give the cause a moment to pass. Who missed it goes on after it."""
+        self._failure = problem
+        self._tell_news()
+        await asyncio.sleep(_RECOVER_S)
+        if problem.oldest_index is not None:
+            self._forget()
+            self._at = Index(problem.oldest_index - 1)
+        self._failure = None
+
+    def _forget(self) -> None:
+        self._kept.clear()
+        self._kept_bytes = 0
+        self._failure = None
+
+    def _tell_news(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def _read(self, index: Index) -> list[Rendered]:
+        try:
+            batches = await self._engine.history(index, STEP_BATCHES)
+            names = await self._engine.read(class_names)
+        except Pruned as too_old:
+            raise pruned(too_old.oldest) from too_old
+        except Unavailable as outage:
+            raise _unavailable(outage) from outage
+        return [(batch.index, render(batch, names)) for batch in batches]
+
+
+def render(batch: Batch, names: ClassNames) -> bytes:
+    """A batch as server-sent events. Only its last one has the id: who has that has them all."""
+    lines = [b"event: change\ndata: %b\n" % _encode(event) for event in events_of(batch, names)]
+    return b"\n".join([*lines[:-1], b"%bid: %d\n\n" % (lines[-1], batch.index)])
+
+
+def _unavailable(outage: Unavailable) -> NativeProblem:
+    return NativeProblem(503, UNAVAILABLE, f"The ledger cannot be reached: {outage}", headers=RETRY_SOON)

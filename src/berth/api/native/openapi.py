@@ -1,0 +1,119 @@
+"""The OpenAPI 3.1 description of /berth/v1, read off the table of routes and the structs."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from berth import __version__
+from berth.api.native.calls import Route
+from berth.api.native.errors import Refusals
+from berth.api.native.parameters import kinds_of
+
+Object = dict[str, Any]
+
+_REFUSALS: Final = {
+    "400": "A parameter is unknown, malformed or out of its range (`berth.unknown_parameter`, "
+    "`berth.bad_parameter`, `berth.index_ahead`).",
+    "401": "Nobody is known by this token (`berth.unauthorized`).",
+    "403": "The policy does not allow it (`berth.forbidden`).",
+    "405": "Only GET is known here (`berth.method_not_allowed`).",
+    "406": "Something else than JSON is asked for (`berth.not_acceptable`).",
+    "503": "The ledger cannot be reached, or too much is asked of it at once (`berth.unavailable`, "
+    "`berth.overloaded`, `berth.too_many_streams`); try again after `Retry-After` seconds.",
+}
+_PRUNED: Final = (
+    "The index is older than what is kept (`berth.pruned`); the answer says where to start again."
+)
+
+_TEMPLATE: Final = "#/components/schemas/{name}"
+
+
+def description(table: Mapping[str, Route]) -> bytes:
+    answers: list[type] = [*(route.answer for route in table.values() if route.answer is not None), Refusals]
+    schemas, components = msgspec.json.schema_components(answers, ref_template=_TEMPLATE)
+    references: dict[type, Object] = dict(zip(answers, schemas, strict=True))
+    document = {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Berth",
+            "version": __version__,
+            "summary": "What Berth offers beyond the OpenStack Placement API, on the same ledger.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "paths": {path: {"get": _operation(route, references)} for path, route in table.items()},
+        "components": {
+            "schemas": components,
+            "securitySchemes": {
+                "token": {
+                    "type": "apiKey",
+                    "in": "header",
+                    "name": "X-Auth-Token",
+                    "description": "A token of Keystone, or one that this Berth knows.",
+                }
+            },
+        },
+        "security": [{"token": []}],
+    }
+    return msgspec.json.encode(document, order="deterministic")
+
+
+def _operation(route: Route, references: dict[type, Object]) -> Object:
+    schema = {"type": "object"} if route.answer is None else references[route.answer]
+    contents: Object = {"application/json": {"schema": schema}}
+    refused = _REFUSALS
+    if route.is_stream:
+        contents["text/event-stream"] = {
+            "schema": {"type": "string", "description": "`data` of an event is an Event as JSON."}
+        }
+        refused = {**_REFUSALS, "410": _PRUNED}
+    headers = [_header("Last-Event-ID", "The id of the last event that came; wins over `after`.")]
+    return {
+        "operationId": route.name,
+        "summary": route.summary,
+        "description": route.description + (f" Policy rule: `{route.rule}`." if route.rule else ""),
+        "parameters": _parameters(route.query) + (headers if route.is_stream else [_CONDITION]),
+        "responses": _responses(contents, refused, references, is_tagged=not route.is_stream),
+    }
+
+
+def _parameters(query: type[msgspec.Struct]) -> list[Object]:
+    kinds = kinds_of(query)
+    parameters = []
+    for field in msgspec.structs.fields(query):
+        schema = msgspec.json.schema(kinds[field.name])
+        about = schema.pop("description")
+        if not field.required and field.default is not None:
+            schema["default"] = field.default
+        parameters.append(
+            {
+                "name": field.name,
+                "in": "query",
+                "required": field.required,
+                "description": about,
+                "schema": schema,
+            }
+        )
+    return parameters
+
+
+def _header(name: str, about: str) -> Object:
+    return {"name": name, "in": "header", "required": False, "description": about, "schema": _TEXT}
+
+
+_TEXT: Final = {"type": "string"}
+_CONDITION: Final = _header("If-None-Match", "The tag of an answer that the client has.")
+
+
+def _responses(
+    contents: Object, refused: dict[str, str], references: dict[type, Object], *, is_tagged: bool
+) -> Object:
+    tag = {"ETag": {"description": "The tag of this answer.", "schema": _TEXT}}
+    good: Object = {"description": "What was asked for.", "content": contents}
+    responses: Object = {"200": good}
+    if is_tagged:
+        good["headers"] = tag
+        responses["304"] = {"description": "The client has this answer already.", "headers": tag}
+    refusals = {"application/json": {"schema": references[Refusals]}}
+    responses |= {status: {"description": text, "content": refusals} for status, text in refused.items()}
+    return responses

@@ -1,0 +1,175 @@
+"""Conditional reads: a tag is the same while the answer is, and another when the answer is another."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.native.worlds import Answer, World, uuid_of
+
+pytestmark = pytest.mark.fast
+
+P = f"/resource_providers/{uuid_of(1)}"
+SINGLE = [
+    P,
+    f"{P}/inventories",
+    f"{P}/inventories/VCPU",
+    f"{P}/usages",
+    f"{P}/aggregates",
+    f"{P}/allocations",
+    f"{P}/traits",
+    f"/allocations/{uuid_of(11)}",
+    "/resource_classes",
+    "/resource_classes/VCPU",
+    "/traits",
+    "/usages?project_id=p",
+    "/berth/v1/openapi.json",
+]
+SEARCHES = [
+    "/resource_providers",
+    "/resource_providers?resources=VCPU:1",
+    "/allocation_candidates?resources=VCPU:1",
+    "/berth/v1/consumers",
+    "/berth/v1/allocations",
+    "/berth/v1/usage?by=root",
+]
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+async def fill(world: World) -> None:
+    await world.host(1)
+    await world.claim(11, {1: {"VCPU": 1}})
+
+
+async def again(world: World, path: str, tag: str) -> Answer:
+    return await world.get(path, if_none_match=tag)
+
+
+def test_an_answer_that_is_still_so_is_spared(world: World) -> None:
+    async def story(world: World) -> None:
+        await fill(world)
+        for path in SINGLE + SEARCHES:
+            whole = await world.get(path)
+            assert whole.status == 200, path
+            spared = await again(world, path, whole.headers["etag"])
+            assert (spared.status, spared.body) == (304, b""), path
+            assert "content-length" not in spared.headers
+            assert "content-type" not in spared.headers
+            for name in ("etag", "cache-control", "vary", "openstack-api-version"):
+                assert spared.headers.get(name) == whole.headers.get(name), (path, name)
+
+    world.run(story)
+
+
+def test_tags_are_the_same_in_another_process(world: World) -> None:
+    async def tags(world: World) -> list[str]:
+        return [(await world.get(path)).headers["etag"] for path in SINGLE + SEARCHES]
+
+    world.run(fill)
+    assert world.run(tags) == world.run(tags)
+
+
+def test_what_is_small_keeps_its_tag_through_other_changes(world: World) -> None:
+    async def story(world: World) -> None:
+        await fill(world)
+        tags = {path: (await world.get(path)).headers["etag"] for path in SINGLE + SEARCHES}
+        await world.host(2)
+        for path, tag in tags.items():
+            expected = 304 if path in SINGLE else 200
+            assert (await again(world, path, tag)).status == expected, path
+
+    world.run(story)
+
+
+@pytest.mark.parametrize("path", [P, "/resource_providers", "/allocation_candidates?resources=VCPU:1"])
+def test_a_rename_is_another_answer_even_within_a_second(world: World, path: str) -> None:
+    async def story(world: World) -> None:
+        await fill(world)
+        for number in range(3):
+            tag = (await world.get(path)).headers["etag"]
+            await world.change("PUT", P, {"name": f"renamed-{number}"})
+            assert (await again(world, path, tag)).status == 200
+
+    world.run(story)
+
+
+def test_a_class_that_is_renamed_is_another_answer(world: World) -> None:
+    async def story(world: World) -> None:
+        await world.change("PUT", "/resource_classes/CUSTOM_A")
+        await world.host(1, {"CUSTOM_A": 1})
+        tag = (await world.get(f"{P}/inventories")).headers["etag"]
+        await world.change("PUT", "/resource_classes/CUSTOM_A", {"name": "CUSTOM_B"}, version="1.6")
+        assert (await again(world, f"{P}/inventories", tag)).status == 200
+
+    world.run(story)
+
+
+def test_versions_and_urls_have_tags_of_their_own(world: World) -> None:
+    async def story(world: World) -> None:
+        await fill(world)
+        tag = (await world.get("/resource_providers")).headers["etag"]
+        older = await world.ask("GET", "/resource_providers", version="1.5", headers={"if-none-match": tag})
+        assert older.status == 200
+        for path in ("/resource_providers?name=host-1", "/resource_providers?name=none"):
+            assert (await again(world, path, tag)).status == 200
+
+    world.run(story)
+
+
+@pytest.mark.parametrize("listed", ['"x", {tag}', "W/{tag}", '{tag},W/"y"', "*"])
+def test_a_list_of_tags(world: World, listed: str) -> None:
+    async def story(world: World) -> None:
+        await fill(world)
+        for path in (P, "/resource_providers", "/berth/v1/consumers"):
+            tag = (await world.get(path)).headers["etag"].removeprefix("W/")
+            assert (await again(world, path, listed.format(tag=tag))).status == 304
+
+    world.run(story)
+
+
+def test_only_a_success_of_get_is_judged(world: World) -> None:
+    async def story(world: World) -> None:
+        await fill(world)
+        condition = {"if-none-match": "*"}
+        missing = await again(world, f"/resource_providers/{uuid_of(9)}", "*")
+        assert missing.status == 404
+        assert "etag" not in missing.headers
+        assert (await again(world, "/resource_providers?in_tree=x", "*")).status == 400
+        assert (await again(world, "/berth/v1/consumers?limit=0", "*")).status == 400
+        assert (await world.ask("GET", P, token="guest", headers=condition)).status == 403
+        assert (await world.ask("GET", P, token=None, headers=condition)).status == 401
+        renamed = await world.ask("PUT", P, {"name": "renamed"}, headers=condition)
+        assert renamed.status == 200
+        assert "etag" not in renamed.headers
+
+    world.run(story)
+
+
+def test_who_may_not_read_learns_nothing_from_a_tag(world: World) -> None:
+    async def story(world: World) -> None:
+        await fill(world)
+        for path in (P, "/resource_providers", "/berth/v1/consumers"):
+            tag = (await world.get(path)).headers["etag"]
+            refused = await world.ask("GET", path, token="guest", headers={"if-none-match": tag})
+            assert refused.status == 403
+
+    world.run(story)
+
+
+def test_a_random_choice_has_no_tag(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        await fill(world)
+        assert "etag" not in (await world.get("/allocation_candidates?resources=VCPU:1")).headers
+
+    World(tmp_path, randomize_allocation_candidates=True).run(story)
+
+
+def test_settings_that_shape_answers_are_part_of_the_tag(tmp_path: Path) -> None:
+    async def tag(world: World) -> str:
+        return (await world.get("/allocation_candidates?resources=VCPU:1")).headers["etag"]
+
+    World(tmp_path).run(fill)
+    assert World(tmp_path).run(tag) != World(tmp_path, max_allocation_candidates=1).run(tag)

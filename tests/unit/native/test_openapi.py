@@ -1,0 +1,75 @@
+"""The OpenAPI description: whole, sound, and the same as what the server does."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from jsonschema import Draft202012Validator
+
+from berth.api.native import errors
+from berth.api.native.parameters import kinds_of
+from berth.api.native.routes import TABLE, openapi_json
+
+pytestmark = pytest.mark.fast
+
+
+@pytest.fixture(scope="module")
+def document() -> Any:
+    return msgspec.json.decode(openapi_json())
+
+
+def references(value: object) -> list[str]:
+    if isinstance(value, dict):
+        own = [value["$ref"]] if isinstance(value.get("$ref"), str) else []
+        return own + [found for inner in value.values() for found in references(inner)]
+    return [found for inner in value for found in references(inner)] if isinstance(value, list) else []
+
+
+def test_the_frame(document: Any) -> None:
+    assert document["openapi"] == "3.1.0"
+    assert {"title", "version", "summary", "license"} <= document["info"].keys()
+    assert document["security"] == [{"token": []}]
+    assert set(document["components"]) == {"schemas", "securitySchemes"}
+
+
+def test_every_route_and_parameter_is_described(document: Any) -> None:
+    assert document["paths"].keys() == TABLE.keys()
+    for path, route in TABLE.items():
+        assert document["paths"][path].keys() == {"get"}
+        operation = document["paths"][path]["get"]
+        assert operation["summary"]
+        assert operation["description"]
+        asked = [p for p in operation["parameters"] if p["in"] == "query"]
+        assert [parameter["name"] for parameter in asked] == list(kinds_of(route.query))
+        for parameter in operation["parameters"]:
+            assert parameter["description"]
+            schema = parameter["schema"]
+            Draft202012Validator.check_schema(schema)
+            if schema.get("type") == "integer":
+                assert {"minimum", "maximum"} <= schema.keys(), "every number has a range"
+        for answer in operation["responses"].values():
+            assert answer["description"]
+
+
+def test_operations_have_names_of_their_own(document: Any) -> None:
+    names = [item["get"]["operationId"] for item in document["paths"].values()]
+    assert len(set(names)) == len(names)
+
+
+def test_every_schema_is_sound_and_every_reference_leads_somewhere(document: Any) -> None:
+    schemas = document["components"]["schemas"]
+    for schema in schemas.values():
+        Draft202012Validator.check_schema(schema)
+    named = {reference.removeprefix("#/components/schemas/") for reference in references(document)}
+    assert named <= schemas.keys()
+    assert {"Consumers", "Allocations", "Usage", "Events", "Refusals"} <= named
+
+
+def test_every_code_is_described(document: Any) -> None:
+    texts = {value for name, value in vars(errors).items() if name.isupper() and isinstance(value, str)}
+    codes = {text for text in texts if text.startswith("berth.")}
+    assert len(codes) > 10
+    # A path that is not there cannot be described, and no route takes a body.
+    codes -= {errors.NOT_FOUND, errors.BODY_TOO_LARGE, errors.UNEXPECTED}
+    text = openapi_json().decode()
+    assert {code for code in codes if f"`{code}`" not in text} == set()

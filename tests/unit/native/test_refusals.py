@@ -1,0 +1,123 @@
+"""What /berth/v1 refuses, in which shape and in which words."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.native.worlds import World, uuid_of
+
+pytestmark = pytest.mark.fast
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "code", "words"),
+    [
+        ("consumers?color=red", "unknown_parameter", "'color' here; known are: project, user, type, "),
+        ("openapi.json?x=1", "unknown_parameter", "known are: none"),
+        ("consumers?limit=0", "bad_parameter", "limit: it must be a whole number from 1 to 1000; it is '0'"),
+        ("consumers?limit=1001", "bad_parameter", "from 1 to 1000; it is '1001'"),
+        ("consumers?limit=01", "bad_parameter", "it is '01'"),
+        ("consumers?limit=1.0", "bad_parameter", "it is '1.0'"),
+        ("consumers?limit=", "bad_parameter", "it is ''"),
+        ("consumers?limit=" + "9" * 5000, "bad_parameter", "..."),
+        ("consumers?limit=1&limit=2", "bad_parameter", "limit: it is given more than once"),
+        ("consumers?provider=x", "bad_parameter", "provider: it must be a uuid, with its dashes; it is 'x'"),
+        ("consumers?marker=x", "bad_parameter", "marker: it must be a uuid"),
+        ("consumers?project=", "bad_parameter", "project: it must be a text of 1 to 255 characters"),
+        ("consumers?project=%ff", "bad_parameter", "not UTF-8"),
+        ("allocations?resource_class=NONE", "bad_parameter", "there is no resource class 'NONE'"),
+        ("usage", "bad_parameter", "by: it is missing, and it must be one of aggregate, project, "),
+        ("usage?by=rack", "bad_parameter", "it is 'rack'"),
+        ("usage?by=root&resource_class=NONE", "bad_parameter", "there is no resource class 'NONE'"),
+        ("events?after=-1", "bad_parameter", "after: it must be a whole number from 0 to"),
+        ("events?after=1", "index_ahead", "the journal ends at index 0; 1 is beyond it"),
+        ("events?stream=yes", "bad_parameter", "one of false, true"),
+    ],
+)
+def test_parameters(world: World, path: str, code: str, words: str) -> None:
+    answer = world.run(lambda world: world.get(f"/berth/v1/{path}"))
+    assert answer.status == 400
+    assert answer.headers["content-type"] == "application/json"
+    assert set(answer.error) == {"status", "title", "detail", "code", "request_id"}
+    assert answer.error["code"] == f"berth.{code}"
+    assert words in answer.error["detail"]
+    assert len(answer.body) < 1000
+
+
+def test_nobody(world: World) -> None:
+    answer = world.run(lambda world: world.ask("GET", "/berth/v1/consumers", token=None))
+    assert answer.status == 401
+    assert answer.error["code"] == "berth.unauthorized"
+
+
+def test_somebody_who_may_not(world: World) -> None:
+    answer = world.run(lambda world: world.ask("GET", "/berth/v1/events", token="guest"))
+    assert answer.status == 403
+    assert answer.error["detail"] == "Policy does not allow berth:events:list."
+
+
+def test_the_description_is_for_everybody_who_is_known(world: World) -> None:
+    answer = world.run(lambda world: world.ask("GET", "/berth/v1/openapi.json", token="guest"))
+    assert answer.status == 200
+
+
+@pytest.mark.parametrize("path", ["/berth/v1", "/berth/v1/", "/berth/v1/consumers/", "/berth/v1/hosts"])
+def test_no_such_path(world: World, path: str) -> None:
+    answer = world.run(lambda world: world.get(path))
+    assert answer.status == 404
+    assert answer.error["code"] == "berth.not_found"
+    assert "/berth/v1/consumers" in answer.error["detail"]
+
+
+def test_a_path_that_only_looks_like_ours(world: World) -> None:
+    answer = world.run(lambda world: world.get("/berth/v10", accept="application/json"))
+    assert answer.status == 404
+    assert "code" in answer.error
+    assert not answer.error["code"].startswith("berth.")
+
+
+def test_only_get(world: World) -> None:
+    answer = world.run(lambda world: world.ask("POST", "/berth/v1/consumers", {}))
+    assert answer.status == 405
+    assert answer.headers["allow"] == "GET"
+    assert answer.error["code"] == "berth.method_not_allowed"
+
+
+def test_only_json(world: World) -> None:
+    answer = world.run(lambda world: world.get("/berth/v1/consumers", accept="text/event-stream"))
+    assert answer.status == 406
+    assert answer.error["code"] == "berth.not_acceptable"
+
+
+def test_a_body_that_is_too_large(tmp_path: Path) -> None:
+    world = World(tmp_path, body_bytes_max=1024)
+    answer = world.run(lambda world: world.ask("GET", "/berth/v1/consumers", {"x": "y" * 2000}))
+    assert answer.status == 413
+    assert answer.error["code"] == "berth.body_too_large"
+
+
+def test_an_engine_that_is_gone(world: World) -> None:
+    async def story(world: World) -> None:
+        await world.engine.stop()
+        answer = await world.get("/berth/v1/events?after=0")
+        assert answer.status == 503
+        assert answer.headers["retry-after"] == "1"
+        assert answer.error["code"] == "berth.unavailable"
+
+    world.run(story)
+
+
+def test_providers_may_be_spelled_in_capitals(world: World) -> None:
+    async def story(world: World) -> None:
+        id = "abcdef00-0000-0000-0000-000000000001"
+        await world.change("POST", "/resource_providers", {"name": "h", "uuid": id})
+        answer = await world.get(f"/berth/v1/usage?by=provider&tree={id.upper()}")
+        assert [row["key"] for row in answer.json["usage"]] == [id]
+        assert (await world.get(f"/berth/v1/consumers?tree={uuid_of(1)}")).json["consumers"] == []
+
+    world.run(story)
