@@ -17,6 +17,7 @@ from berth.api.auth.tokens import Tokens
 from berth.api.cors import Cors
 from berth.api.health import Health
 from berth.api.http import Receive, Scope, Send
+from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
 from berth.engine import Engine
 from berth.journal import SqliteAddress, open_journal, parse_address
@@ -57,6 +58,7 @@ class Server:
         gc.freeze()
         self._application = Application(
             PlacementApi(engine, policy, self._settings, clock, ids),
+            NativeApi(engine, policy, self._settings),
             Health(engine, telemetry.exposition),
             authenticator,
             Cors(self._settings.cors_allowed_origins, self._settings.cors_allow_headers),

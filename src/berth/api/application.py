@@ -52,6 +52,7 @@ class Application:
     def __init__(
         self,
         placement: PlacementApi,
+        native_api: NativeApi,
         health: Health,
         authenticator: Authenticator,
         cors: Cors,
@@ -62,8 +63,7 @@ class Application:
         body_bytes_max: int,
     ) -> None:
         self._placement = placement
-        # It stands on what the Placement API stands on.
-        self._native = NativeApi(placement.engine, placement.policy, placement.settings)
+        self._native = native_api
         self._health = health
         self._authenticator = authenticator
         self._cors = cors

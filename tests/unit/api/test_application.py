@@ -13,6 +13,7 @@ from berth.api.auth.caller import AuthUnavailable, Caller
 from berth.api.auth.policy import Policy
 from berth.api.cors import Cors
 from berth.api.health import Health
+from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
 from berth.engine import Engine, Overloaded, Unavailable
 from berth.journal import SqliteAddress, open_journal
@@ -74,6 +75,7 @@ class World:
             policy = cast(Policy, SomePolicy())
             self.application = Application(
                 PlacementApi(self.engine, policy, self.settings, clock, ids),
+                NativeApi(self.engine, policy, self.settings),
                 Health(self.engine, telemetry.exposition),
                 SomeAuth(),
                 Cors(self.origins, ("openstack-api-version",)),

@@ -11,6 +11,7 @@ from berth.api.auth.noauth import NoAuth
 from berth.api.auth.policy import Policy
 from berth.api.cors import Cors
 from berth.api.health import Health
+from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
 from berth.engine import Engine
 from berth.journal import SqliteAddress, open_journal
@@ -58,6 +59,7 @@ class World:
             policy = Policy(None, "legacy", clock)
             self.application = Application(
                 PlacementApi(self.engine, policy, self.settings, clock, ids),
+                NativeApi(self.engine, policy, self.settings),
                 Health(self.engine, telemetry.exposition),
                 NoAuth(),
                 Cors((), ()),

@@ -27,9 +27,9 @@ _RETRY_SOON: Final = (("retry-after", "1"),)
 
 class PlacementApi:
     def __init__(self, engine: Engine, policy: Policy, settings: Settings, clock: Clock, ids: Ids) -> None:
-        self.engine = engine
-        self.policy = policy
-        self.settings = settings
+        self._engine = engine
+        self._policy = policy
+        self._settings = settings
         self._clock = clock
         self._ids = ids
         self._tags = StateTags(settings)
@@ -84,8 +84,8 @@ class PlacementApi:
             caller,
             params,
             resource.actions[request.method],
-            self.engine,
-            self.settings,
+            self._engine,
+            self._settings,
             self._clock,
             self._ids,
         )
@@ -97,7 +97,7 @@ class PlacementApi:
         """The handler's answer with its tag, or 304 to a client that has it already."""
         request, version = call.request, call.version
         if route.is_search and CONDITION in request.headers:
-            index = await self.engine.read(lambda view: view.index)
+            index = await self._engine.read(lambda view: view.index)
             tag = self._tags.tag(index, request, version)
             if names(request, tag):
                 # The tag is of this very request: it was answered before, and the answer is still so.
@@ -107,12 +107,12 @@ class PlacementApi:
             return answer
         if not route.is_search:
             return tagged(request, answer, body_tag(answer.body))
-        if self.settings.randomize_allocation_candidates or call.index is None:
+        if self._settings.randomize_allocation_candidates or call.index is None:
             return answer
         return tagged(request, answer, self._tags.tag(call.index, request, version))
 
     def _check_policy(self, rule: str, call: Call, project_id: str | None) -> None:
-        if call.caller is None or not self.policy.allows(rule, call.caller, project_id):
+        if call.caller is None or not self._policy.allows(rule, call.caller, project_id):
             raise Problem(403, f"Policy does not allow {rule} to be performed.", bare=True)
 
 
