@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 LISTEN ?= 127.0.0.1:8778
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest
-SLOW := tests/http tests/conformance tests/clients tests/crash
+SLOW := tests/http tests/conformance tests/clients tests/crash tests/databases tests/faults
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test unit lint types imports fmt docs bench bench-scale clean
@@ -27,8 +27,9 @@ run: setup ## Serve a made-up fleet on LISTEN (127.0.0.1:8778), with data in ./d
 test: setup lint types imports unit ## Check and test everything, the quick things first
 	$(PYTEST) tests/http
 	$(PYTEST) tests/conformance
-	$(PYTEST) tests/clients
 	$(PYTEST) tests/crash
+	$(BIN)/python -m tests.databases.packages
+	$(PYTEST) tests/databases tests/clients tests/faults
 
 unit: setup ## The tests that need no server process
 	$(PYTEST) tests $(SLOW:%=--ignore=%)

@@ -1,0 +1,127 @@
+"""The Debian packages that the throwaway databases need: looked for, and installed where that is possible.
+
+Installing needs root and apt-get. It starts no service, and happens in one process at a time, so test runs
+that begin together do not fight over dpkg. Anywhere else what is missing is said in ``Missing``, for the
+tests to be skipped with that reason. Nothing is ever removed or upgraded on purpose.
+
+``python -m tests.databases.packages`` installs all of it ahead of a test run; it fails only where it could
+have installed something and did not.
+"""
+
+import contextlib
+import fcntl
+import glob
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+EVIDENCE: Final = {
+    "postgresql": "/usr/lib/postgresql/*/bin/postgres",
+    "mariadb-server": "/usr/sbin/mariadbd",
+    "galera-4": "/usr/lib/galera/libgalera_smm.so",
+    "rsync": "/usr/bin/rsync",
+    "lsof": "/usr/bin/lsof",
+}
+"""A file of each package. dpkg is not asked: a server from elsewhere in the same place serves as well."""
+
+POSTGRESQL: Final = ("postgresql",)
+MARIADB: Final = ("mariadb-server",)
+# Galera copies a node with a shell script around rsync, which finds its listening port with lsof.
+GALERA: Final = ("mariadb-server", "galera-4", "rsync", "lsof")
+
+LOCK_PATH: Final = Path(tempfile.gettempdir()) / "berth-test-packages.lock"
+POLICY_PATH: Final = Path("/usr/sbin/policy-rc.d")
+INSTALL_S: Final = 600
+
+
+class Missing(Exception):
+    """A package is not there and could not be installed; the message says which, and why."""
+
+
+def require(*packages: str) -> None:
+    """Return with the packages there, or raise ``Missing``."""
+    if not _can_install():
+        if absent := _absent(packages):
+            raise Missing(f"needs {', '.join(absent)}; installing takes root and apt-get")
+        return
+    with _one_process_at_a_time():
+        # Only now: a package that another process is unpacking has its files before it has its user.
+        if absent := _absent(packages):
+            _install(absent)
+        if absent := _absent(packages):
+            raise Missing(f"apt-get has installed {', '.join(absent)}, but not where it is looked for")
+
+
+def _absent(packages: tuple[str, ...]) -> list[str]:
+    return [package for package in packages if not glob.glob(EVIDENCE[package])]
+
+
+def _can_install() -> bool:
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
+def _install(packages: list[str]) -> None:
+    with _no_service_started():
+        _apt_get("update")
+        _apt_get("install", "--yes", "--no-install-recommends", *packages)
+
+
+def _apt_get(*words: str) -> None:
+    command = ["apt-get", "--quiet", "--option", "DPkg::Lock::Timeout=300", *words]
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
+    try:
+        result = subprocess.run(
+            command,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=INSTALL_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise Missing(f"apt-get {words[0]} did not end within {INSTALL_S} s") from error
+    if result.returncode != 0:
+        raise Missing(f"apt-get {' '.join(words)} failed; its output ends:\n{result.stdout[-2000:]}")
+
+
+@contextlib.contextmanager
+def _one_process_at_a_time() -> Iterator[None]:
+    with LOCK_PATH.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def _no_service_started() -> Iterator[None]:
+    """Debian's packages ask this program before they start a service; 101 forbids it.
+
+    One that is there already is its owner's, and stays.
+    """
+    if POLICY_PATH.exists():
+        yield
+        return
+    POLICY_PATH.write_text("#!/bin/sh\nexit 101\n")
+    try:
+        POLICY_PATH.chmod(0o755)
+        yield
+    finally:
+        POLICY_PATH.unlink()
+
+
+def main() -> int:
+    try:
+        require(*EVIDENCE)
+    except Missing as error:
+        print(f"databases for tests: {error}", file=sys.stderr)
+        return 1 if _can_install() else 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,185 @@
+"""The journal does the same in every database: what its users rely on, on real servers."""
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from berth.engine import replay, start_view
+from berth.journal import (
+    Address,
+    Conflict,
+    Journal,
+    JournalError,
+    JournalFailure,
+    Pruned,
+    Snapshots,
+    connect,
+    open_journal,
+    parse_address,
+)
+from berth.journal.schema import VERSION
+from berth.model.batches import Batch, Entry
+from berth.model.events import Placed, ProviderChanged, ProviderStamped, Stamp
+from berth.model.ids import Index, ProviderId, Row
+from berth.model.origin import Origin
+from berth.view import View
+from berth.view.image import FORMAT, dump
+from tests.databases.mariadb import MariaDB
+from tests.databases.postgresql import PostgreSQL
+
+ORIGIN = Origin("req-1", "u", "p", "test")
+START = Index(0)
+
+
+@pytest.fixture(params=["sqlite", "postgresql", "mariadb", "galera"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'berth.db'}"
+    return str(request.getfixturevalue(f"{request.param}_url"))
+
+
+@pytest.fixture
+def address(url: str) -> Address:
+    return parse_address(url)
+
+
+@pytest.fixture
+def journal(address: Address) -> Iterator[Journal]:
+    journal = open_journal(address, shared=True)
+    yield journal
+    journal.close()
+
+
+def batch(index: int, id: str = "", size: int = 1) -> Batch:
+    """A provider of its own for every index, with a name of some length."""
+    provider, name = ProviderId(f"p{index}"), f"host-{index}-" + "é" * size
+    events = (
+        ProviderChanged(provider, Row(index - 1), None, Placed(name, None)),
+        ProviderStamped(provider, Stamp(0, 0, 0), Stamp(0, 5, 5)),
+    )
+    return Batch(Index(index), id or f"batch-{index}", index * 1_000_000_007, (Entry(ORIGIN, events),))
+
+
+def test_what_is_appended_is_read_in_order(journal: Journal) -> None:
+    batches = [batch(number) for number in range(1, 6)]
+    for one in batches:
+        journal.append(one)
+    assert list(journal.read(START)) == batches
+    assert list(journal.read(Index(3))) == batches[3:]
+    assert list(journal.read(START, 2)) == batches[:2]
+    assert journal.tail() == 5
+
+
+def test_an_index_is_given_once(journal: Journal, address: Address) -> None:
+    other = open_journal(address, shared=True)
+    journal.append(batch(1, "mine"))
+    with pytest.raises(Conflict):
+        other.append(batch(1, "theirs"))
+    assert [one.id for one in other.read(START)] == ["mine"]
+    other.append(batch(2, "next"))
+    assert [one.id for one in journal.read(START)] == ["mine", "next"]
+    other.close()
+
+
+def test_a_batch_may_be_megabytes(journal: Journal) -> None:
+    large = batch(1, size=3 << 20)
+    journal.append(large)
+    assert list(journal.read(START)) == [large]
+
+
+def test_writers_that_race_leave_no_gap_and_no_double(address: Address) -> None:
+    open_journal(address, shared=True).close()
+    wins: list[tuple[int, str]] = []
+
+    def write(name: str) -> None:
+        journal = open_journal(address, shared=True)
+        index = 0
+        while index < 40:
+            index += 1
+            try:
+                journal.append(batch(index, f"{name}-{index}"))
+                wins.append((index, f"{name}-{index}"))
+            except Conflict:
+                pass
+        journal.close()
+
+    threads = [threading.Thread(target=write, args=(name,)) for name in "abc"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    journal = open_journal(address, shared=True)
+    found = [(int(one.index), one.id) for one in journal.read(START)]
+    journal.close()
+    assert [index for index, _ in found] == list(range(1, 41))
+    assert sorted(wins) == found
+
+
+def test_processes_that_start_together_prepare_it_together(address: Address) -> None:
+    problems: list[JournalError] = []
+
+    def prepare() -> None:
+        try:
+            open_journal(address, shared=True).close()
+        except JournalError as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=prepare) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+
+
+def test_an_empty_database_and_a_newer_one_are_told_apart(address: Address) -> None:
+    fresh = connect(address, shared=None)
+    with pytest.raises(JournalError, match="the database is empty"):
+        fresh.check()
+    fresh.prepare()
+    fresh.check()
+    fresh.execute(sa.text(f"UPDATE journal_schema SET version = {VERSION + 1}"))
+    with pytest.raises(JournalError, match="use the newer program"):
+        fresh.check()
+    with pytest.raises(JournalError, match="nothing was changed"):
+        fresh.prepare()
+    fresh.close()
+
+
+def test_snapshots_and_pruning(journal: Journal) -> None:
+    view = View()
+    for number in range(1, 21):
+        journal.append(batch(number))
+    replay(journal, view)
+    Snapshots(journal).write(view.index, FORMAT, 1, dump(view))
+    for number in range(21, 26):
+        journal.append(batch(number))
+    journal.prune(Index(18))
+    with pytest.raises(Pruned) as pruned:
+        list(journal.read(Index(5)))
+    assert pruned.value.oldest == 19
+    replay(journal, view)
+    assert start_view(journal).state() == view.state()
+    assert len(view.providers) == 25
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
+def test_a_server_that_was_away_is_found_again(kind: str, request: pytest.FixtureRequest) -> None:
+    url = str(request.getfixturevalue(f"{kind}_url"))
+    server = request.getfixturevalue(kind)
+    assert isinstance(server, PostgreSQL | MariaDB)
+    journal = open_journal(parse_address(url), shared=True)
+    journal.append(batch(1))
+    server.kill()
+    with pytest.raises(JournalFailure):
+        journal.append(batch(2))
+    with pytest.raises(JournalFailure):
+        journal.tail()
+    server.start()
+    assert journal.tail() == 1
+    journal.append(batch(2))
+    assert journal.tail() == 2
+    journal.close()
