@@ -3,10 +3,10 @@
 The first node is bootstrapped, the others join it and copy its data (rsync). Timeouts of the group are
 short, so that a node that is gone is noticed within seconds.
 
-A partition is made inside the node: with gmcast.isolate its group communication drops what it would send
-and what arrives. The others cannot tell this from a cut cable, its clients still reach it, and it needs
-neither root nor a firewall. A proxy before each node was rejected: nodes tell each other the addresses they
-listen on, and connect past it.
+A partition is made inside the node: with gmcast.isolate its group communication neither sends nor receives.
+The others find it silent and go on without it, it finds that it has lost the majority, and its clients
+still reach it. That needs neither root nor a firewall. A proxy before each node was not chosen: nodes tell
+each other the addresses they listen on, which leads past it.
 """
 
 import time

@@ -5,13 +5,12 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-DRIVERS: Final = {"postgresql": "postgresql+psycopg", "mysql": "mysql+mysqlconnector"}
+DRIVERS: Final = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql"}
 """Which driver is used for a URL that names none."""
 
 OPTIONS: Final = {
     "postgresql": {"connect_timeout": 5},
-    # The driver's default collation is one that MariaDB does not know.
-    "mysql": {"connection_timeout": 5, "charset": "utf8mb4", "collation": "utf8mb4_general_ci"},
+    "mysql": {"connect_timeout": 5, "charset": "utf8mb4"},
 }
 
 

@@ -8,7 +8,7 @@ next host is tried.
 
 from typing import Any, Final
 
-import mysql.connector
+import pymysql
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
@@ -41,7 +41,7 @@ _UNKNOWN_VARIABLE: Final = 1193
 
 def mysql_dialect(address: ServerAddress) -> Dialect:
     hosts = _Hosts(address)
-    engine = sa.create_engine("mysql+mysqlconnector://", creator=hosts.connect, poolclass=sa.pool.NullPool)
+    engine = sa.create_engine("mysql+pymysql://", creator=hosts.connect, poolclass=sa.pool.NullPool)
     return Dialect(engine, _meaning, next_host=hosts.turn)
 
 
@@ -57,28 +57,26 @@ class _Hosts:
 
     def connect(self) -> Any:
         """A connection to the first host that answers, from the next one on."""
-        last: mysql.connector.Error | None = None
+        last: pymysql.Error | None = None
         for _ in self._address.hosts:
             host, port = self._address.hosts[self._next]
             try:
                 return self._connect(host, port)
-            except mysql.connector.Error as error:
+            except pymysql.Error as error:
                 last = error
                 self.turn()
         assert last is not None, "an address has at least one host"
         raise last
 
     def _connect(self, host: str, port: int) -> Any:
-        connection = mysql.connector.connect(
+        connection = pymysql.connect(
             host=host,
             port=port,
             user=self._address.user,
             password=self._address.password or "",
             database=self._address.database,
             charset="utf8mb4",
-            # The driver's own default is one that MariaDB does not know.
-            collation="utf8mb4_general_ci",
-            connection_timeout=_CONNECT_TIMEOUT_S,
+            connect_timeout=_CONNECT_TIMEOUT_S,
             read_timeout=_STATEMENT_TIMEOUT_S,
             write_timeout=_STATEMENT_TIMEOUT_S,
             autocommit=True,
@@ -86,8 +84,8 @@ class _Hosts:
         cursor = connection.cursor()
         try:
             cursor.execute("SET SESSION wsrep_sync_wait = 1")
-        except mysql.connector.Error as error:
-            if error.errno != _UNKNOWN_VARIABLE:
+        except pymysql.Error as error:
+            if error.args[0] != _UNKNOWN_VARIABLE:
                 connection.close()
                 raise
         finally:
@@ -96,7 +94,7 @@ class _Hosts:
 
 
 def _meaning(error: DBAPIError) -> type[JournalError]:
-    number = getattr(error.orig, "errno", None)
+    number = error.orig.args[0] if error.orig is not None and error.orig.args else None
     if number in _FIRST:
         return Conflict
     return NotWritten if number in _REFUSED else JournalFailure
