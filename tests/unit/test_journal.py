@@ -3,6 +3,7 @@
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -275,3 +276,22 @@ def test_a_refused_open_does_not_loosen_the_lock(path: Path) -> None:
         with pytest.raises(JournalError, match="in use"):
             open_journal(SqliteAddress(path), shared=False)
     journal.close()
+
+
+@pytest.mark.parametrize("round_", range(20))
+def test_a_new_file_is_prepared_by_all_who_open_it_at_once(tmp_path: Path, round_: int) -> None:
+    """Turning the write-ahead log on does not wait for others, as everything else in SQLite does."""
+    problems: list[JournalError] = []
+
+    def prepare() -> None:
+        try:
+            open_journal(SqliteAddress(tmp_path / f"{round_}.db"), shared=True).close()
+        except JournalError as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=prepare) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []

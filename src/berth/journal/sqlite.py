@@ -11,8 +11,10 @@ import fcntl
 import io
 import os
 import sqlite3
+import time
 from pathlib import Path
 from typing import IO, Any, Final
+from urllib.parse import quote
 
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, IntegrityError
@@ -21,6 +23,7 @@ from berth.journal.errors import Conflict, JournalError, JournalFailure, NotWrit
 from berth.journal.journal import Dialect
 
 _BUSY_TIMEOUT_S: Final = 10
+_BUSY_PAUSE_S: Final = 0.02
 _REFUSALS: Final = frozenset((sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_BUSY))
 
 
@@ -40,6 +43,12 @@ def sqlite_dialect(path: Path, *, shared: bool | None) -> Dialect:
     )
     sa.event.listen(engine, "connect", _configure)
     return Dialect(engine, _meaning, close=lock.close)
+
+
+def sqlite_reader(path: Path) -> sa.Engine:
+    """A file that belongs to another program: nothing in it or beside it is created, set or written."""
+    url = sa.URL.create("sqlite", database=f"file:{quote(str(path))}", query={"mode": "ro", "uri": "true"})
+    return sa.create_engine(url, poolclass=sa.pool.NullPool)
 
 
 def _meaning(error: DBAPIError) -> type[JournalError]:
@@ -67,5 +76,18 @@ def _lock(path: Path, shared: bool) -> IO[bytes]:
 
 
 def _configure(connection: Any, _: object) -> None:
-    connection.execute("PRAGMA journal_mode=WAL")
+    _write_ahead(connection)
     connection.execute("PRAGMA synchronous=FULL")
+
+
+def _write_ahead(connection: Any) -> None:
+    """Turn the write-ahead log on. SQLite does not wait for others here, as it does everywhere else."""
+    deadline_s = time.monotonic() + _BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline_s:
+                raise
+        time.sleep(_BUSY_PAUSE_S)
