@@ -26,7 +26,7 @@ from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 
 SOURCE_VARIABLE: Final = "OS_PLACEMENT_DATABASE__CONNECTION"
-"""Where Placement itself looks for its database, if not in a file. A password is safer there than in a flag."""
+"""Where Placement looks for its database, if not in a file. A password shows less there than in a flag."""
 
 
 def run(settings: Settings, url: str | None, *, skip_broken: bool, dry_run: bool) -> int:

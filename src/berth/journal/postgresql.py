@@ -23,23 +23,27 @@ _REFUSED: Final = frozenset(("53100",))  # disk_full
 
 
 def postgresql_dialect(address: ServerAddress) -> Dialect:
+    return Dialect(postgresql_engine(address, "read-write"), _meaning)
+
+
+def postgresql_engine(address: ServerAddress, session: str) -> sa.Engine:
+    """``session``: "read-write" passes over hosts that follow another, "any" takes the first that answers."""
     url = sa.URL.create(
         "postgresql+psycopg", username=address.user, password=address.password, database=address.database
     )
-    engine = sa.create_engine(
+    return sa.create_engine(
         url,
         poolclass=sa.pool.NullPool,
         connect_args={
             "host": ",".join(host for host, _ in address.hosts),
             "port": ",".join(str(port) for _, port in address.hosts),
-            "target_session_attrs": "read-write",
+            "target_session_attrs": session,
             "connect_timeout": _CONNECT_TIMEOUT_S,
             "options": f"-c statement_timeout={_STATEMENT_TIMEOUT_S * 1000}",
             "tcp_user_timeout": _STATEMENT_TIMEOUT_S * 1000,
             "application_name": "berth",
         },
     )
-    return Dialect(engine, _meaning)
 
 
 def _meaning(error: DBAPIError) -> type[JournalError]:

@@ -1,0 +1,48 @@
+"""What is odd about the rows of a source: what cannot be brought over, and what is worth knowing.
+
+A row that is *left out* is one that Berth's ledger has no place for: it refers to something that is not
+there, or contradicts another. A row that is *unused* is one that nothing refers to; Berth keeps no such
+thing, and nobody can tell the difference. A *note* is about something that is brought over as it is.
+"""
+
+from collections import Counter
+from typing import Final
+
+import msgspec
+
+EXAMPLES_MAX: Final = 1000
+"""How many of a kind are kept to be listed; all are counted."""
+
+
+class Finding(msgspec.Struct):
+    """All of one kind; ``kind`` reads after a number: "3 allocations of ..."."""
+
+    table: str
+    kind: str
+    count: int = 0
+    examples: list[str] = []
+
+
+class Findings:
+    def __init__(self) -> None:
+        self.left_out: dict[tuple[str, str], Finding] = {}
+        self.notes: dict[tuple[str, str], Finding] = {}
+        self.unused: Counter[str] = Counter()
+
+    def leave_out(self, table: str, kind: str, example: str, count: int = 1) -> None:
+        _add(self.left_out, table, kind, example, count)
+
+    def note(self, table: str, kind: str, example: str) -> None:
+        _add(self.notes, table, kind, example, 1)
+
+    def left_out_of(self, table: str) -> int:
+        return sum(finding.count for finding in self.left_out.values() if finding.table == table)
+
+
+def _add(findings: dict[tuple[str, str], Finding], table: str, kind: str, example: str, count: int) -> None:
+    finding = findings.get((table, kind))
+    if finding is None:
+        finding = findings[table, kind] = Finding(table, kind)
+    finding.count += count
+    if len(finding.examples) < EXAMPLES_MAX:
+        finding.examples.append(example)

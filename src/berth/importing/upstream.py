@@ -1,0 +1,322 @@
+"""A database of OpenStack Placement 16.0, read and never touched.
+
+All of it is read in one read-only transaction that sees the database as it was when it began, whatever
+others write meanwhile; readers of such a transaction take no locks. Tables are read in chunks, each beginning
+behind the key of the last, so that no statement is long. A database that is not what is expected is refused
+before a row is read, with what is wrong.
+
+The rows are named tuples whose fields are the columns of their table; columns not named are not read.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy.exc import SQLAlchemyError
+
+from berth.importing.errors import CannotImport
+from berth.journal import Address, SqliteAddress, parse_address
+
+REVISIONS: Final = ("a082b8bb98d0", "422ece571366")
+"""Schemas that can be read, by their alembic revision: that of 16.0, and the one before it, which differs in
+nothing but indexes."""
+
+_CHUNK_ROWS: Final = 5000
+
+_BEGIN: Final = {
+    "sqlite": ("PRAGMA query_only = ON", "BEGIN"),
+    "postgresql": ("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",),
+    "mysql": (
+        "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+        "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY",
+    ),
+}
+
+# -- the tables ---------------------------------------------------------------------------------
+
+
+class NameRow(NamedTuple):
+    """A resource class, a trait."""
+
+    id: int
+    name: str
+    created_at: datetime | None
+    updated_at: datetime | None
+
+
+class TypeRow(NamedTuple):
+    id: int
+    name: str
+
+
+class OwnerRow(NamedTuple):
+    """A project, a user."""
+
+    id: int
+    external_id: str
+
+
+class AggregateRow(NamedTuple):
+    id: int
+    uuid: str | None
+
+
+class ProviderRow(NamedTuple):
+    id: int
+    uuid: str
+    name: str | None
+    generation: int | None
+    root_provider_id: int | None
+    parent_provider_id: int | None
+    created_at: datetime | None
+    updated_at: datetime | None
+
+
+class InventoryRow(NamedTuple):
+    id: int
+    resource_provider_id: int
+    resource_class_id: int
+    total: int
+    reserved: int
+    min_unit: int
+    max_unit: int
+    step_size: int
+    allocation_ratio: float
+    created_at: datetime | None
+    updated_at: datetime | None
+
+
+class ProviderTraitRow(NamedTuple):
+    resource_provider_id: int
+    trait_id: int
+
+
+class ProviderAggregateRow(NamedTuple):
+    resource_provider_id: int
+    aggregate_id: int
+
+
+class ConsumerRow(NamedTuple):
+    id: int
+    uuid: str
+    project_id: int
+    user_id: int
+    generation: int
+    consumer_type_id: int | None
+    created_at: datetime | None
+    updated_at: datetime | None
+
+
+class AllocationRow(NamedTuple):
+    id: int
+    resource_provider_id: int
+    consumer_id: str
+    resource_class_id: int
+    used: int
+    created_at: datetime | None
+    updated_at: datetime | None
+
+
+R = TypeVar("R")
+
+
+class Table(Generic[R]):
+    """A table, and how its rows are made. ``key`` is unique and indexed, and rows come in its order."""
+
+    def __init__(
+        self,
+        name: str,
+        columns: tuple[str, ...],
+        make: Callable[[Iterable[Any]], R],
+        key: tuple[str, ...] = ("id",),
+    ) -> None:
+        self.name = name
+        self.make = make
+        self.columns = columns
+        self.key_places = tuple(columns.index(name) for name in key)
+        # Only times are given a type: SQLite keeps them as text.
+        self.table = sa.table(
+            name, *(sa.column(name, sa.DateTime() if name.endswith("_at") else None) for name in columns)
+        )
+        keys = [self.table.c[name] for name in key]
+        self.first = sa.select(*self.table.c).order_by(*keys).limit(_CHUNK_ROWS)
+        self.following = self.first.where(_behind(keys))
+
+
+def _behind(keys: list[sa.ColumnClause[Any]], place: int = 0) -> sa.ColumnElement[bool]:
+    """Whether a key is greater than the one in k0, k1, ...
+
+    Spelled out, because MySQL uses no index for (a, b) > (x, y).
+    """
+    first, *others = keys
+    value: sa.BindParameter[Any] = sa.bindparam(f"k{place}")
+    if not others:
+        return first > value
+    return sa.or_(first > value, sa.and_(first == value, _behind(others, place + 1)))
+
+
+RESOURCE_CLASSES: Final = Table("resource_classes", NameRow._fields, NameRow._make)
+TRAITS: Final = Table("traits", NameRow._fields, NameRow._make)
+CONSUMER_TYPES: Final = Table("consumer_types", TypeRow._fields, TypeRow._make)
+PROJECTS: Final = Table("projects", OwnerRow._fields, OwnerRow._make)
+USERS: Final = Table("users", OwnerRow._fields, OwnerRow._make)
+AGGREGATES: Final = Table("placement_aggregates", AggregateRow._fields, AggregateRow._make)
+PROVIDERS: Final = Table("resource_providers", ProviderRow._fields, ProviderRow._make)
+INVENTORIES: Final = Table("inventories", InventoryRow._fields, InventoryRow._make)
+PROVIDER_TRAITS: Final = Table(
+    "resource_provider_traits",
+    ProviderTraitRow._fields,
+    ProviderTraitRow._make,
+    key=("resource_provider_id", "trait_id"),
+)
+PROVIDER_AGGREGATES: Final = Table(
+    "resource_provider_aggregates",
+    ProviderAggregateRow._fields,
+    ProviderAggregateRow._make,
+    key=("resource_provider_id", "aggregate_id"),
+)
+CONSUMERS: Final = Table("consumers", ConsumerRow._fields, ConsumerRow._make)
+ALLOCATIONS: Final = Table("allocations", AllocationRow._fields, AllocationRow._make)
+
+TABLES: Final[tuple[Table[Any], ...]] = (
+    RESOURCE_CLASSES,
+    TRAITS,
+    PROVIDERS,
+    INVENTORIES,
+    PROVIDER_TRAITS,
+    AGGREGATES,
+    PROVIDER_AGGREGATES,
+    PROJECTS,
+    USERS,
+    CONSUMER_TYPES,
+    CONSUMERS,
+    ALLOCATIONS,
+)
+
+# -- reading ------------------------------------------------------------------------------------
+
+_DRIVER: Final = re.compile(r"\A(\w+)\+\w+://")
+_CHARSET: Final = re.compile(r"\?charset=\w+\Z")
+
+
+def source_address(url: str) -> Address:
+    """Berth's own forms of URL, and what stands in a placement.conf: the driver named there is not used."""
+    return parse_address(_CHARSET.sub("", _DRIVER.sub(r"\1://", url)))
+
+
+class Source:
+    """A Placement database at one moment. To be used in a ``with``; the transaction ends with it."""
+
+    def __init__(self, address: Address) -> None:
+        self._kind = "sqlite" if isinstance(address, SqliteAddress) else address.kind
+        self._engine = _engine(address)
+        self._connection: sa.Connection | None = None
+
+    def __enter__(self) -> "Source":
+        try:
+            try:
+                # Begun by hand: no layer in between knows of transactions that only read.
+                self._connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+                for statement in _BEGIN[self._kind]:
+                    self._connection.exec_driver_sql(statement)
+                _check(self._connection)
+            except SQLAlchemyError as error:
+                raise _failure(error) from error
+        except BaseException:
+            self._close()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._close()
+
+    def counts(self) -> dict[str, int]:
+        """How many rows each table has."""
+        count = sa.func.count
+        return {
+            table.name: self._execute(sa.select(count()).select_from(table.table)).scalar_one()
+            for table in TABLES
+        }
+
+    def rows(self, table: Table[R]) -> Iterator[R]:
+        """All rows of a table, in the order of its key."""
+        found = self._execute(table.first).fetchall()
+        while found:
+            yield from map(table.make, found)
+            if len(found) < _CHUNK_ROWS:
+                return
+            keys = {f"k{number}": found[-1][place] for number, place in enumerate(table.key_places)}
+            found = self._execute(table.following, keys).fetchall()
+
+    def _execute(self, statement: sa.Select[Any], values: dict[str, Any] | None = None) -> sa.Result[Any]:
+        assert self._connection is not None, "a source is used in a with"
+        try:
+            return self._connection.execute(statement, values)
+        except SQLAlchemyError as error:
+            raise _failure(error) from error
+
+    def _close(self) -> None:
+        if self._connection is not None:
+            # Without a word to the server: it has nothing to commit, and may be gone.
+            self._connection.invalidate()
+            self._connection.close()
+        self._engine.dispose()
+
+
+def _failure(error: SQLAlchemyError) -> CannotImport:
+    return CannotImport(f"the source cannot be read: {getattr(error, 'orig', None) or error}")
+
+
+def _engine(address: Address) -> sa.Engine:
+    # Each driver is imported only by those who use its database.
+    if isinstance(address, SqliteAddress):
+        from berth.journal.sqlite import sqlite_reader
+
+        return sqlite_reader(address.path)
+    if address.kind == "postgresql":
+        from berth.journal.postgresql import postgresql_engine
+
+        return postgresql_engine(address, "any")
+    from berth.journal.mysql import mysql_dialect
+
+    return mysql_dialect(address).engine
+
+
+def _check(connection: sa.Connection) -> None:
+    """Refuse a database that is not one of Placement 16.0."""
+    inspector = sa.inspect(connection)
+    names = set(inspector.get_table_names())
+    if PROVIDERS.name not in names:
+        raise CannotImport(
+            "the source is not a Placement database: it has no table resource_providers. Placement's is the "
+            "one named by connection in [placement_database] of placement.conf"
+        )
+    _check_revision(connection, names)
+    missing = [table.name for table in TABLES if table.name not in names]
+    for table in TABLES:
+        if table.name in names:
+            columns = {column["name"] for column in inspector.get_columns(table.name)}
+            missing += [f"{table.name}.{name}" for name in table.columns if name not in columns]
+    if missing:
+        raise CannotImport(f"the source lacks what a Placement 16.0 database has: {', '.join(missing)}")
+
+
+def _check_revision(connection: sa.Connection, names: set[str]) -> None:
+    found = []
+    if "alembic_version" in names:
+        found = list(connection.exec_driver_sql("SELECT version_num FROM alembic_version").scalars())
+    if len(found) != 1 or found[0] not in REVISIONS:
+        revision = ", ".join(map(str, found)) or "none"
+        raise CannotImport(
+            f"the source has schema revision {revision}; Berth reads that of Placement 16.0, "
+            f"{REVISIONS[0]}. If the source is older, bring it there with Placement 16.0's "
+            "`placement-manage db sync`, on a copy if you like"
+        )

@@ -1,0 +1,519 @@
+"""``berth import`` from databases made by hand: what is refused, what is left out, and what is told."""
+
+import sqlite3
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from berth.cli import main
+from berth.engine import start_view
+from berth.importing import source_address
+from berth.journal import AddressError, Conflict, Journal, JournalError, open_journal, parse_address
+from berth.model.batches import Batch
+from berth.model.consumer import Consumer
+from berth.model.events import Stamp
+from berth.model.ids import ClassId, ConsumerId, ProviderId
+from berth.model.inventory import Inventory
+from berth.runtime.settings import TABLE
+from berth.view import View
+from tests.unit.importing.sources import AGGREGATE, CELL, CONSUMER, HOST, IDLE, SOUND, make_source
+
+pytestmark = pytest.mark.fast
+
+DAY_S = 86400
+FIRST_S = 1577836800
+"""The first day of 2020."""
+
+ZEBRA = ClassId(10000)
+
+
+@pytest.fixture(autouse=True)
+def _no_settings_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    for setting in TABLE:
+        monkeypatch.delenv(setting.variable, raising=False)
+    for variable in ("BERTH_CONFIG", "BERTH_TEST_SERVER", "OS_PLACEMENT_DATABASE__CONNECTION"):
+        monkeypatch.delenv(variable, raising=False)
+
+
+class Told(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+    def counts(self, table: str) -> list[int]:
+        """Of a line of the report: in Placement, read, left out, unused, in Berth."""
+        (line,) = (line for line in self.out.splitlines() if line.startswith(f"{table} "))
+        return [int(cell.replace(",", "")) for cell in line.split()[1:] if cell not in ("-", "DIFFERS")]
+
+
+class Desk:
+    """A place to import at: a source is made of scripts, the target is a file beside it."""
+
+    def __init__(self, directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.path = directory / "berth.db"
+        self._directory = directory
+        self._capsys = capsys
+
+    @property
+    def target(self) -> str:
+        return f"sqlite:///{self.path}"
+
+    def run(self, *scripts: str, flags: tuple[str, ...] = ()) -> Told:
+        source = self._directory / "placement.db"
+        source.unlink(missing_ok=True)
+        return self.run_from(make_source(source, *scripts), *flags)
+
+    def run_from(self, url: str, *flags: str) -> Told:
+        status = main(["import", "--from", url, "--database", self.target, *flags])
+        return Told(status, *self._capsys.readouterr())
+
+    def journal(self) -> Journal:
+        return open_journal(parse_address(self.target), shared=None)
+
+    def view(self) -> View:
+        journal = self.journal()
+        try:
+            return start_view(journal)
+        finally:
+            journal.close()
+
+
+@pytest.fixture
+def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Desk:
+    return Desk(tmp_path, capsys)
+
+
+# -- what is brought over -----------------------------------------------------------------------
+
+
+def test_everything_is_brought_over_as_it_is(desk: Desk) -> None:
+    told = desk.run(SOUND)
+    assert told.status == 0, told
+    assert "all is brought over" in told.out
+    view = desk.view()
+    assert [view.classes.name_of(id) for id in view.classes.ids()][-2:] == ["CUSTOM_Z", "CUSTOM_A"]
+    assert view.classes.id_of("CUSTOM_Z") == ZEBRA
+    assert view.custom_traits == {"CUSTOM_T": FIRST_S}
+    host, cell = view.providers[ProviderId(HOST)], view.providers[ProviderId(CELL)]
+    assert cell.parent is cell.root is host
+    assert host.stamp == Stamp(7, FIRST_S, FIRST_S)
+    assert cell.stamp == Stamp(5, FIRST_S, FIRST_S + DAY_S)
+    assert host.inventories == {0: Inventory(8, 1, 1, 8, 1, 4.0, FIRST_S + 2 * DAY_S)}
+    assert host.traits == ("COMPUTE_NODE", "HW_CPU_X86_AVX2", "CUSTOM_T")
+    assert host.aggregates == (AGGREGATE,)
+    held = ((HOST, ((0, 2),)), (CELL, ((ZEBRA, 4),)))
+    record = view.consumers[ConsumerId(CONSUMER)]
+    # It was last written when its youngest allocation was.
+    assert record.consumer == Consumer(3, "project", "user", "INSTANCE", FIRST_S, FIRST_S + 4 * DAY_S)
+    assert record.held == held
+    idle = view.consumers[ConsumerId(IDLE)]
+    assert (idle.consumer, idle.held) == (Consumer(0, "project", "user", None, FIRST_S, FIRST_S), ())
+
+
+def test_the_journal_says_that_it_was_an_import(desk: Desk) -> None:
+    desk.run(SOUND)
+    journal = desk.journal()
+    (batch,) = journal.read(View().index)
+    journal.close()
+    assert [entry.origin.action for entry in batch.entries] == ["berth:import"]
+
+
+def test_many_rows_come_in_chunks_and_batches_none_lost(desk: Desk, tmp_path: Path) -> None:
+    count = 5003
+    traits = "INSERT INTO traits (id, name) VALUES (1, 'COMPUTE_NODE'), (2, 'CUSTOM_A'), (3, 'CUSTOM_B');"
+    url = make_source(tmp_path / "many.db", traits)
+    numbers = range(1, count + 1)
+    source = sqlite3.connect(tmp_path / "many.db")
+    source.executemany(
+        "INSERT INTO resource_providers (id, root_provider_id, generation, name, uuid) VALUES (?,?,?,?,?)",
+        ((n, n, n, f"host-{n}", f"{n:08x}-0000-4000-8000-000000000000") for n in numbers),
+    )
+    # A chunk ends within the traits of one provider.
+    source.executemany(
+        "INSERT INTO resource_provider_traits (resource_provider_id, trait_id) VALUES (?, ?)",
+        ((n, trait) for n in numbers for trait in (1, 2, 3)),
+    )
+    source.commit()
+    source.close()
+    told = desk.run_from(url)
+    assert told.status == 0, told
+    assert told.counts("resource_providers") == [count, count, 0, 0, count]
+    assert told.counts("resource_provider_traits") == [3 * count, 3 * count, 0, 0, 3 * count]
+    view = desk.view()
+    assert view.index > 1
+    for record in view.providers.values():
+        assert record.name == f"host-{record.generation}"
+        assert record.traits == ("COMPUTE_NODE", "CUSTOM_A", "CUSTOM_B")
+
+
+def test_what_is_over_capacity_is_brought_over_and_told(desk: Desk) -> None:
+    told = desk.run(SOUND, "UPDATE inventories SET total = 2, allocation_ratio = 1.0 WHERE id = 1;")
+    assert told.status == 0
+    assert "1 inventories with more in use than there is" in told.out
+    assert f"provider {HOST} (host), VCPU: 2 of 1" in told.out
+    assert desk.view().providers[ProviderId(HOST)].used == {0: 2}
+
+
+def test_a_root_that_the_parents_do_not_lead_to_is_told(desk: Desk) -> None:
+    told = desk.run(SOUND, "UPDATE resource_providers SET root_provider_id = 1 WHERE id = 1;")
+    assert told.status == 0
+    assert "1 resource_providers with a root that its parents do not lead to" in told.out
+
+
+def test_what_nothing_refers_to_is_counted_as_unused(desk: Desk) -> None:
+    told = desk.run(
+        SOUND,
+        "INSERT INTO projects (id, external_id) VALUES (2, 'p');"
+        "INSERT INTO users (id, external_id) VALUES (2, 'u');"
+        "INSERT INTO consumer_types (id, name) VALUES (2, 'T');"
+        "INSERT INTO placement_aggregates (id, uuid) VALUES (2, 'a');",
+    )
+    assert told.status == 0, told
+    for table in ("projects", "users", "consumer_types", "placement_aggregates"):
+        assert told.counts(table) == [2, 2, 0, 1, 1]
+
+
+# -- what cannot be brought over ----------------------------------------------------------------
+
+BROKEN: tuple[tuple[str, str, dict[str, int]], ...] = (
+    (
+        "INSERT INTO resource_classes (id, name) VALUES (77, 'FUTURE_CLASS');",
+        "resource_classes of a name that is neither custom nor known to the os-resource-classes",
+        {"resource_classes": 1},
+    ),
+    (
+        "INSERT INTO resource_classes (id, name) VALUES (77, 'CUSTOM_Z');",
+        "resource_classes of a name that another has",
+        {"resource_classes": 1},
+    ),
+    (
+        "INSERT INTO traits (id, name) VALUES (77, 'FUTURE_TRAIT');"
+        "INSERT INTO resource_provider_traits (trait_id, resource_provider_id) VALUES (77, 1);",
+        "traits of a name that is neither custom nor known to the os-traits",
+        {"traits": 1, "resource_provider_traits": 1},
+    ),
+    (
+        "INSERT INTO traits (id, name) VALUES (77, 'CUSTOM_T');",
+        "traits of a name that another has",
+        {"traits": 1},
+    ),
+    (
+        "UPDATE resource_providers SET parent_provider_id = 99 WHERE id = 1;",
+        "resource_providers with a parent that does not exist",
+        {"resource_providers": 1, "inventories": 1, "allocations": 1},
+    ),
+    (
+        "UPDATE resource_providers SET parent_provider_id = 1 WHERE id = 2;",
+        "resource_providers in a loop of parents",
+        {
+            "resource_providers": 2,
+            "inventories": 2,
+            "allocations": 2,
+            "resource_provider_traits": 3,
+            "resource_provider_aggregates": 1,
+        },
+    ),
+    (
+        "UPDATE resource_providers SET parent_provider_id = NULL WHERE id = 1;"
+        "UPDATE resource_providers SET name = 'host';",
+        "resource_providers with a uuid or a name that another has",
+        # The one that came first, with the smaller id, stays.
+        {
+            "resource_providers": 1,
+            "inventories": 1,
+            "allocations": 1,
+            "resource_provider_traits": 3,
+            "resource_provider_aggregates": 1,
+        },
+    ),
+    (
+        f"UPDATE resource_providers SET uuid = '{HOST}' WHERE id = 1;",
+        "resource_providers with a uuid or a name that another has",
+        {"resource_providers": 1, "inventories": 1, "allocations": 1},
+    ),
+    (
+        "UPDATE resource_providers SET name = NULL WHERE id = 1;",
+        "resource_providers without a name",
+        {"resource_providers": 1, "inventories": 1, "allocations": 1},
+    ),
+    (
+        "UPDATE resource_providers SET uuid = 'not \"a uuid' WHERE id = 1;",
+        "resource_providers with a uuid that is none",
+        {"resource_providers": 1, "inventories": 1, "allocations": 1},
+    ),
+    (
+        "INSERT INTO inventories VALUES (NULL, NULL, 9, 99, 0, 1, 0, 1, 1, 1, 1.0);",
+        "inventories of a provider that does not exist or is left out",
+        {"inventories": 1},
+    ),
+    (
+        "INSERT INTO inventories VALUES (NULL, NULL, 9, 1, 99, 1, 0, 1, 1, 1, 1.0);",
+        "inventories of a resource class that does not exist or is left out",
+        {"inventories": 1},
+    ),
+    (
+        "INSERT INTO inventories VALUES (NULL, NULL, 9, 2, 0, 1, 0, 1, 1, 1, 1.0);",
+        "inventories of a provider and class that have another",
+        {"inventories": 1},
+    ),
+    (
+        "INSERT INTO inventories VALUES (NULL, NULL, 9, 2, 1, 1, 0, 1, 1, 0, 1.0);",
+        "inventories with a unit or step below 1",
+        {"inventories": 1},
+    ),
+    (
+        "INSERT INTO inventories VALUES (NULL, NULL, 9, 2, 1, 1, 0, 1, 1, 1, 9e999);",
+        "a ratio that is no number",
+        {"inventories": 1},
+    ),
+    (
+        "INSERT INTO resource_provider_traits (trait_id, resource_provider_id) VALUES (1, 99);",
+        "resource_provider_traits of a provider or trait that does not exist or is left out",
+        {"resource_provider_traits": 1},
+    ),
+    (
+        "INSERT INTO resource_provider_aggregates (resource_provider_id, aggregate_id) VALUES (2, 99);",
+        "resource_provider_aggregates of a provider or aggregate that does not exist or is left out",
+        {"resource_provider_aggregates": 1},
+    ),
+    (
+        "INSERT INTO placement_aggregates (id) VALUES (9);",
+        "placement_aggregates without a uuid",
+        {"placement_aggregates": 1},
+    ),
+    (
+        "UPDATE consumers SET project_id = 99 WHERE id = 1;",
+        "consumers of a project, user or type that does not exist",
+        {"consumers": 1, "allocations": 2, "consumer_types": 0},
+    ),
+    (
+        "UPDATE consumers SET consumer_type_id = 99 WHERE id = 2;",
+        "consumers of a project, user or type that does not exist",
+        {"consumers": 1},
+    ),
+    (
+        f"UPDATE consumers SET uuid = '{CONSUMER}' WHERE id = 2;",
+        "consumers with a uuid that another has",
+        {"consumers": 1},
+    ),
+    (
+        "INSERT INTO allocations VALUES (NULL, NULL, 8, 2, 'nobody', 0, 1), "
+        "(NULL, NULL, 9, 2, 'noone', 0, 1);",
+        "allocations of a consumer that does not exist",
+        {"allocations": 2},
+    ),
+    (
+        f"INSERT INTO allocations VALUES (NULL, NULL, 9, 99, '{CONSUMER}', 0, 1);",
+        "allocations of a provider that does not exist or is left out",
+        {"allocations": 1},
+    ),
+    (
+        f"INSERT INTO allocations VALUES (NULL, NULL, 9, 2, '{CONSUMER}', 99, 1);",
+        "allocations of a resource class that does not exist or is left out",
+        {"allocations": 1},
+    ),
+    (
+        f"INSERT INTO allocations VALUES (NULL, NULL, 9, 2, '{CONSUMER}', 1, 1);",
+        "allocations of a provider that has no inventory of the class",
+        {"allocations": 1},
+    ),
+    (
+        f"INSERT INTO allocations VALUES (NULL, NULL, 9, 2, '{IDLE}', 0, 0);",
+        "allocations of less than 1",
+        {"allocations": 1},
+    ),
+    (
+        f"INSERT INTO allocations VALUES (NULL, NULL, 9, 2, '{CONSUMER}', 0, 1);",
+        "allocations of a consumer that has another of the same provider and class",
+        {"allocations": 1},
+    ),
+)
+
+
+@pytest.mark.parametrize(("script", "kind", "left_out"), BROKEN)
+def test_what_is_broken(script: str, kind: str, left_out: dict[str, int], desk: Desk) -> None:
+    refused = desk.run(SOUND, script)
+    assert refused.status == 1
+    assert kind in refused.out
+    assert "nothing was written. Mend the source, or import what can be with --skip-broken" in refused.err
+    assert desk.view().index == 0
+
+    told = desk.run(SOUND, script, flags=("--skip-broken",))
+    assert told.status == 0, told
+    assert kind in told.out
+    for table, count in left_out.items():
+        stored, read, left, unused, berth = told.counts(table)
+        assert (stored, left) == (read, count)
+        assert berth == read - left - unused
+    desk.view()
+
+
+def test_a_refusal_shows_a_few_examples_and_a_skip_all(desk: Desk) -> None:
+    orphans = ", ".join(f"(NULL, NULL, {n}, 2, 'nobody-{n}', 0, 1)" for n in range(100, 150))
+    script = f"INSERT INTO allocations VALUES {orphans};"
+    refused = desk.run(SOUND, script)
+    assert "50 allocations of a consumer" in refused.out
+    assert refused.out.count("nobody-") == 3
+    assert desk.run(SOUND, script, flags=("--skip-broken",)).out.count("nobody-") == 50
+
+
+# -- the source ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("DROP TABLE resource_providers;", "not a Placement database: it has no table resource_providers"),
+        ("DROP TABLE alembic_version;", "schema revision none; Berth reads that of Placement 16.0"),
+        ("UPDATE alembic_version SET version_num = 'b5c396305c25';", "schema revision b5c396305c25;"),
+        (
+            "DROP TABLE users; ALTER TABLE consumers DROP COLUMN consumer_type_id;",
+            "lacks what a Placement 16.0 database has: users, consumers.consumer_type_id",
+        ),
+    ],
+)
+def test_a_source_that_is_not_what_is_expected(script: str, message: str, desk: Desk) -> None:
+    told = desk.run(SOUND, script)
+    assert told.status == 1
+    assert message in told.err
+
+
+def test_a_source_that_is_not_there_is_not_created(desk: Desk, tmp_path: Path) -> None:
+    told = desk.run_from(f"sqlite:///{tmp_path / 'none.db'}")
+    assert told.status == 1
+    assert "the source cannot be read: unable to open database file" in told.err
+    assert not (tmp_path / "none.db").exists()
+
+
+def test_a_source_is_left_as_it_is(desk: Desk, tmp_path: Path) -> None:
+    desk.run(SOUND)
+    before = (tmp_path / "placement.db").read_bytes()
+    desk.run_from(f"sqlite:///{tmp_path / 'placement.db'}", "--dry-run")
+    assert (tmp_path / "placement.db").read_bytes() == before
+    assert {path.name for path in tmp_path.glob("placement.db*")} == {"placement.db"}
+
+
+def test_urls_as_they_stand_in_a_placement_conf() -> None:
+    plain = parse_address("mysql://placement:s3cret@db/placement")
+    assert source_address("mysql+pymysql://placement:s3cret@db/placement?charset=utf8") == plain
+    assert source_address("postgresql+psycopg2://db/placement") == parse_address("postgresql://db/placement")
+    with pytest.raises(AddressError, match="no options"):
+        source_address("mysql+pymysql://db/placement?ssl_ca=/etc/ca.pem")
+
+
+def test_no_source_and_a_bad_one(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["import", "--database", desk.target]) == 2
+    assert "--from or OS_PLACEMENT_DATABASE__CONNECTION must name" in capsys.readouterr().err
+    told = desk.run_from("oracle://placement:s3cret@db/placement")
+    assert told.status == 2
+    assert "oracle is none of" in told.err
+    assert "s3cret" not in told.err
+
+
+def test_the_source_may_be_named_where_placement_looks(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("OS_PLACEMENT_DATABASE__CONNECTION", make_source(tmp_path / "named.db", SOUND))
+    assert main(["import", "--database", desk.target]) == 0
+    assert len(desk.view().providers) == 2
+
+
+# -- the target ---------------------------------------------------------------------------------
+
+
+def test_a_dry_run_tells_and_writes_nothing(desk: Desk) -> None:
+    told = desk.run(SOUND, flags=("--dry-run",))
+    assert told.status == 0
+    assert "nothing was written" in told.out
+    assert told.counts("consumers") == [2, 2, 0, 0]
+    assert not desk.path.exists()
+    broken = desk.run(SOUND, "DELETE FROM consumers;", flags=("--dry-run",))
+    assert broken.status == 1
+    assert "2 allocations of a consumer that does not exist" in broken.out
+
+
+def test_a_target_that_is_not_empty_is_refused_with_what_it_has(desk: Desk) -> None:
+    assert desk.run(SOUND).status == 0
+    before = desk.view().state()
+    told = desk.run(SOUND)
+    assert told.status == 1
+    for words in (
+        "ends at index 1",
+        "2 providers",
+        "2 consumers",
+        "2 custom resource classes",
+        "1 custom traits",
+    ):
+        assert words in told.err
+    assert desk.view().state() == before
+
+
+def test_an_import_that_broke_off_cannot_be_used_or_gone_on_with(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("berth.importing.events._BATCH_EVENTS", 5)
+    append = Journal.append
+
+    def broken(journal: Journal, batch: Batch) -> None:
+        if batch.index == 3:
+            raise JournalError("the disk is full")
+        append(journal, batch)
+
+    monkeypatch.setattr(Journal, "append", broken)
+    told = desk.run(SOUND)
+    assert told.status == 1
+    assert "the import was not finished: the disk is full; drop the target database" in told.err
+    with pytest.raises(JournalError):
+        desk.view()
+    monkeypatch.setattr(Journal, "append", append)
+    told = desk.run(SOUND)
+    assert told.status == 1
+    assert "an import into the target was begun and not finished: drop the target database" in told.err
+
+
+def test_every_append_before_the_last_leaves_a_journal_without_a_beginning(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("berth.importing.events._BATCH_EVENTS", 5)
+    append, indices = Journal.append, []
+
+    def counted(journal: Journal, batch: Batch) -> None:
+        indices.append(batch.index)
+        append(journal, batch)
+
+    monkeypatch.setattr(Journal, "append", counted)
+    assert desk.run(SOUND).status == 0
+    assert sorted(indices) == list(range(1, len(indices) + 1))
+    assert len(indices) > 2
+    assert indices[-1] == 1
+
+
+def test_somebody_else_who_writes_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def taken(*_: Any) -> None:
+        raise Conflict("duplicate key")
+
+    monkeypatch.setattr(Journal, "append", taken)
+    told = desk.run(SOUND)
+    assert told.status == 1
+    assert "somebody else writes to the target: stop every server that uses it" in told.err
+
+
+def test_a_row_that_is_lost_on_the_way_shows(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    append = Journal.append
+
+    def forgetful(journal: Journal, batch: Batch) -> None:
+        (entry,) = batch.entries
+        entry = type(entry)(entry.origin, entry.events[:-1])
+        append(journal, Batch(batch.index, batch.id, batch.at_ns, (entry,)))
+
+    monkeypatch.setattr(Journal, "append", forgetful)
+    told = desk.run(SOUND)
+    assert told.status == 1
+    assert [line.split()[0] for line in told.out.splitlines() if line.endswith("DIFFERS")] == ["consumers"]
+    assert "the two sides differ: do not use the target" in told.err
+
+
+def test_an_empty_placement_is_an_empty_ledger(desk: Desk) -> None:
+    assert desk.run().status == 0
+    assert desk.view().index == 0
