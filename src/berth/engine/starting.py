@@ -36,7 +36,7 @@ def _read_view(journal: Journal) -> View:
     except Pruned as pruned:
         raise JournalError(
             f"no snapshot can be read that reaches to where the journal begins (index {pruned.oldest}): "
-            "restore the database from a backup, or, if an import into it was broken off, drop it and begin anew"
+            "restore the database from a backup; if an import into it was broken off, drop it and begin anew"
         ) from pruned
     return view
 

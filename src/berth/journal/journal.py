@@ -57,11 +57,11 @@ class Journal:
 
     def prepare(self) -> None:
         """Create the tables in an empty database; refuse one that a newer program has written."""
-        self._do(create_tables)
+        self._do(create_tables, writes=True)
 
     def check(self) -> None:
         """Refuse a database that this program cannot use as it is."""
-        self._do(check_version)
+        self._do(check_version, writes=False)
 
     def append(self, batch: Batch) -> None:
         """Write a batch at its index, durably; ``Conflict`` if the index is taken."""
@@ -100,14 +100,18 @@ class Journal:
         """Forget the batches up to and including an index."""
         self.execute(self._prune, {"until": until})
 
-    def _do(self, work: Callable[[sa.Connection], Any]) -> Any:
-        """Use the connection; whatever fails, fails as one of our errors."""
+    def _do(self, work: Callable[[sa.Connection], Any], *, writes: bool) -> Any:
+        """Use the connection; whatever fails, fails as one of our errors.
+
+        What an error means depends on who gets it. A lock that was waited for in vain tells a writer that
+        another was first; a reader (on Galera a read waits too) learns only that the database failed it.
+        """
         try:
             if self._connection is None:
                 self._connection = self._engine.connect()
             return work(self._connection)
         except DBAPIError as error:
-            meaning = self._dialect.meaning(error)
+            meaning = self._dialect.meaning(error) if writes else JournalFailure
             if meaning is JournalFailure:
                 self._drop_connection()
             raise meaning(f"the database says: {error.orig}") from error
@@ -122,7 +126,10 @@ class Journal:
 
     def execute(self, statement: Any, parameters: dict[str, Any] | None = None) -> sa.CursorResult[Any]:
         """One statement, for what is kept beside the journal."""
-        result: sa.CursorResult[Any] = self._do(lambda connection: connection.execute(statement, parameters))
+        result: sa.CursorResult[Any] = self._do(
+            lambda connection: connection.execute(statement, parameters),
+            writes=getattr(statement, "is_dml", False),
+        )
         return result
 
     def _decode(self, idx: int, body: bytes) -> tuple[Entry, ...]:
