@@ -18,7 +18,7 @@ import msgspec
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from berth.journal.errors import JournalError, JournalFailure, Pruned
+from berth.journal.errors import JournalError, JournalFailure, NotWritten, Pruned
 from berth.journal.schema import JOURNAL, check_version, create_tables
 from berth.model.batches import Batch, Entry
 from berth.model.ids import Index
@@ -28,11 +28,13 @@ _READ_BATCHES: Final = 1000
 
 class Dialect(msgspec.Struct, frozen=True):
     """``meaning`` says what kind of error a driver's exception is; ``next_host`` turns to another host, where
-    there are several; ``close`` lets go of what else is held."""
+    there are several; ``reconnects_when_refused`` has another host tried after one that refused to write, for
+    it may have been demoted; ``close`` lets go of what else is held."""
 
     engine: sa.Engine
     meaning: Callable[[DBAPIError], type[JournalError]]
     next_host: Callable[[], None] = lambda: None
+    reconnects_when_refused: bool = False
     close: Callable[[], None] = lambda: None
 
 
@@ -112,7 +114,8 @@ class Journal:
             return work(self._connection)
         except DBAPIError as error:
             meaning = self._dialect.meaning(error) if writes else JournalFailure
-            if meaning is JournalFailure:
+            refused = meaning is NotWritten and self._dialect.reconnects_when_refused
+            if meaning is JournalFailure or refused:
                 self._drop_connection()
             raise meaning(f"the database says: {error.orig}") from error
         except SQLAlchemyError as error:

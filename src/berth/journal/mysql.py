@@ -42,7 +42,7 @@ _UNKNOWN_VARIABLE: Final = 1193
 def mysql_dialect(address: ServerAddress) -> Dialect:
     hosts = _Hosts(address)
     engine = sa.create_engine("mysql+pymysql://", creator=hosts.connect, poolclass=sa.pool.NullPool)
-    return Dialect(engine, _meaning, next_host=hosts.turn)
+    return Dialect(engine, _meaning, next_host=hosts.turn, reconnects_when_refused=True)
 
 
 class _Hosts:

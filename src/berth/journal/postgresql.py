@@ -19,15 +19,21 @@ _FIRST: Final = frozenset(
         "40P01",  # deadlock_detected
     )
 )
-_REFUSED: Final = frozenset(("53100",))  # disk_full
+_REFUSED: Final = frozenset(
+    (
+        "53100",  # disk_full
+        "25006",  # read_only_sql_transaction
+    )
+)
 
 
 def postgresql_dialect(address: ServerAddress) -> Dialect:
-    return Dialect(postgresql_engine(address, "read-write"), _meaning)
+    # A primary that is read-only for a while still answers reads, and its journal is current.
+    return Dialect(postgresql_engine(address, "primary"), _meaning, reconnects_when_refused=True)
 
 
 def postgresql_engine(address: ServerAddress, session: str) -> sa.Engine:
-    """``session``: "read-write" passes over hosts that follow another, "any" takes the first that answers."""
+    """``session``: "primary" passes over hosts that follow another, "any" takes the first that answers."""
     url = sa.URL.create(
         "postgresql+psycopg", username=address.user, password=address.password, database=address.database
     )
