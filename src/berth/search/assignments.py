@@ -21,7 +21,7 @@ equal children are 8^8 products of which 8! stand, and one group more makes it 8
 """
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, Protocol
 
 from berth.model.ids import ClassId, Row
 from berth.model.requests import UNSUFFIXED, CandidatesRequest
@@ -67,7 +67,7 @@ def assignments_at(
 ) -> Iterator[Assignment]:
     """The assignments at an anchor that use its own tree, each once, in a fixed order."""
     choices = [slot.choices(anchor, view) for slot in slots]
-    return _run(_OwnTreeSearch(view, request, slots, choices, effort, anchor))
+    return _run(_Search(view, request, slots, choices, effort, _OwnTree(anchor, slots)))
 
 
 def assignments_of_lenders(
@@ -76,11 +76,68 @@ def assignments_of_lenders(
     """The assignments that use no anchor's own tree, but only what others lend. They are the same at every
     anchor that is served, so they are found once here and not once for each."""
     choices = [[view.record(row) for row in slot.lenders] for slot in slots]
-    return _run(_LendersSearch(view, request, slots, choices, effort, anchors))
+    return _run(_Search(view, request, slots, choices, effort, _LendersAlone(anchors, slots)))
 
 
 def _run(search: "_Search") -> Iterator[Assignment]:
     return iter(()) if search.is_hopeless() else search.run()
+
+
+class _AnchorRule(Protocol):
+    """What a search is for, and so which assignments are its own to find."""
+
+    def begin(self, order: list[int], choices: list[list[ProviderRecord]]) -> None:
+        """Learn in which order slots will be taken, and from what."""
+
+    def keeps(self, slot: int, record: ProviderRecord, chosen: list[ProviderRecord | None]) -> bool:
+        """Whether, with this slot so, the assignment can still be one that the search is for."""
+
+    def role(self, record: ProviderRecord) -> object:
+        """What providers differ by, as far as the rule is concerned."""
+
+
+class _OwnTree:
+    """At least one provider is of the anchor's own tree."""
+
+    def __init__(self, anchor: ProviderRecord, slots: list[Slot]) -> None:
+        self._anchor = anchor
+        self._lends = any(slot.lenders for slot in slots)
+        self._last_chance = -1
+
+    def begin(self, order: list[int], choices: list[list[ProviderRecord]]) -> None:
+        """Find the last slot that could still bring the own tree in, where others could be used instead."""
+        if self._lends:
+            own = [slot for slot in order if any(record.root is self._anchor for record in choices[slot])]
+            self._last_chance = own[-1] if own else order[0]
+
+    def keeps(self, slot: int, record: ProviderRecord, chosen: list[ProviderRecord | None]) -> bool:
+        if slot != self._last_chance or record.root is self._anchor:
+            return True
+        return any(other is not None and other.root is self._anchor for other in chosen)
+
+    def role(self, record: ProviderRecord) -> object:
+        return record.root is self._anchor
+
+
+class _LendersAlone:
+    """All providers lend, and there is an anchor that all of them serve."""
+
+    def __init__(self, anchors: Mask, slots: list[Slot]) -> None:
+        self._anchors = anchors
+        self._slots = slots
+
+    def begin(self, order: list[int], choices: list[list[ProviderRecord]]) -> None:
+        pass
+
+    def keeps(self, slot: int, record: ProviderRecord, chosen: list[ProviderRecord | None]) -> bool:
+        served = self._anchors
+        for number, lender in enumerate(chosen):
+            if lender is not None:
+                served = served & self._slots[number].lenders[lender.row]
+        return bool(served.any())
+
+    def role(self, record: ProviderRecord) -> object:
+        return record.aggregates
 
 
 class _Search:
@@ -93,6 +150,7 @@ class _Search:
         slots: list[Slot],
         choices: list[list[ProviderRecord]],
         effort: Effort,
+        rule: _AnchorRule,
     ) -> None:
         self._slots = slots
         self._choices = choices
@@ -116,6 +174,8 @@ class _Search:
         self._required = slots[self._spanning[0]].group.required if self._spanning else ()
         self._dead_ends: list[set[object]] = [set() for _ in slots]
         self._kinds: dict[Row, object] = {}
+        self._rule = rule
+        rule.begin(self._order, choices)
 
     # -- counting -------------------------------------------------------------------------------
 
@@ -217,14 +277,11 @@ class _Search:
         self._chosen[slot] = record
         if isolated:
             self._taken.add(record.row)
-        if self._keeps_subtrees(slot) and self._keeps_traits(slot) and self._keeps_anchor(slot, record):
+        kept = self._keeps_subtrees(slot) and self._keeps_traits(slot)
+        if kept and self._rule.keeps(slot, record, self._chosen):
             return True
         self._unassign(slot, record)
         return False
-
-    def _keeps_anchor(self, slot: int, record: ProviderRecord) -> bool:
-        """Whether there is still an anchor that this search is for."""
-        raise NotImplementedError
 
     def _tree_is_taken(self, record: ProviderRecord) -> bool:
         return any(
@@ -323,72 +380,7 @@ class _Search:
             parent = record.parent.row if record.parent is not None else None
             place = (parent, record.row if record.children else None)
         tree = record.root.row if self._one_per_tree else None
-        return tuple(slots), free, traits, place, tree, self._role(record)
-
-    def _role(self, record: ProviderRecord) -> object:
-        """What else the search tells providers apart by."""
-        raise NotImplementedError
-
-
-class _OwnTreeSearch(_Search):
-    """At least one provider is of the anchor's own tree."""
-
-    def __init__(
-        self,
-        view: View,
-        request: CandidatesRequest,
-        slots: list[Slot],
-        choices: list[list[ProviderRecord]],
-        effort: Effort,
-        anchor: ProviderRecord,
-    ) -> None:
-        super().__init__(view, request, slots, choices, effort)
-        self._anchor = anchor
-        lends = any(slot.lenders for slot in slots)
-        # The last slots, in the order of the search, that could still bring the own tree in.
-        self._last_chance = -1 if not lends else self._last_own_choice()
-
-    def _last_own_choice(self) -> int:
-        own = [
-            depth
-            for depth, slot in enumerate(self._order)
-            if any(record.root is self._anchor for record in self._choices[slot])
-        ]
-        return self._order[own[-1]] if own else self._order[0]
-
-    def _keeps_anchor(self, slot: int, record: ProviderRecord) -> bool:
-        if slot != self._last_chance or record.root is self._anchor:
-            return True
-        return any(other is not None and other.root is self._anchor for other in self._chosen)
-
-    def _role(self, record: ProviderRecord) -> object:
-        return record.root is self._anchor
-
-
-class _LendersSearch(_Search):
-    """All providers lend, and there is an anchor that all of them serve."""
-
-    def __init__(
-        self,
-        view: View,
-        request: CandidatesRequest,
-        slots: list[Slot],
-        choices: list[list[ProviderRecord]],
-        effort: Effort,
-        anchors: Mask,
-    ) -> None:
-        super().__init__(view, request, slots, choices, effort)
-        self._anchors = anchors
-
-    def _keeps_anchor(self, slot: int, record: ProviderRecord) -> bool:
-        served = self._anchors
-        for index, chosen in enumerate(self._chosen):
-            if chosen is not None:
-                served = served & self._slots[index].lenders[chosen.row]
-        return bool(served.any())
-
-    def _role(self, record: ProviderRecord) -> object:
-        return record.aggregates
+        return tuple(slots), free, traits, place, tree, self._rule.role(record)
 
 
 def contended_classes(slots: list[Slot]) -> tuple[ClassId, ...]:
