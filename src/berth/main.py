@@ -6,6 +6,7 @@ Nothing else in Berth knows all the parts. One that cannot be made (a bad policy
 ends the start with its own message.
 """
 
+import asyncio
 import gc
 
 from berth.api.application import Application
@@ -20,7 +21,7 @@ from berth.api.http import Receive, Scope, Send
 from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
 from berth.engine import Engine
-from berth.journal import SqliteAddress, open_journal, parse_address
+from berth.journal import Address, Journal, JournalFailure, SqliteAddress, open_journal, parse_address
 from berth.runtime.clock import Clock, SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
@@ -52,7 +53,7 @@ class Server:
         telemetry = Telemetry(self._settings, clock)
         policy = Policy(self._settings.policy_file, self._settings.policy_defaults, clock)
         authenticator = _authenticator(self._settings, clock)
-        engine = _engine(self._settings, clock, ids, telemetry)
+        engine = await _engine(self._settings, clock, ids, telemetry)
         await engine.start()
         # What has been read stays: the garbage collector need not go through it again and again.
         gc.freeze()
@@ -86,12 +87,12 @@ def _authenticator(settings: Settings, clock: Clock) -> Authenticator:
             return Keystone(settings, clock)
 
 
-def _engine(settings: Settings, clock: Clock, ids: Ids, telemetry: Telemetry) -> Engine:
+async def _engine(settings: Settings, clock: Clock, ids: Ids, telemetry: Telemetry) -> Engine:
     address = parse_address(settings.database)
     # Only a file can be known to be ours alone.
     shared = settings.workers > 1 or not isinstance(address, SqliteAddress)
     return Engine(
-        open_journal(address, shared=shared),
+        await _opened(address, shared, settings.database_outage_seconds),
         clock,
         ids,
         telemetry,
@@ -100,3 +101,15 @@ def _engine(settings: Settings, clock: Clock, ids: Ids, telemetry: Telemetry) ->
         batch_commands_max=settings.batch_commands_max,
         outage_seconds=settings.database_outage_seconds,
     )
+
+
+async def _opened(address: Address, shared: bool, outage_seconds: int) -> Journal:
+    """The journal, once its database answers: it may be restarting too."""
+    for left_s in range(outage_seconds, -1, -1):
+        try:
+            return open_journal(address, shared=shared)
+        except JournalFailure:
+            if left_s == 0:
+                raise
+        await asyncio.sleep(1)
+    raise AssertionError("the last attempt returns or raises")

@@ -141,7 +141,7 @@ class Engine:
 
     async def start(self) -> None:
         """Read the journal, then begin to write."""
-        self.view = await self._on_thread(start_view, self._journal)
+        self.view = await self._patiently(lambda: self._on_thread(start_view, self._journal))
         self._writer = asyncio.create_task(self._write_forever(), name="writer")
 
     async def stop(self) -> None:

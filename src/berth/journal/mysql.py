@@ -37,6 +37,7 @@ _REFUSED: Final = frozenset(
     )
 )
 _UNKNOWN_VARIABLE: Final = 1193
+_NOT_READY: Final = 1047
 
 
 def mysql_dialect(address: ServerAddress) -> Dialect:
@@ -81,16 +82,32 @@ class _Hosts:
             write_timeout=_STATEMENT_TIMEOUT_S,
             autocommit=True,
         )
-        cursor = connection.cursor()
         try:
-            cursor.execute("SET SESSION wsrep_sync_wait = 1")
-        except pymysql.Error as error:
-            if error.args[0] != _UNKNOWN_VARIABLE:
-                connection.close()
-                raise
-        finally:
-            cursor.close()
+            with connection.cursor() as cursor:
+                _wait_for_the_cluster(cursor)
+                _refuse_minority(cursor)
+        except pymysql.Error:
+            connection.close()
+            raise
         return connection
+
+
+def _wait_for_the_cluster(cursor: Any) -> None:
+    """Have reads wait for what was committed elsewhere; a server that is no part of a cluster knows no such
+    thing."""
+    try:
+        cursor.execute("SET SESSION wsrep_sync_wait = 1")
+    except pymysql.Error as error:
+        if error.args[0] != _UNKNOWN_VARIABLE:
+            raise
+
+
+def _refuse_minority(cursor: Any) -> None:
+    """A node that has lost the majority lets one in, and refuses everything else."""
+    cursor.execute("SHOW STATUS LIKE 'wsrep_cluster_status'")
+    status = cursor.fetchone()
+    if status is not None and status[1] == "non-Primary":
+        raise pymysql.OperationalError(_NOT_READY, "the node is not part of the cluster's majority")
 
 
 def _meaning(error: DBAPIError) -> type[JournalError]:
