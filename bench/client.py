@@ -7,10 +7,8 @@ sees is the server's, up to the client's own ceiling, which ``bench.run`` measur
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, cast
-
-MakeRequest = Callable[[], bytes]
 
 
 class Answer(NamedTuple):
@@ -83,14 +81,20 @@ class Connection(asyncio.Protocol):
             self._transport.close()
 
 
+Operation = Callable[[Connection], Awaitable[int]]
+"""One or more requests of a client; the status of the first that failed, or else of the last."""
+
+
 class Load(NamedTuple):
     """What a run of the closed loop saw."""
 
     latencies_ns: list[int]
-    """Of successful answers."""
+    """Of operations that succeeded."""
     failures: Counter[int]
-    """Other answers, by status; a connection that the server broke counts as status 0."""
+    """Others, by status; a connection that the server broke counts as status 0."""
     seconds: float
+    client_busy: float
+    """Which part of the time this process, which is one thread, was at work."""
 
 
 def request_bytes(method: str, path: str, body: bytes = b"", version: str = "1.39") -> bytes:
@@ -103,42 +107,31 @@ def request_bytes(method: str, path: str, body: bytes = b"", version: str = "1.3
     return head.encode() + b"\r\n" + body
 
 
-async def load(host: str, port: int, make_request: MakeRequest, *, concurrency: int, seconds: float) -> Load:
-    """Send requests on a number of connections for a while."""
+async def load(host: str, port: int, operations: Sequence[Operation], *, seconds: float) -> Load:
+    """Let every operation be repeated on a connection of its own for a while."""
     latencies_ns: list[int] = []
     failures: Counter[int] = Counter()
     clock = time.perf_counter_ns
 
-    async def one_client(connection: Connection, until_ns: int) -> None:
+    async def one_client(connection: Connection, operation: Operation, until_ns: int) -> None:
         while (begun_ns := clock()) < until_ns:
             try:
-                answer = await connection.ask(make_request())
+                status = await operation(connection)
             except BrokenServer:
                 failures[0] += 1
                 connection.close()
                 connection = await Connection.open(host, port)
                 continue
-            if answer.status < 300:
+            if status < 300:
                 latencies_ns.append(clock() - begun_ns)
             else:
-                failures[answer.status] += 1
+                failures[status] += 1
         connection.close()
 
-    connections = [await Connection.open(host, port) for _ in range(concurrency)]
-    begun_ns = clock()
+    connections = [await Connection.open(host, port) for _ in operations]
+    begun_ns, begun_cpu_ns = clock(), time.process_time_ns()
     until_ns = begun_ns + int(seconds * 1e9)
-    await asyncio.gather(*(one_client(connection, until_ns) for connection in connections))
-    return Load(latencies_ns, failures, (clock() - begun_ns) / 1e9)
-
-
-async def send_all(host: str, port: int, lanes: list[list[bytes]]) -> None:
-    """Send every lane's requests in order, each lane on a connection of its own; all must succeed."""
-
-    async def one_lane(requests: list[bytes]) -> None:
-        connection = await Connection.open(host, port)
-        for request in requests:
-            answer = await connection.ask(request)
-            assert answer.status < 300, (request, answer)
-        connection.close()
-
-    await asyncio.gather(*(one_lane(requests) for requests in lanes))
+    clients = zip(connections, operations, strict=True)
+    await asyncio.gather(*(one_client(connection, operation, until_ns) for connection, operation in clients))
+    spent_ns, spent_cpu_ns = clock() - begun_ns, time.process_time_ns() - begun_cpu_ns
+    return Load(latencies_ns, failures, spent_ns / 1e9, spent_cpu_ns / spent_ns)

@@ -1,83 +1,102 @@
-"""The fleets of the workloads, as requests that make them."""
+"""The fleets of the workloads: which providers there are, and what each of them has.
 
-import json
+How a fleet gets into a database is not known here: ``books`` writes it as Berth would, ``upstream_rows`` as
+upstream would.
+"""
+
 import uuid
-from typing import Final
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
-from bench.client import request_bytes
-from bench.workload import Flat, Fleet
+from bench.workload import Flat, Fleet, Nested
+from berth.model.inventory import Inventory
 
 # What OpenStack's placeload gives its hosts: the first aggregate and the first trait are everybody's.
-AGGREGATES: Final = [
+AGGREGATES: Final = (
     "14a5c8a3-5a99-4e8f-88be-00d85fcb1c17",
     "66d98e7c-3c25-485d-a0dc-1cea651884de",
     "a59dbb28-fd98-4c6e-9ec5-ae5f3d04b0aa",
-]
-TRAITS: Final = ["HW_CPU_X86_AVX2", "HW_CPU_X86_SSE2", "STORAGE_DISK_SSD"]
+)
+TRAITS: Final = ("HW_CPU_X86_AVX2", "HW_CPU_X86_SSE2", "STORAGE_DISK_SSD")
 
 # Its inventories too, but for the ratio: no run shall end because a host is full.
 INVENTORIES: Final = {
-    "MEMORY_MB": {"total": 8192, "min_unit": 128, "max_unit": 8192, "allocation_ratio": 10000.0},
-    "DISK_GB": {"total": 8192, "min_unit": 5, "max_unit": 8192, "allocation_ratio": 10000.0},
-    "VCPU": {"total": 32, "min_unit": 1, "max_unit": 16, "allocation_ratio": 10000.0},
+    "MEMORY_MB": Inventory(8192, min_unit=128, max_unit=8192, allocation_ratio=10000.0),
+    "DISK_GB": Inventory(8192, min_unit=5, max_unit=8192, allocation_ratio=10000.0),
+    "VCPU": Inventory(32, min_unit=1, max_unit=16, allocation_ratio=10000.0),
 }
-DEVICES: Final = {"VGPU": {"total": 8}}
 
 _NAMESPACE: Final = uuid.UUID(int=0)
 
 
-def host_uuid(number: int) -> str:
+class Provider(NamedTuple):
+    """Parents come before their children."""
+
+    name: str
+    inventories: dict[str, Inventory]
+    parent: str | None = None
+    """Its name."""
+    aggregates: tuple[str, ...] = ()
+    traits: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return provider_id(self.name)
+
+    @property
+    def parent_id(self) -> str | None:
+        return None if self.parent is None else provider_id(self.parent)
+
+    @property
+    def generation(self) -> int:
+        """One for each of the lists that were set."""
+        return sum(map(bool, (self.inventories, self.aggregates, self.traits)))
+
+
+def provider_id(name: str) -> str:
     """The same on every server, so that the same requests fit."""
-    return str(uuid.uuid5(_NAMESPACE, f"host-{number}"))
+    return str(uuid.uuid5(_NAMESPACE, name))
 
 
-def fleet_requests(fleet: Fleet) -> list[list[bytes]]:
-    """One list for each host; a list is to be sent in order, the lists in any."""
-    if isinstance(fleet, Flat):
-        return [_flat_host(number) for number in range(fleet.hosts)]
-    return [_wide_host(number, fleet.children) for number in range(fleet.hosts)]
+def host_id(number: int) -> str:
+    return provider_id(f"host-{number}")
 
 
-def _flat_host(number: int) -> list[bytes]:
-    return _provider(
-        host_uuid(number),
-        f"host-{number}",
-        inventories=INVENTORIES,
-        aggregates=AGGREGATES[: number % 3 + 1],
-        traits=TRAITS[: number % 3 + 1],
-    )
+def providers(fleet: Fleet) -> Iterator[Provider]:
+    for number in range(fleet.hosts):
+        if isinstance(fleet, Flat):
+            yield _flat_host(number)
+        elif isinstance(fleet, Nested):
+            yield from _nested_host(f"host-{number}")
+        else:
+            yield from _wide_host(f"host-{number}", fleet.children)
 
 
-def _wide_host(number: int, children: int) -> list[bytes]:
-    host = host_uuid(number)
-    requests = _provider(host, f"host-{number}", inventories={"VCPU": {"total": 32}})
+def _flat_host(number: int) -> Provider:
+    count = number % 3 + 1
+    return Provider(f"host-{number}", INVENTORIES, aggregates=AGGREGATES[:count], traits=TRAITS[:count])
+
+
+def _nested_host(name: str) -> Iterator[Provider]:
+    """Of the two NUMA nodes the second alone is what perfload's query looks for."""
+    first, second = f"{name}-numa-0", f"{name}-numa-1"
+    inventories = {
+        first: {
+            "VCPU": Inventory(4, reserved=2),
+            "MEMORY_MB": Inventory(2048, min_unit=512, step_size=256),
+        },
+        second: {"VCPU": Inventory(4), "MEMORY_MB": Inventory(2048, min_unit=256, max_unit=1024)},
+    }
+    yield Provider(name, {"DISK_GB": Inventory(20480)}, traits=("COMPUTE_VOLUME_MULTI_ATTACH",))
+    yield Provider(first, inventories[first], parent=name, traits=("HW_NUMA_ROOT",))
+    yield Provider(second, inventories[second], parent=name, traits=("HW_NUMA_ROOT", "CUSTOM_FOO"))
+    yield Provider(f"{first}-fpga", {"FPGA": Inventory(1)}, parent=first)
+    yield Provider(f"{first}-pgpu", {"VGPU": Inventory(8)}, parent=first)
+    yield Provider(f"{second}-fpga-0", {"FPGA": Inventory(1)}, parent=second)
+    yield Provider(f"{second}-fpga-1", {"FPGA": Inventory(1)}, parent=second)
+
+
+def _wide_host(name: str, children: int) -> Iterator[Provider]:
+    yield Provider(name, {"VCPU": Inventory(32)})
     for child in range(children):
-        name = f"host-{number}-gpu-{child}"
-        requests += _provider(str(uuid.uuid5(_NAMESPACE, name)), name, parent=host, inventories=DEVICES)
-    return requests
-
-
-def _provider(
-    id: str,
-    name: str,
-    *,
-    inventories: object,
-    parent: str | None = None,
-    aggregates: list[str] | None = None,
-    traits: list[str] | None = None,
-) -> list[bytes]:
-    path = f"/resource_providers/{id}"
-    requests = [
-        _json("POST", "/resource_providers", {"uuid": id, "name": name, "parent_provider_uuid": parent}),
-        _json("PUT", f"{path}/inventories", {"resource_provider_generation": 0, "inventories": inventories}),
-    ]
-    if aggregates:
-        body = {"resource_provider_generation": 1, "aggregates": aggregates}
-        requests.append(_json("PUT", f"{path}/aggregates", body))
-    if traits:
-        requests.append(_json("PUT", f"{path}/traits", {"resource_provider_generation": 2, "traits": traits}))
-    return requests
-
-
-def _json(method: str, path: str, body: object) -> bytes:
-    return request_bytes(method, path, json.dumps(body).encode())
+        yield Provider(f"{name}-gpu-{child}", {"VGPU": Inventory(8)}, parent=name)

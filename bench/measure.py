@@ -1,73 +1,68 @@
-"""One workload on one server: send it, time it, count what the server spent on it, check the answers."""
+"""One workload on one server: send it, time it, count what the servers spent on it, check the answers."""
 
 import asyncio
 import json
-import random
 import statistics
 import time
-import uuid
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
 from bench import meter
 from bench.client import BrokenServer, Connection, Load, load, request_bytes
-from bench.fleets import host_uuid
-from bench.workload import Candidates, Claims, Granular, Request, Workload
+from bench.fleets import Provider
+from bench.operations import PROJECT, Clients, candidates_path
+from bench.workload import Request, Searches
 from tests.servers import HOST, Server
 
-PROJECT: Final = "bench"
 WARM_UP_S: Final = 0.5
+SAMPLES: Final = 5
+INVENTORY_FIELDS: Final = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio")
 
 
 class Measurement(msgspec.Struct, frozen=True):
-    """What one side did at one concurrency. Without operations, ``problem`` says what happened instead."""
+    """What one side did. Without operations, ``problem`` says what happened instead."""
 
-    side: str
-    concurrency: int
     operations: int = 0
     failures: dict[int, int] = {}
     latency_ms: float | None = None
     latency_p99_ms: float | None = None
     throughput_per_s: float | None = None
     cpu_ms: float | None = None
+    """Of the server's processes, for each operation that succeeded."""
+    database_cpu_ms: float | None = None
+    """Of the database server's."""
     memory_peak_mb: float | None = None
+    client_busy: float | None = None
     problem: str | None = None
     waited_s: float | None = None
 
 
-def request_maker(request: Request, dice: random.Random) -> Callable[[], bytes]:
-    """What makes the next request to send."""
-    if not isinstance(request, Claims):
-        constant = request_bytes("GET", f"/allocation_candidates?{request.query}")
-        return lambda: constant
-    hosts = [host_uuid(number) for number in range(request.hosts)]
-    template = json.dumps(
-        {
-            "allocations": {"HOST": {"resources": {"VCPU": 1, "MEMORY_MB": 256, "DISK_GB": 10}}},
-            "project_id": PROJECT,
-            "user_id": PROJECT,
-            "consumer_generation": None,
-            "consumer_type": "INSTANCE",
-        }
-    )
-    before, _, after = template.partition("HOST")
-
-    def claim() -> bytes:
-        consumer = uuid.UUID(int=dice.getrandbits(128), version=4)
-        body = f"{before}{dice.choice(hosts)}{after}".encode()
-        return request_bytes("PUT", f"/allocations/{consumer}", body)
-
-    return claim
-
-
 async def check_answers(request: Request, port: int, deadline_s: float) -> None:
     """Ask once for candidates and count them."""
-    if isinstance(request, Candidates | Granular):
-        body = await ask(port, f"/allocation_candidates?{request.query}", deadline_s)
+    if isinstance(request, Searches):
+        body = await ask(port, candidates_path(request.query), deadline_s)
         found = len(body["allocation_requests"])
         assert found == request.answers, f"{found} candidates, {request.answers} expected"
+
+
+async def check_fleet(fleet: Sequence[Provider], port: int) -> None:
+    """Let the server say how many providers there are, and of some of them what they have."""
+    found = len((await ask(port, "/resource_providers"))["resource_providers"])
+    assert found == len(fleet), f"{found} providers, {len(fleet)} expected"
+    for provider in fleet[:: max(1, len(fleet) // SAMPLES)]:
+        path = f"/resource_providers/{provider.id}"
+        body = await ask(port, path)
+        assert body["generation"] == provider.generation
+        assert body["parent_provider_uuid"] == provider.parent_id
+        inventories = (await ask(port, f"{path}/inventories"))["inventories"]
+        assert inventories == {
+            name: {field: getattr(inventory, field) for field in INVENTORY_FIELDS}
+            for name, inventory in provider.inventories.items()
+        }
+        assert set((await ask(port, f"{path}/traits"))["traits"]) == set(provider.traits)
+        assert set((await ask(port, f"{path}/aggregates"))["aggregates"]) == set(provider.aggregates)
 
 
 async def claimed_count(port: int) -> int:
@@ -89,53 +84,55 @@ async def ask(port: int, path: str, deadline_s: float = 60) -> Any:
 
 
 async def measure(
-    side: str, server: Server, workload: Workload, concurrency: int, *, check: bool
+    server: Server,
+    database_pid: int | None,
+    request: Request,
+    *,
+    concurrency: int,
+    seconds: float,
+    deadline_s: float,
 ) -> Measurement:
-    """Send a workload for its time. A server that does not answer in time, or dies, is a result too."""
+    """Send a request for a time. A server that does not answer in time, or dies, is a result too."""
     begun_s = time.monotonic()
     try:
-        if check:
-            await check_answers(workload.request, server.port, workload.deadline_s)
-        return await _measure(side, server, workload, concurrency)
+        await check_answers(request, server.port, deadline_s)
+        async with asyncio.timeout(seconds + 2 * deadline_s):
+            return await _measure(server, database_pid, Clients(request, concurrency), seconds)
     except TimeoutError:
-        problem = f"no answer within {workload.deadline_s:.0f} s"
+        problem = f"no answer within {deadline_s:.0f} s"
     except (BrokenServer, OSError):
         problem = "the server died"
     return Measurement(
-        side,
-        concurrency,
         problem=problem,
         waited_s=time.monotonic() - begun_s,
         memory_peak_mb=meter.memory_peak_mb(server.pid),
     )
 
 
-async def _measure(side: str, server: Server, workload: Workload, concurrency: int) -> Measurement:
-    make_request = request_maker(workload.request, random.Random(concurrency))
-
+async def _measure(server: Server, database_pid: int | None, clients: Clients, seconds: float) -> Measurement:
     async def send(seconds: float) -> Load:
-        return await load(HOST, server.port, make_request, concurrency=concurrency, seconds=seconds)
+        return await load(HOST, server.port, clients.operations, seconds=seconds)
 
-    claims = isinstance(workload.request, Claims)
-    claimed = await claimed_count(server.port) if claims else 0
+    def spent_s() -> tuple[float, float]:
+        return meter.cpu_s(server.pid), 0.0 if database_pid is None else meter.cpu_s(database_pid)
+
     warm_up = await send(WARM_UP_S)
-    cpu_before_s = meter.cpu_s(server.pid)
-    seen = await send(workload.seconds)
-    cpu_s = meter.cpu_s(server.pid) - cpu_before_s
+    before_s = spent_s()
+    seen = await send(seconds)
+    cpu_s, database_cpu_s = (after - before for after, before in zip(spent_s(), before_s, strict=True))
     operations = len(seen.latencies_ns)
-    if claims and not seen.failures and not warm_up.failures:
-        claimed = await claimed_count(server.port) - claimed
-        assert claimed == operations + len(warm_up.latencies_ns), "acknowledged claims are missing"
+    if not seen.failures and not warm_up.failures:
+        assert await claimed_count(server.port) == clients.claimed, "acknowledged claims are missing"
     if not operations:
-        return Measurement(side, concurrency, failures=dict(seen.failures), problem="nothing succeeded")
+        return Measurement(failures=dict(seen.failures), problem="nothing succeeded")
     return Measurement(
-        side,
-        concurrency,
         operations=operations,
         failures=dict(seen.failures),
         latency_ms=statistics.median(seen.latencies_ns) / 1e6,
         latency_p99_ms=sorted(seen.latencies_ns)[int(operations * 0.99)] / 1e6,
         throughput_per_s=operations / seen.seconds,
         cpu_ms=cpu_s / operations * 1000,
+        database_cpu_ms=None if database_pid is None else database_cpu_s / operations * 1000,
         memory_peak_mb=meter.memory_peak_mb(server.pid),
+        client_busy=seen.client_busy,
     )

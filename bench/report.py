@@ -1,37 +1,62 @@
-"""What was measured, for people: a table on the terminal, the same as Markdown, everything as JSON."""
+"""What was measured, for people: tables on the terminal, the same as Markdown and in the README.
+
+    python -m bench.report
+
+The figures are kept as JSON, and everything else is made from that; the command above makes it again.
+"""
 
 import importlib.metadata
 import os
 import platform
-from collections.abc import Callable, Sequence
+import textwrap
+import time
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from bench.measure import Measurement
-from bench.workload import Workload
+
+FOLDER: Final = Path(__file__).with_name("results")
+COMPARISON: Final = FOLDER / "results.json"
+EMBEDDED: Final = FOLDER / "embedded.json"
+GROWTH: Final = FOLDER / "growth.json"
+PAGE: Final = FOLDER / "results.md"
+README: Final = Path(__file__).parent.parent / "README.md"
+BEGIN: Final = "<!-- bench: begin. Written by bench/report.py, as is all up to the end. -->"
+END: Final = "<!-- bench: end -->"
+
+UPSTREAM: Final = "upstream"
+PEER: Final = "berth on MariaDB"
+"""Whose figures the README sets against upstream's: all else is equal."""
+
+BUSY: Final = 0.9
+"""From here on the load client may be what was measured."""
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One workload at one concurrency, on both sides."""
+    """One workload, on every side; or on one side, at every size of the fleet."""
 
     workload: str
     title: str
     concurrency: int
-    upstream: Measurement
-    berth: Measurement
+    measurements: dict[str, Measurement]
+    aim: int | None = None
 
     @property
-    def latency_ratio(self) -> str:
-        return _ratio(_latency_ms(self.upstream), _latency_ms(self.berth), self.upstream.problem)
+    def peers(self) -> tuple[str, str]:
+        """Upstream, and the Berth that stands on the same database: the first of those measured."""
+        return UPSTREAM, next(name for name in self.measurements if name != UPSTREAM)
 
-    @property
-    def throughput_ratio(self) -> str:
-        return _ratio(self.berth.throughput_per_s, self.upstream.throughput_per_s)
-
-    @property
-    def cpu_ratio(self) -> str:
-        return _ratio(self.upstream.cpu_ms, self.berth.cpu_ms)
+    def ratios(self) -> list[str]:
+        """How many times better than upstream: in latency, in throughput, in CPU time."""
+        upstream, berth = (self.measurements[name] for name in self.peers)
+        return [
+            _ratio(_latency_ms(upstream), _latency_ms(berth), at_least=upstream.problem is not None),
+            _ratio(berth.throughput_per_s, upstream.throughput_per_s),
+            _ratio(upstream.cpu_ms, berth.cpu_ms),
+        ]
 
 
 class Results(msgspec.Struct, frozen=True):
@@ -42,22 +67,25 @@ class Results(msgspec.Struct, frozen=True):
 
 
 def machine() -> dict[str, str]:
+    packages = ("berth", "openstack-placement", "pyuwsgi", "PyMySQL", "granian", "SQLAlchemy", "numpy")
     return {
-        "cores": str(os.cpu_count()),
-        "cpu": _cpu_model(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "cpu": f"{os.cpu_count()} x {_first('/proc/cpuinfo', 'model name') or platform.machine()}",
+        "memory": f"{int(_first('/proc/meminfo', 'MemTotal').split()[0]) / 2**20:.0f} GiB",
+        "load before the run": f"{os.getloadavg()[0]:.1f}",
         "python": platform.python_version(),
-        **{
-            name: importlib.metadata.version(name)
-            for name in ("berth", "openstack-placement", "gunicorn", "granian", "SQLAlchemy", "numpy")
-        },
+        **{name: importlib.metadata.version(name) for name in packages},
     }
 
 
-def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
+def _first(path: str, name: str) -> str:
+    for line in Path(path).read_text().splitlines():
+        if line.startswith(name):
             return line.partition(":")[2].strip()
-    return platform.machine()
+    return ""
+
+
+# -- cells --------------------------------------------------------------------------------------
 
 
 def _latency_ms(side: Measurement) -> float | None:
@@ -66,10 +94,10 @@ def _latency_ms(side: Measurement) -> float | None:
     return side.latency_ms
 
 
-def _ratio(large: float | None, small: float | None, at_least: str | None = None) -> str:
-    if large is None or small is None or not small:
+def _ratio(large: float | None, small: float | None, *, at_least: bool = False) -> str:
+    if large is None or not small:
         return "-"
-    return f"{'> ' if at_least else ''}{large / small:.0f}x"
+    return f"{'> ' if at_least else ''}{_number(large / small)}x"
 
 
 def _number(value: float | None) -> str:
@@ -85,61 +113,163 @@ def _latency(side: Measurement) -> str:
 def _throughput(side: Measurement) -> str:
     failed = sum(side.failures.values())
     note = f" ({failed / (failed + side.operations):.0%} failed)" if failed else ""
-    return _number(side.throughput_per_s) + note
+    mark = "*" if (side.client_busy or 0) > BUSY else ""
+    return _number(side.throughput_per_s) + mark + note
 
 
-COLUMNS: Sequence[tuple[str, Callable[[Row], str]]] = (
-    ("workload", lambda row: row.title),
-    ("at a time", lambda row: str(row.concurrency)),
-    ("upstream median ms", lambda row: _latency(row.upstream)),
-    ("berth median ms", lambda row: _latency(row.berth)),
-    ("ratio", lambda row: row.latency_ratio),
-    ("upstream /s", lambda row: _throughput(row.upstream)),
-    ("berth /s", lambda row: _throughput(row.berth)),
-    ("ratio", lambda row: row.throughput_ratio),
-    ("upstream CPU ms", lambda row: _number(row.upstream.cpu_ms)),
-    ("berth CPU ms", lambda row: _number(row.berth.cpu_ms)),
-    ("ratio", lambda row: row.cpu_ratio),
-    ("berth peak MB", lambda row: _number(row.berth.memory_peak_mb)),
+FIGURES: Final[Sequence[tuple[str, Callable[[Measurement], str]]]] = (
+    ("median ms", _latency),
+    ("p99 ms", lambda side: _number(side.latency_p99_ms)),
+    ("per second", _throughput),
+    ("server CPU ms", lambda side: _number(side.cpu_ms)),
+    ("database CPU ms", lambda side: _number(side.database_cpu_ms)),
 )
 
 
-def table(rows: Sequence[Row]) -> str:
+# -- tables -------------------------------------------------------------------------------------
+
+
+def comparison(rows: Sequence[Row]) -> str:
+    """Upstream and Berth, on the same kind of database."""
+    ratios = ["latency", "throughput", "CPU", "aim"]
+    lines = [["work", "clients", *(name for name, _ in FIGURES), *ratios]]
+    for row in rows:
+        aim = "" if row.aim is None else f"{row.aim}x"
+        lines.append([*_figures(row, row.peers), *row.ratios(), aim])
+    return _table(lines)
+
+
+def side_by_side(rows: Sequence[Row], names: Sequence[str]) -> str:
+    """The same figures for each of the names, in one cell each."""
+    return _table(
+        [["work", "clients", *(name for name, _ in FIGURES)], *(_figures(row, names) for row in rows)]
+    )
+
+
+def _figures(row: Row, names: Iterable[str]) -> list[str]:
+    measured = [row.measurements[name] for name in names]
+    return [
+        row.title,
+        str(row.concurrency),
+        *(" / ".join(show(one) for one in measured) for _, show in FIGURES),
+    ]
+
+
+def _table(lines: Sequence[Sequence[str]]) -> str:
     """A Markdown table that is also readable as it stands."""
-    cells = [[name for name, _ in COLUMNS], *([cell(row) for _, cell in COLUMNS] for row in rows)]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(COLUMNS))]
-    lines = [
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    texts = [
         "| " + " | ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) + " |"
-        for line in cells
+        for line in lines
     ]
     rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
-    return "\n".join([lines[0], rule, *lines[1:]])
+    return "\n".join([texts[0], rule, *texts[1:]])
 
 
-def markdown(results: Results, workloads: Sequence[Workload]) -> str:
-    about = [f"- {name}: {value}" for name, value in (results.machine | results.sides).items()]
-    seconds = ", ".join(sorted({f"{workload.seconds:g}" for workload in workloads}))
+def tables(results: Results) -> str:
+    """All that can be shown of a comparison."""
+    berths = [name for name in results.sides if name != UPSTREAM]
+    compared = f"upstream / {berths[0]}; then how many times better Berth is\n\n{comparison(results.rows)}"
+    if len(berths) == 1:
+        return compared
+    return f"{compared}\n\n{' / '.join(berths)}\n\n{side_by_side(results.rows, berths)}"
+
+
+def growth_table(growth: Results) -> str:
+    sizes = list(growth.rows[0].measurements)
+    return f"{' / '.join(sizes)}\n\n{side_by_side(growth.rows, sizes)}"
+
+
+# -- pages --------------------------------------------------------------------------------------
+
+LEGEND: Final = (
+    "CPU is user and system time of all processes of the server for each operation, and the database "
+    "server's apart. Only operations that succeeded count, and where some failed it says how many. A star "
+    "marks a rate at which the load client, one thread on the same machine, was itself busy all the time. "
+    "The aim is what we want of the CPU ratio at least; where 10 of 10,000 hosts are asked for without a "
+    "claim, of the latency ratio."
+)
+
+
+def page(results: Results, growth: Results | None, embedded: Results | None) -> str:
+    parts = [
+        "# Berth beside OpenStack Placement",
+        "",
+        *_wrapped(
+            "All servers on the same machine in the same run, one after the other, holding the same data, "
+            "and driven by the same client over kept connections. Upstream and Berth use the same database "
+            "server, each a database of its own. Every commit is durable. Settings that are not named here "
+            f"are the defaults. {LEGEND} {_ceiling(results)}"
+        ),
+        "",
+        *_about(results),
+        "",
+        tables(results),
+        "",
+    ]
+    if embedded is not None:
+        parts += ["## Both on SQLite", "", *_about(embedded), "", tables(embedded), ""]
+    if growth is not None:
+        parts += ["## How cost grows with the fleet", "", *_about(growth), "", growth_table(growth), ""]
+    return "\n".join(parts)
+
+
+def _about(results: Results) -> list[str]:
+    return [f"- {name}: {value}" for name, value in (results.machine | results.sides).items()]
+
+
+def section(results: Results) -> str:
+    """What the README shows."""
+    machine = results.machine
     return "\n".join(
         [
-            "# Berth beside OpenStack Placement",
             "",
-            "Both servers on the same machine in the same run, one after the other, each on a SQLite file, "
-            "each writing durably, both holding the same data. The load client runs on the same machine. "
-            f"Each measurement takes {seconds} s after a warm-up. CPU is user and system time of all "
-            "processes of the server, divided by operations that succeeded. Ratios are how many times "
-            "better Berth is. The load client's own ceiling, against a server that always gives the same "
-            f"answer, is {results.client_ceiling_per_s:,.0f} requests/s.",
+            *_wrapped(
+                f"Measured {machine['date']} on {machine['cpu']}, {machine['memory']}. "
+                f"Upstream: {results.sides[UPSTREAM]}. Berth: {results.sides[PEER]}, the same server. "
+                "Cells are upstream / Berth; then how many times better Berth is. "
+                f"{LEGEND} {_ceiling(results)}"
+            ),
             "",
-            *about,
-            "",
-            table(results.rows),
+            comparison(results.rows),
             "",
         ]
     )
 
 
-def write(results: Results, workloads: Sequence[Workload], folder: Path) -> None:
-    folder.mkdir(exist_ok=True)
-    content = msgspec.json.format(msgspec.json.encode(results), indent=1)
-    (folder / "results.json").write_bytes(content + b"\n")
-    (folder / "results.md").write_text(markdown(results, workloads))
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, 110, break_on_hyphens=False)
+
+
+def _ceiling(results: Results) -> str:
+    return (
+        "The load client's own ceiling, against a server that always gives the same answer, is "
+        f"{results.client_ceiling_per_s:,.0f} requests/s."
+    )
+
+
+def keep(results: Results, path: Path) -> None:
+    """Write the figures down, and the pages anew."""
+    FOLDER.mkdir(exist_ok=True)
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=1) + b"\n")
+    write_pages()
+
+
+def write_pages() -> None:
+    results = _kept(COMPARISON)
+    if results is None:
+        return
+    PAGE.write_text(page(results, _kept(GROWTH), _kept(EMBEDDED)))
+    before, begin, rest = README.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    assert begin, "the README has lost the mark where the table begins"
+    assert end, "the README has lost the mark where the table ends"
+    README.write_text(f"{before}{BEGIN}\n{section(results)}\n{END}{after}")
+
+
+def _kept(path: Path) -> Results | None:
+    return msgspec.json.decode(path.read_bytes(), type=Results) if path.exists() else None
+
+
+if __name__ == "__main__":
+    write_pages()

@@ -1,78 +1,99 @@
-"""Measure Berth beside OpenStack Placement: same machine, same run, same data.
+"""Measure Berth beside OpenStack Placement: same machine, same run, same data, same database server.
 
-    python -m bench.run [--only NAME] [--seconds S] [--deadline S]
+    python -m bench.run [--only NAME] [--quick] [--embedded | --growth] [--threads N]
 
-For every fleet each side is loaded once through the API; then every workload starts from a copy of that,
-so that no measurement sees what another one wrote.
+Every fleet is loaded once on each side and checked through the API. Every workload that writes starts from a
+copy of that, so that no measurement sees what another one wrote.
 """
 
 import argparse
+import contextlib
 import statistics
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import uvloop
 
-from bench import report
-from bench.client import load, request_bytes, send_all
-from bench.fleets import fleet_requests
-from bench.measure import Measurement, measure
-from bench.sides import Berth, Side, Upstream
-from bench.workload import Claims, Fleet, Workload, all_workloads
+from bench import databases, report
+from bench.client import load, request_bytes
+from bench.fleets import providers
+from bench.measure import Measurement, check_fleet, measure
+from bench.operations import constant
+from bench.sides import PROCESSES, Berth, Side, Upstream
+from bench.workload import Candidates, Claims, Flat, Fleet, Request, Workload, all_workloads
+from tests.databases.packages import Missing
 from tests.servers import HOST, Server, running
 
-RESULTS: Final = Path(__file__).with_name("results")
-SIDES: Final[tuple[Side, ...]] = (Upstream(), Berth())
-LANES: Final = 2
+QUICK_S: Final = 0.5
+QUICK_DEADLINE_S: Final = 5
+GROWTH_S: Final = 3.0
+
+SIZES: Final = (1_000, 10_000, 100_000)
+PLAIN: Final = "resources=VCPU:1,DISK_GB:10,MEMORY_MB:256"
 
 
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-class Data:
-    """The fleets of both sides, loaded when first asked for."""
+class Bench:
+    """The databases of a run and the directory for all else, with every fleet loaded when first asked for."""
 
     def __init__(self, scratch: Path) -> None:
         self.scratch = scratch
-        self._loaded: dict[tuple[str, Fleet], Path] = {}
+        self._loaded: dict[tuple[str, Fleet], str] = {}
+        self._count = 0
 
-    async def copy(self, side: Side, fleet: Fleet) -> Path:
-        """A directory with the side's data of the fleet, to be used by one server."""
-        source = self._loaded.get((side.name, fleet))
-        if source is None:
-            source = self._loaded[side.name, fleet] = await self._load(side, fleet)
-        target = Path(tempfile.mkdtemp(dir=self.scratch))
-        side.copy_data(source, target)
-        return target
+    def directory(self) -> Path:
+        return Path(tempfile.mkdtemp(dir=self.scratch))
 
-    async def _load(self, side: Side, fleet: Fleet) -> Path:
-        say(f"loading {fleet} into {side.name}")
-        directory = Path(tempfile.mkdtemp(dir=self.scratch))
-        hosts = fleet_requests(fleet)
-        lanes = [[request for host in hosts[lane::LANES] for request in host] for lane in range(LANES)]
-        with running(side.server(directory, writes=True)) as server:
-            await send_all(HOST, server.port, lanes)
-        return directory
+    async def fleet(self, side: Side, fleet: Fleet) -> str:
+        """The name of the side's database that holds the fleet."""
+        database = self._loaded.get((side.name, fleet))
+        if database is None:
+            database = self._loaded[side.name, fleet] = self._new_name()
+            say(f"  loading {fleet} for {side.name}")
+            side.load(database, fleet)
+            with running(side.server(database, self.directory())) as server:
+                await check_fleet(list(providers(fleet)), server.port)
+        return database
 
+    @contextlib.contextmanager
+    def copy(self, side: Side, database: str) -> Iterator[str]:
+        """A database to write to, which nobody will miss."""
+        copied = self._new_name()
+        side.store.copy(database, copied)
+        yield copied
+        side.store.drop(copied)
 
-async def run_workload(data: Data, side: Side, workload: Workload) -> list[Measurement]:
-    directory = await data.copy(side, workload.fleet)
-    writes = isinstance(workload.request, Claims)
-    results: list[Measurement] = []
-    with running(side.server(directory, writes=writes, limited=workload.hostile)) as server:
-        for concurrency in workload.concurrency:
-            result = await measure(side.name, server, workload, concurrency, check=not results)
-            results.append(result)
-            say(f"  {side.name}, {concurrency} at a time: {describe(result)}")
-        if results[-1].problem is not None:
-            # It is still busy with a request that nobody waits for any more.
-            server.kill()
-    return results
+    def _new_name(self) -> str:
+        self._count += 1
+        return f"bench_{self._count}"
+
+    async def measure(self, side: Side, workload: Workload) -> Measurement:
+        database = await self.fleet(side, workload.fleet)
+        with contextlib.ExitStack() as stack:
+            if workload.writes:
+                database = stack.enter_context(self.copy(side, database))
+            server = side.server(database, self.directory(), limited=workload.hostile)
+            stack.enter_context(running(server))
+            result = await measure(
+                server,
+                side.store.pid,
+                workload.request,
+                concurrency=workload.concurrency,
+                seconds=workload.seconds,
+                deadline_s=workload.deadline_s,
+            )
+            if result.problem is not None:
+                # It is still busy with a request that nobody waits for any more.
+                server.kill()
+        say(f"  {side.name}: {describe(result)}")
+        return result
 
 
 def describe(result: Measurement) -> str:
@@ -80,8 +101,8 @@ def describe(result: Measurement) -> str:
         return f"{result.problem} ({result.memory_peak_mb or 0:,.0f} MB)"
     failed = f", failed: {result.failures}" if result.failures else ""
     return (
-        f"{result.latency_ms:.3g} ms median, {result.throughput_per_s:,.0f}/s, "
-        f"{result.cpu_ms:.3g} ms CPU each{failed}"
+        f"{result.latency_ms:.3g} ms median, {result.throughput_per_s:,.0f}/s, {result.cpu_ms:.3g} ms CPU, "
+        f"{result.database_cpu_ms or 0:.3g} ms of the database, client busy {result.client_busy:.0%}{failed}"
     )
 
 
@@ -91,32 +112,79 @@ async def client_ceiling_per_s() -> float:
         command = [sys.executable, "-m", "bench.static"]
         static = Server(lambda port: [*command, str(port)], Path(scratch, "static.log"))
         with running(static):
-            request = request_bytes("GET", "/allocation_candidates?resources=VCPU:1")
+            clients = [constant(request_bytes("GET", "/allocation_candidates?resources=VCPU:1"))] * 16
             rates = []
             for _ in range(3):
-                seen = await load(HOST, static.port, lambda: request, concurrency=16, seconds=0.7)
+                seen = await load(HOST, static.port, clients, seconds=0.7)
                 rates.append(len(seen.latencies_ns) / seen.seconds)
     return statistics.median(rates)
 
 
-async def run(workloads: Sequence[Workload], scratch: Path) -> report.Results:
-    ceiling_per_s = await client_ceiling_per_s()
+async def compare_embedded(workloads: Sequence[Workload], threads: int, scratch: Path) -> report.Results:
+    """Both on a SQLite file each, on fleets of a size for that."""
+    with databases.sqlite() as upstream_files, databases.sqlite() as berth_files:
+        bench = Bench(scratch)
+        sides: list[Side] = [Upstream(upstream_files, bench.directory(), threads), Berth(berth_files, 1)]
+        small = [workload for workload in workloads if workload.fleet.hosts <= SIZES[0]]
+        return await _measure_all(bench, sides, small)
+
+
+async def compare(workloads: Sequence[Workload], threads: int, scratch: Path) -> report.Results:
+    with databases.mariadb() as mariadb, databases.postgresql() as postgresql, databases.sqlite() as sqlite:
+        bench = Bench(scratch)
+        sides: list[Side] = [
+            Upstream(mariadb, bench.directory(), threads),
+            Berth(mariadb, PROCESSES),
+            Berth(postgresql, PROCESSES),
+            # A file is for one process, by default.
+            Berth(sqlite, 1),
+        ]
+        return await _measure_all(bench, sides, workloads)
+
+
+async def _measure_all(bench: Bench, sides: list[Side], workloads: Sequence[Workload]) -> report.Results:
+    machine, ceiling_per_s = report.machine(), await client_ceiling_per_s()
     say(f"the load client's ceiling: {ceiling_per_s:,.0f} requests/s")
-    data = Data(scratch)
     rows = []
     for workload in workloads:
         say(workload.title)
-        upstream, berth = [await run_workload(data, side, workload) for side in SIDES]
-        rows += [
-            report.Row(workload.name, workload.title, concurrency, *pair)
-            for concurrency, *pair in zip(workload.concurrency, upstream, berth, strict=True)
-        ]
-    sides = {
-        f"{side.name}, {'writes' if writes else 'reads'}": side.about(writes=writes)
-        for side in SIDES
-        for writes in (False, True)
-    }
-    return report.Results(report.machine(), sides, ceiling_per_s, rows)
+        measured = {side.name: await bench.measure(side, workload) for side in sides}
+        rows.append(report.Row(workload.name, workload.title, workload.concurrency, measured, workload.aim))
+    return report.Results(machine, {side.name: side.about() for side in sides}, ceiling_per_s, rows)
+
+
+def growing(hosts: int) -> list[tuple[str, Request, int]]:
+    """What is asked of a fleet of any size: title, request, clients. It is written to last."""
+    return [
+        ("candidates, limit=10", Candidates(f"{PLAIN}&limit=10", 10), 1),
+        ("candidates, limit=1000", Candidates(f"{PLAIN}&limit=1000", 1000), 1),
+        ("claims, any host", Claims(hosts), 16),
+    ]
+
+
+async def grow(sizes: Sequence[int], seconds: float, scratch: Path) -> report.Results:
+    """The same work for Berth alone, on larger and larger fleets."""
+    machine, ceiling_per_s = report.machine(), await client_ceiling_per_s()
+    rows: dict[str, report.Row] = {}
+    with databases.mariadb() as mariadb:
+        bench, side = Bench(scratch), Berth(mariadb, PROCESSES)
+        for hosts in sizes:
+            database = await bench.fleet(side, Flat(hosts))
+            with running(side.server(database, bench.directory())) as server:
+                for title, request, concurrency in growing(hosts):
+                    result = await measure(
+                        server,
+                        mariadb.pid,
+                        request,
+                        concurrency=concurrency,
+                        seconds=seconds,
+                        deadline_s=60,
+                    )
+                    say(f"  {hosts:,} hosts, {title}: {describe(result)}")
+                    row = rows.setdefault(title, report.Row("growth", title, concurrency, {}))
+                    row.measurements[f"{hosts:,} hosts"] = result
+        about = {side.name: side.about()}
+    return report.Results(machine, about, ceiling_per_s, list(rows.values()))
 
 
 def main() -> None:
@@ -124,25 +192,42 @@ def main() -> None:
         prog="bench.run", description="Measure Berth beside OpenStack Placement."
     )
     parser.add_argument("--only", metavar="NAME", help="only workloads whose name contains NAME")
-    parser.add_argument("--seconds", type=float, help="how long to send each workload")
-    parser.add_argument("--deadline", type=float, help="how long to wait for one answer")
+    parser.add_argument("--quick", action="store_true", help="only to see that it works: half a second each")
+    parser.add_argument("--embedded", action="store_true", help="only both on SQLite")
+    parser.add_argument("--growth", action="store_true", help="only how cost grows, for Berth alone")
+    parser.add_argument("--threads", type=int, default=1, help="threads in each process of upstream")
     args = parser.parse_args()
-    changes = {"seconds": args.seconds, "deadline_s": args.deadline}
-    changes = {name: value for name, value in changes.items() if value is not None}
-    workloads = [
-        msgspec.structs.replace(workload, **changes)
-        for workload in all_workloads()
-        if args.only is None or args.only in workload.name
-    ]
+    workloads = [one for one in all_workloads() if args.only is None or args.only in one.name]
     if not workloads:
         parser.error(f"no workload is called {args.only}")
+    if args.quick:
+        changes = {"seconds": QUICK_S, "deadline_s": QUICK_DEADLINE_S}
+        workloads = [msgspec.structs.replace(workload, **changes) for workload in workloads]
     with tempfile.TemporaryDirectory(prefix="berth-bench-", ignore_cleanup_errors=True) as scratch:
-        results = uvloop.run(run(workloads, Path(scratch)))
-    print(report.table(results.rows))
-    if not sys.argv[1:]:
-        # What is kept is a whole run.
-        report.write(results, workloads, RESULTS)
-        say(f"written to {RESULTS}")
+        try:
+            _run(args, workloads, Path(scratch))
+        except Missing as missing:
+            sys.exit(f"bench: {missing}")
+
+
+def _run(args: argparse.Namespace, workloads: Sequence[Workload], scratch: Path) -> None:
+    # What is kept is a whole run.
+    if not args.growth:
+        embedded = uvloop.run(compare_embedded(workloads, args.threads, scratch))
+        print(f"{report.tables(embedded)}\n")
+        if args.only is None and not args.quick:
+            report.keep(embedded, report.EMBEDDED)
+    if not args.growth and not args.embedded:
+        results = uvloop.run(compare(workloads, args.threads, scratch))
+        print(report.tables(results))
+        if args.only is None and not args.quick:
+            report.keep(results, report.COMPARISON)
+    if args.only is None and not args.embedded:
+        sizes, seconds = (SIZES[:2], QUICK_S) if args.quick else (SIZES, GROWTH_S)
+        growth = uvloop.run(grow(sizes, seconds, scratch))
+        print(f"\n{report.growth_table(growth)}")
+        if not args.quick:
+            report.keep(growth, report.GROWTH)
 
 
 if __name__ == "__main__":

@@ -16,18 +16,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from berth.journal import Journal, SqliteAddress, open_journal
-from berth.ledger import decide
+from bench.books import write_books
+from berth.journal import SqliteAddress, open_journal
 from berth.model import commands as c
-from berth.model.batches import Batch, Entry
-from berth.model.ids import AggregateId, ConsumerId, Index, ProviderId
+from berth.model.ids import AggregateId, ConsumerId, ProviderId
 from berth.model.inventory import Inventory
-from berth.model.origin import Origin
 from berth.runtime.ids import Ids
-from berth.view import View
 from tests.servers import berth
 
-COMMANDS_PER_BATCH: Final = 500
 FLAVORS: Final = ((1, 2048, 10), (2, 4096, 20), (4, 8192, 40), (8, 16384, 80))
 
 
@@ -54,33 +50,6 @@ def commands(hosts: int, consumers: int) -> Iterator[c.Command]:
             "INSTANCE",
         )
         yield c.ReplaceAllocations((claim,))
-
-
-def write_books(journal: Journal, hosts: int, consumers: int) -> None:
-    view, ids = View(), Ids(2)
-    origin = Origin("req-bench", "bench", "bench", "bench")
-    entries: list[Entry] = []
-
-    def flush() -> None:
-        batch = Batch(Index(view.index + 1), ids.batch_id(), time.time_ns(), tuple(entries))
-        journal.append(batch)
-        view.index = batch.index
-        entries.clear()
-
-    for number, command in enumerate(commands(hosts, consumers), 1):
-        verdict = decide(view, command, 1_700_000_000)
-        if not isinstance(verdict, list):
-            continue  # a host is full: one claim fewer
-        for event in verdict:
-            view.apply(event)
-        entries.append(Entry(origin, tuple(verdict)))
-        if len(entries) == COMMANDS_PER_BATCH:
-            flush()
-        if number % 100_000 == 0:
-            print(f"  {number:,} commands", file=sys.stderr, flush=True)
-    if entries:
-        flush()
-    print(f"{len(view.providers):,} hosts, {len(view.consumers):,} allocations, {view.index:,} batches")
 
 
 def start(directory: Path, database: Path, what: str) -> None:
@@ -112,8 +81,9 @@ def main() -> None:
         database = directory / "berth.db"
         journal = open_journal(SqliteAddress(database), shared=False)
         began_s = time.monotonic()
-        write_books(journal, arguments.hosts, arguments.consumers)
+        view = write_books(journal, commands(arguments.hosts, arguments.consumers))
         journal.close()
+        print(f"{len(view.providers):,} hosts, {len(view.consumers):,} allocations, {view.index:,} batches")
         print(f"written by the ledger in {time.monotonic() - began_s:.0f} s")
         start(directory, database, "the journal alone")
         began_s = time.monotonic()

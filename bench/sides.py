@@ -1,95 +1,139 @@
-"""The two servers of a comparison, each as an operator would run it, on a SQLite file, durable.
+"""The servers of a comparison, each as an operator would run it.
 
-Upstream gets the best that was found for it. It runs under gunicorn, and its database file is put into
-write-ahead mode, which it does not do by itself and profits from. Reads get a process for each of two
-cores. Writes get one process with one thread: with more, SQLite refuses most of them ("database is
-locked", status 500), and the rate of those that succeed is lower. Berth runs with its defaults.
+Upstream runs under uWSGI with two processes and the options that OpenStack's installers give it, but for
+the connections, which they let be closed after every request: here uWSGI's own HTTP router stands before
+the processes and keeps the clients' connections open. ``--http11-socket`` was rejected: there a process
+serves one connection until the client ends it, so that two clients would shut out all others. A process
+has one thread unless a run asks for more, which is no plain gain: on a busy machine four of them did more
+of the mixed reads and claims, fewer of the claims on one host and of the moves, and some moves were
+refused (409). On a SQLite file it has one process: with more, most of its writes fail ("database is locked").
+
+Both sides log every request, as they do by default. uWSGI would log upstream's once more, and does not.
 """
 
+import contextlib
 import os
-import shutil
-import sqlite3
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from tests.servers import HOST, Server, berth
+from bench.books import fleet_commands, write_books
+from bench.databases import MariaDBStore, SqliteStore, Store
+from bench.fleets import providers
+from bench.upstream_rows import write_fleet
+from bench.workload import Fleet
+from berth.journal import SqliteAddress, open_journal, parse_address
+from tests.servers import HOST, Server, berth, running
 
+PROCESSES: Final = 2
 MEMORY_LIMIT_KB: Final = 6 * 1024 * 1024
 """Of address space, for workloads that a server may die of: the machine shall not."""
 
+BIN: Final = Path(sys.executable).parent
+
 
 class Side(Protocol):
-    """One of the two servers."""
+    """A server and where its data are."""
 
-    name: str
+    @property
+    def name(self) -> str: ...
+    @property
+    def store(self) -> Store: ...
 
-    def server(self, directory: Path, *, writes: bool, limited: bool = False) -> Server:
-        """A server on the data in the directory, which are made when missing."""
+    def load(self, database: str, fleet: Fleet) -> None:
+        """Make a database that holds the fleet."""
         ...
 
-    def copy_data(self, source: Path, target: Path) -> None:
-        """Bring the data of a server that has ended into another directory."""
+    def server(self, database: str, directory: Path, *, limited: bool = False) -> Server:
+        """A server on a database; its other files go into the directory."""
         ...
 
-    def about(self, *, writes: bool) -> str: ...
+    def about(self) -> str: ...
 
 
 class Upstream:
     name = "upstream"
 
-    def about(self, *, writes: bool) -> str:
+    def __init__(self, store: MariaDBStore | SqliteStore, directory: Path, threads: int = 1) -> None:
+        self.store = store
+        self.directory = directory
+        self.threads = threads
+        self.processes = 1 if isinstance(store, SqliteStore) else PROCESSES
+        self._empty: str | None = None
+
+    def about(self) -> str:
         return (
-            f"openstack-placement, gunicorn, {_processes(writes)} process(es) x {_threads(writes)} thread(s)"
+            f"openstack-placement, uwsgi --processes {self.processes} --threads {self.threads} behind "
+            f"uwsgi's --http --http-keepalive, on {self.store.version()}"
         )
 
-    def server(self, directory: Path, *, writes: bool, limited: bool = False) -> Server:
-        database = directory / "placement.db"
-        connection = sqlite3.connect(database)
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.close()
+    def load(self, database: str, fleet: Fleet) -> None:
+        if self._empty is None:
+            self._empty = self._make_empty()
+        self.store.copy(self._empty, database)
+        with self.store.engine(database).begin() as connection:
+            write_fleet(connection, providers(fleet))
+        self.store.analyze(database)
+
+    def _make_empty(self) -> str:
+        """A database as its own programs leave it: the schema, and the standard traits and classes."""
+        database = "placement_empty"
+        self.store.create(database)
+        server = self.server(database, self.directory)
+        words = [str(BIN / "placement-manage"), "--config-dir", str(self.directory), "db", "sync"]
+        subprocess.run(words, check=True, stdin=subprocess.DEVNULL)
+        with running(server):
+            return database
+
+    def server(self, database: str, directory: Path, *, limited: bool = False) -> Server:
         config = [
             "[api]",
             "auth_strategy = noauth2",
             "[placement_database]",
-            f"connection = sqlite:///{database}",
-            f"sync_on_startup = {writes}",
+            f"connection = {self.store.url_of_placement(database)}",
+            # As Berth does: a commit is on disk when it is answered.
+            "sqlite_synchronous = True",
         ]
         (directory / "placement.conf").write_text("\n".join(config) + "\n")
-        words = [str(Path(sys.executable).with_name("gunicorn")), "--worker-class", "gthread"]
-        words += ["--workers", str(_processes(writes)), "--threads", str(_threads(writes))]
-        words += ["--keep-alive", "120", "--timeout", "600", "placement.wsgi.api:application", "--bind"]
+        words = [str(BIN / "uwsgi"), "--module", "placement.wsgi.api:application", "--need-app"]
+        words += ["--master", "--processes", str(self.processes), "--threads", str(self.threads)]
+        words += [
+            "--lazy-apps",
+            "--thunder-lock",
+            "--enable-threads",
+            "--die-on-term",
+            "--disable-logging",
+            "--buffer-size",
+            "65535",
+        ]
+        words += ["--socket", str(directory / "uwsgi.sock")]
+        words += ["--http-keepalive", "--http-timeout", "600", "--http"]
         env = {**os.environ, "OS_PLACEMENT_CONFIG_DIR": str(directory)}
         server = Server(lambda port: [*words, f"{HOST}:{port}"], directory / "server.log", env)
         return _limit_memory(server) if limited else server
 
-    def copy_data(self, source: Path, target: Path) -> None:
-        for path in source.glob("placement.db*"):
-            shutil.copy(path, target)
-
 
 class Berth:
-    name = "berth"
+    def __init__(self, store: Store, workers: int) -> None:
+        self.name = f"berth on {store.name}"
+        self.store = store
+        self.workers = workers
 
-    def about(self, *, writes: bool) -> str:
-        return "berth serve with its defaults, one process"
+    def about(self) -> str:
+        return f"berth serve --workers {self.workers}, on {self.store.version()}"
 
-    def server(self, directory: Path, *, writes: bool, limited: bool = False) -> Server:
-        server = berth(directory)
+    def load(self, database: str, fleet: Fleet) -> None:
+        self.store.create(database)
+        address = parse_address(self.store.url(database))
+        journal = open_journal(address, shared=not isinstance(address, SqliteAddress))
+        with contextlib.closing(journal):
+            write_books(journal, fleet_commands(providers(fleet)))
+
+    def server(self, database: str, directory: Path, *, limited: bool = False) -> Server:
+        server = berth(directory, "--workers", str(self.workers), database=self.store.url(database))
         return _limit_memory(server) if limited else server
-
-    def copy_data(self, source: Path, target: Path) -> None:
-        for path in source.glob("berth.db*"):
-            shutil.copy(path, target)
-
-
-def _processes(writes: bool) -> int:
-    return 1 if writes else 2
-
-
-def _threads(writes: bool) -> int:
-    return 1 if writes else 4
 
 
 def _limit_memory(server: Server) -> Server:

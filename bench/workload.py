@@ -1,7 +1,7 @@
 """What is measured, as data: the files in ``workloads/`` and the types they are read into.
 
-A workload is a fleet, a request against it, and how many clients send it at a time. ``smallest`` is the
-same workload at a size that runs as a test, where the answers are checked and the time is not.
+A workload is a fleet, what is asked of it, and by how many clients at a time. ``smallest`` is the same
+workload at a size that runs as a test, where the answers are checked and the time is not.
 """
 
 from pathlib import Path
@@ -18,6 +18,12 @@ class Flat(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="flat", 
     hosts: int
 
 
+class Nested(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="nested", tag_field="kind"):
+    """Hosts as trees of seven, as OpenStack's nested perfload job makes them."""
+
+    hosts: int
+
+
 class Wide(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="wide", tag_field="kind"):
     """Hosts with many identical children."""
 
@@ -25,7 +31,7 @@ class Wide(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="wide", 
     children: int
 
 
-Fleet = Flat | Wide
+Fleet = Flat | Nested | Wide
 
 
 class Candidates(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="candidates", tag_field="kind"):
@@ -55,7 +61,29 @@ class Claims(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="claim
     hosts: int
 
 
-Request = Candidates | Granular | Claims
+class Cycles(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="cycles", tag_field="kind"):
+    """GET /allocation_candidates, then PUT /allocations of one of the answers for a new consumer."""
+
+    query: str
+    answers: int
+
+
+class Moves(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="moves", tag_field="kind"):
+    """POST /allocations that moves two consumers among the first ``hosts`` hosts, as a migration does."""
+
+    hosts: int
+
+
+class Mixed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag="mixed", tag_field="kind"):
+    """What a compute service asks about its host, with claims in between, on the first ``hosts`` hosts."""
+
+    hosts: int
+    reads_percent: int
+
+
+Request = Candidates | Granular | Claims | Cycles | Moves | Mixed
+Searches = Candidates | Granular | Cycles
+Reads = Candidates | Granular
 
 
 class Smallest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -67,15 +95,21 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     title: str
     fleet: Fleet
     request: Request
-    concurrency: tuple[int, ...]
+    concurrency: int
     smallest: Smallest
-    seconds: float = 4
-    """How long to send; every client finishes the request it has begun."""
+    aim: int | None = None
+    """How many times less than upstream an operation shall cost, at least."""
+    seconds: float = 3
+    """How long to send; every client finishes the operation it has begun."""
     deadline_s: float = 60
     """How long a server may take for one answer, before it is taken not to give one."""
     hostile: bool = False
-    """Whether a server may be expected to die of it. Then it is asked once only, within a memory limit."""
+    """Whether a server may be expected to die of it. Then it runs within a memory limit."""
     name: str = ""
+
+    @property
+    def writes(self) -> bool:
+        return not isinstance(self.request, Reads)
 
 
 def read(path: Path) -> Workload:

@@ -155,14 +155,15 @@ def free_port() -> int:
             return port
 
 
-def berth(directory: Path, *options: str, database: Path | None = None) -> Server:
-    """``berth serve`` on a SQLite file, by default ``berth.db`` in the directory."""
+def berth(directory: Path, *options: str, database: Path | str | None = None) -> Server:
+    """``berth serve`` on a database: a URL or a SQLite file, by default ``berth.db`` in the directory."""
     database = database or directory / "berth.db"
+    url = database if isinstance(database, str) else f"sqlite:///{database.resolve()}"
     program = str(Path(sys.executable).with_name("berth"))
 
     def command(port: int) -> list[str]:
         words = [program, "serve", "--listen", f"{HOST}:{port}", "--auth", "noauth"]
-        return [*words, "--database", f"sqlite:///{database.resolve()}", *options]
+        return [*words, "--database", url, *options]
 
     # Settings of whoever runs the tests are not settings of the server under test.
     env = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}

@@ -1,26 +1,31 @@
 """The benchmarks' workloads at their smallest size: the answers are checked, the time is not."""
 
 import asyncio
-import random
+import contextlib
 from pathlib import Path
 
 import pytest
 
-from bench.client import send_all
-from bench.fleets import fleet_requests
-from bench.measure import check_answers, claimed_count, request_maker
-from bench.workload import Claims, Smallest, Workload, all_workloads
+from bench.books import fleet_commands, write_books
+from bench.client import load
+from bench.fleets import providers
+from bench.measure import check_answers, check_fleet, claimed_count
+from bench.operations import Clients
+from bench.workload import Claims, Mixed, Smallest, Workload, all_workloads
+from berth.journal import SqliteAddress, open_journal
 from tests.servers import HOST, berth, running
 
 pytestmark = pytest.mark.http
 
 CLIENTS = 4
-CLAIMS = 5
-"""Of each client."""
+SECONDS = 0.2
 
 
 @pytest.mark.parametrize("workload", all_workloads(), ids=lambda workload: workload.name)
 def test_smallest_size(workload: Workload, tmp_path: Path) -> None:
+    fleet = providers(workload.smallest.fleet)
+    with contextlib.closing(open_journal(SqliteAddress(tmp_path / "berth.db"), shared=False)) as journal:
+        write_books(journal, fleet_commands(fleet))
     server = berth(tmp_path)
     with running(server):
         asyncio.run(send(workload.smallest, server.port))
@@ -29,10 +34,12 @@ def test_smallest_size(workload: Workload, tmp_path: Path) -> None:
 
 
 async def send(smallest: Smallest, port: int) -> None:
-    await send_all(HOST, port, fleet_requests(smallest.fleet))
-    if not isinstance(smallest.request, Claims):
-        await check_answers(smallest.request, port, deadline_s=30)
-        return
-    claim = request_maker(smallest.request, random.Random(1))
-    await send_all(HOST, port, [[claim() for _ in range(CLAIMS)] for _ in range(CLIENTS)])
-    assert await claimed_count(port) == CLIENTS * CLAIMS
+    await check_fleet(list(providers(smallest.fleet)), port)
+    await check_answers(smallest.request, port, deadline_s=30)
+    clients = Clients(smallest.request, CLIENTS)
+    seen = await load(HOST, port, clients.operations, seconds=SECONDS)
+    assert seen.latencies_ns
+    assert not seen.failures
+    assert await claimed_count(port) == clients.claimed
+    if isinstance(smallest.request, Claims | Mixed):
+        assert clients.claimed > 0
