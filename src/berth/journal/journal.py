@@ -20,21 +20,27 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from berth.journal.errors import JournalError, JournalFailure, NotWritten, Pruned
 from berth.journal.schema import JOURNAL, check_version, create_tables
+from berth.journal.watchdog import Watchdog
 from berth.model.batches import Batch, Entry
 from berth.model.ids import Index
 
 _READ_BATCHES: Final = 1000
 
+STATEMENT_TIMEOUT_S: Final = 10
+"""How long a statement may take before the database counts as gone."""
+
 
 class Dialect(msgspec.Struct, frozen=True):
     """``meaning`` says what kind of error a driver's exception is; ``next_host`` turns to another host, where
     there are several; ``reconnects_when_refused`` has another host tried after one that refused to write, for
-    it may have been demoted; ``close`` lets go of what else is held."""
+    it may have been demoted; ``interrupt`` ends a wait on the driver's own connection, where the driver has
+    no limit for it; ``close`` lets go of what else is held."""
 
     engine: sa.Engine
     meaning: Callable[[DBAPIError], type[JournalError]]
     next_host: Callable[[], None] = lambda: None
     reconnects_when_refused: bool = False
+    interrupt: Callable[[Any], None] | None = None
     close: Callable[[], None] = lambda: None
 
 
@@ -45,6 +51,7 @@ class Journal:
         self._dialect = dialect
         self._engine = dialect.engine.execution_options(isolation_level="AUTOCOMMIT")
         self._connection: sa.Connection | None = None
+        self._watchdog = Watchdog(STATEMENT_TIMEOUT_S) if dialect.interrupt is not None else None
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(tuple[Entry, ...])
         self._insert = sa.insert(JOURNAL)
@@ -111,7 +118,9 @@ class Journal:
         try:
             if self._connection is None:
                 self._connection = self._engine.connect()
-            return work(self._connection)
+            if self._watchdog is None:
+                return work(self._connection)
+            return self._watched(self._watchdog, work, self._connection)
         except DBAPIError as error:
             meaning = self._dialect.meaning(error) if writes else JournalFailure
             refused = meaning is NotWritten and self._dialect.reconnects_when_refused
@@ -122,7 +131,21 @@ class Journal:
             self._drop_connection()
             raise JournalFailure(f"the database failed: {error}") from error
 
+    def _watched(
+        self, watchdog: Watchdog, work: Callable[[sa.Connection], Any], connection: sa.Connection
+    ) -> Any:
+        driver = connection.connection.driver_connection
+        interrupt = self._dialect.interrupt
+        assert interrupt is not None, "a watchdog is there to interrupt"
+        watchdog.begin(lambda: interrupt(driver))
+        try:
+            return work(connection)
+        finally:
+            watchdog.end()
+
     def close(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.close()
         self._drop_connection()
         self._engine.dispose()
         self._dialect.close()

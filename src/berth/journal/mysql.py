@@ -14,10 +14,9 @@ from sqlalchemy.exc import DBAPIError
 
 from berth.journal.addresses import ServerAddress
 from berth.journal.errors import Conflict, JournalError, JournalFailure, NotWritten
-from berth.journal.journal import Dialect
+from berth.journal.journal import STATEMENT_TIMEOUT_S, Dialect
 
 _CONNECT_TIMEOUT_S: Final = 3
-_STATEMENT_TIMEOUT_S: Final = 10
 
 _FIRST: Final = frozenset(
     (
@@ -78,8 +77,8 @@ class _Hosts:
             database=self._address.database,
             charset="utf8mb4",
             connect_timeout=_CONNECT_TIMEOUT_S,
-            read_timeout=_STATEMENT_TIMEOUT_S,
-            write_timeout=_STATEMENT_TIMEOUT_S,
+            read_timeout=STATEMENT_TIMEOUT_S,
+            write_timeout=STATEMENT_TIMEOUT_S,
             autocommit=True,
         )
         try:

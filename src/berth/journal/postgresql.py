@@ -1,16 +1,19 @@
 """A journal in PostgreSQL, through psycopg. Of several hosts the one that takes writes is chosen by libpq."""
 
-from typing import Final
+import contextlib
+import os
+import socket
+from typing import Any, Final
 
+import psycopg
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError
 
 from berth.journal.addresses import ServerAddress
 from berth.journal.errors import Conflict, JournalError, JournalFailure, NotWritten
-from berth.journal.journal import Dialect
+from berth.journal.journal import STATEMENT_TIMEOUT_S, Dialect
 
 _CONNECT_TIMEOUT_S: Final = 3
-_STATEMENT_TIMEOUT_S: Final = 10
 
 _FIRST: Final = frozenset(
     (
@@ -29,7 +32,18 @@ _REFUSED: Final = frozenset(
 
 def postgresql_dialect(address: ServerAddress) -> Dialect:
     # A primary that is read-only for a while still answers reads, and its journal is current.
-    return Dialect(postgresql_engine(address, "primary"), _meaning, reconnects_when_refused=True)
+    return Dialect(
+        postgresql_engine(address, "primary"), _meaning, reconnects_when_refused=True, interrupt=_interrupt
+    )
+
+
+def _interrupt(connection: psycopg.Connection[Any]) -> None:
+    """Close the connection under whoever waits on it: libpq itself waits without an end."""
+    with (
+        contextlib.suppress(OSError, psycopg.Error),
+        socket.socket(fileno=os.dup(connection.fileno())) as own,
+    ):
+        own.shutdown(socket.SHUT_RDWR)
 
 
 def postgresql_engine(address: ServerAddress, session: str) -> sa.Engine:
@@ -45,8 +59,12 @@ def postgresql_engine(address: ServerAddress, session: str) -> sa.Engine:
             "port": ",".join(str(port) for _, port in address.hosts),
             "target_session_attrs": session,
             "connect_timeout": _CONNECT_TIMEOUT_S,
-            "options": f"-c statement_timeout={_STATEMENT_TIMEOUT_S * 1000}",
-            "tcp_user_timeout": _STATEMENT_TIMEOUT_S * 1000,
+            "options": f"-c statement_timeout={STATEMENT_TIMEOUT_S * 1000}",
+            "tcp_user_timeout": STATEMENT_TIMEOUT_S * 1000,
+            # A machine that has lost its power is noticed after ten seconds, not after two hours.
+            "keepalives_idle": 4,
+            "keepalives_interval": 2,
+            "keepalives_count": 3,
             "application_name": "berth",
         },
     )
