@@ -179,13 +179,24 @@ class Engine:
 
     async def read(self, answer: Callable[[View], T]) -> T:
         """What ``answer`` says of a view that is current and durable."""
-        while True:
-            if self._bug is not None or self._shared or self._doubt is not None:
-                self._refuse_if_stopped()
-                await self._look()
-            result = answer(self.view)
-            if self._in_flight is None or await asyncio.shield(self._in_flight):
-                return result
+        if self._must_look():
+            await self._look()
+        result = answer(self.view)
+        if self._in_flight is None or await asyncio.shield(self._in_flight):
+            return result
+        # What it saw was taken back. In turn nothing is in flight: otherwise those who go on trying to write
+        # what is refused could keep a reader waiting for ever.
+        async with self._turn:
+            if self._must_look():
+                await self._patiently(lambda: self._catch_up({}))
+            return answer(self.view)
+
+    def _must_look(self) -> bool:
+        """Whether the view may lack what the journal has."""
+        if self._bug is not None or self._shared or self._doubt is not None:
+            self._refuse_if_stopped()
+            return True
+        return False
 
     async def submit(
         self, command: Command, origin: Origin, answer: Callable[[View, bool], T], size: int = 0
