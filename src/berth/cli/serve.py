@@ -16,6 +16,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -55,6 +56,7 @@ def serve(settings: Settings, build: Callable[[Settings], Application]) -> int:
         settings.workers,
     )
     server = _server(settings, host)
+    logging.getLogger("_granian").addFilter(server.has_reason)
     loader = functools.partial(_load, settings, build, os.getpid())
     housekeeper = multiprocessing.get_context("spawn").Process(
         target=keep_house, args=(settings, os.getpid()), name="housekeeper", daemon=True
@@ -71,8 +73,28 @@ def serve(settings: Settings, build: Callable[[Settings], Application]) -> int:
     return 0
 
 
-def _server(settings: Settings, host: str) -> MPServer:
-    return MPServer(
+class _Server(MPServer):
+    """Granian's server, which knows when it began to stop its workers.
+
+    It asks whether a worker has ended right after having seen it end, in another thread, and on a busy
+    machine may not know yet: then it says that it kills one that refused to stop. Said before the time for
+    that is up, it is not so, and goes unsaid.
+    """
+
+    stopping_since_s: float | None = None
+
+    def _stop_workers(self) -> None:
+        self.stopping_since_s = time.monotonic()
+        super()._stop_workers()  # type: ignore[no-untyped-call]
+
+    def has_reason(self, record: logging.LogRecord) -> bool:
+        if not record.getMessage().startswith("Killing worker") or self.stopping_since_s is None:
+            return True
+        return time.monotonic() - self.stopping_since_s >= (self.workers_kill_timeout or 0)
+
+
+def _server(settings: Settings, host: str) -> _Server:
+    return _Server(
         "berth",
         address=host,
         port=settings.listen_port,
