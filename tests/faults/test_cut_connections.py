@@ -18,7 +18,7 @@ from tests.faults.verdict import assert_books_right
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
 CLIENTS = 4
-WRITES = 250
+WRITES = 200
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])

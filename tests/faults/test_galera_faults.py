@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.databases.galera import Galera
+from tests.databases.galera import Galera, Node
 from tests.faults.counting import assert_fresh, counting
 from tests.faults.fleet import fleet, seeded
 from tests.faults.lines import line_to
@@ -24,6 +24,10 @@ def rotations(url: str) -> list[str]:
     hosts, _, name = rest.partition("/")
     nodes = hosts.split(",")
     return [f"{before}@{','.join(nodes[first:] + nodes[:first])}/{name}" for first in range(len(nodes))]
+
+
+def is_cut_off(node: Node) -> bool:
+    return node.status()["cluster_status"] != "Primary"
 
 
 def test_a_node_is_killed_and_comes_back(galera: Galera, galera_url: str, tmp_path: Path) -> None:
@@ -55,9 +59,7 @@ def test_a_node_is_cut_off_and_healed(galera: Galera, galera_url: str, tmp_path:
             load.go_on(20, server=0)
             load.go_on(20)
             galera.nodes[0].daemon.wait_until(
-                lambda: galera.nodes[0].status()["cluster_status"] != "Primary",
-                "cut off",
-                time.monotonic() + 60,
+                lambda: is_cut_off(galera.nodes[0]), "cut off", time.monotonic() + 60
             )
             for number in range(3):
                 load.go_on(20, server=number)
@@ -75,10 +77,10 @@ def test_a_server_that_only_reads_gets_over_the_cut(galera: Galera, galera_url: 
         with counting(writing, str(uuid.uuid4())) as counter:
             assert_fresh(reading, counter)
             galera.isolate(0)
-            deadline_s = time.monotonic() + 10
-            while time.monotonic() < deadline_s:
+            while not is_cut_off(galera.nodes[0]):
                 assert_fresh(reading, counter)
-                time.sleep(0.01)
+            for _ in range(100):
+                assert_fresh(reading, counter)
             galera.heal(0)
             assert_fresh(reading, counter)
         line("PUT", f"/resource_providers/{counter.provider}", {"name": "written"})

@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
 SERVERS = 3
 CLIENTS = 6
-KILLS = 5
+KILLS = 4
 KEEP_BATCHES = 1_000_000
 
 
