@@ -212,10 +212,11 @@ def test_it_is_quiet_and_says_what_it_serves(start: Callable[..., Process]) -> N
     server = start()
     server.wait_until_up()
     assert server.end() == 0
-    lines = [line.partition(" INFO berth.cli.serve ")[2] for line in server.log.splitlines()]
+    said = [line for line in server.log.splitlines() if line not in ("opened", "closed")]
+    lines = [line.partition(" INFO berth.cli.serve ")[2] for line in said]
     address = f"http://127.0.0.1:{server.port}"
     assert lines[0].endswith(f"{address}, database sqlite:///berth.db, auth noauth, workers 1")
-    assert lines[1:] == ["", "stopped"]
+    assert lines[1:] == ["stopped"]
 
 
 # -- not starting -------------------------------------------------------------------------------
