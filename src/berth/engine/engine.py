@@ -418,13 +418,14 @@ class Engine:
             raise Unavailable(self.ready or "stopped")
         outcomes = None
         before = self.view.index
+        untold = False
         try:
             try:
                 tail = await self._on_thread(self._read_tail, before)
             except Pruned:
-                # This process has slept for longer than the journal is kept.
+                # This process has slept for longer than the journal is kept, and what it tried with it.
                 self.view = await self._on_thread(start_view, self._journal)
-                tail = []
+                tail, untold = [], bool(tried)
             for batch in tail:
                 apply_batch(self.view, batch)
                 outcomes = tried.get(batch.id, outcomes)
@@ -434,6 +435,8 @@ class Engine:
         except Exception as bug:
             raise self._stop_for(bug) from bug
         self._doubt = None
+        if untold:
+            raise Unavailable("whether this was done cannot be told any more: look, and ask again")
         if self.view.index != before:
             self._tell_news()
         return outcomes
