@@ -274,7 +274,7 @@ class Engine:
         """Decide, append and answer these commands, as often as it takes to win the race."""
         tried: dict[str, list[Any]] = {}
         try:
-            outcomes = await self._patiently(lambda: self._attempt(waiting, tried))
+            outcomes = None
             while outcomes is None:
                 outcomes = await self._patiently(lambda: self._attempt(waiting, tried))
         except Unavailable as unavailable:
