@@ -356,19 +356,15 @@ def test_limits_leave_that_many_of_the_candidates(
 
 @limited
 @given(questions())
-def test_summaries_are_of_the_trees_that_candidates_take_from(
+def test_trees_that_candidates_take_from_are_named_once(
     question: tuple[list[list[Node]], CandidatesRequest],
 ) -> None:
     forest, request = question
     view = planted(forest)
     found = search(view, request, UNLIMITED)
     used = {record.id for candidate in found.requests for record, _ in candidate.allocations}
-    if request.nested:
-        roots = {view.providers[id].root for id in used}
-        wanted = {id for id, record in view.providers.items() if record.root in roots}
-    else:
-        wanted = used
-    listed = [record.id for record in found.summaries]
+    wanted = {view.providers[id].root.id for id in used} if request.nested else used
+    listed = [record.id for record in found.touched]
     assert set(listed) == wanted
     assert len(listed) == len(wanted), "a provider is summarised twice"
 

@@ -171,17 +171,23 @@ def test_a_moved_subtree_brings_all_its_roots_along() -> None:
     assert view.state() == before
 
 
-def test_what_others_may_have_cached_about_a_provider_is_told_by_its_revision() -> None:
-    """Names, places, inventories and traits are in every rendering of a provider."""
+def test_what_others_may_have_cached_about_a_tree_is_told_by_the_revision_of_its_root() -> None:
+    """Names, places, inventories, usages and traits are in every rendering of a provider."""
     view = View()
-    grown(view, 3, {1: 0, 2: 1})
+    grown(view, 4, {1: 0, 2: 1})
+    moved = ProviderChanged(provider(1), Row(1), Placed("host-1", provider(0)), Placed("host-1", provider(3)))
+    freed = ProviderChanged(provider(1), Row(1), Placed("host-1", provider(3)), Placed("host-1", None))
     changes: list[tuple[Event, tuple[int, ...]]] = [
-        (ProviderChanged(provider(0), Row(0), Placed("host-0", None), Placed("other", None)), (0, 1, 2)),
-        (InventoryChanged(provider(1), ClassId(0), None, Inventory(4)), (1,)),
-        (TraitsChanged(provider(2), (), ("HW_CPU_X86_AVX",)), (2,)),
+        (ProviderChanged(provider(0), Row(0), Placed("host-0", None), Placed("other", None)), (0,)),
+        (InventoryChanged(provider(1), ClassId(0), None, Inventory(4)), (0,)),
+        (TraitsChanged(provider(2), (), ("HW_CPU_X86_AVX",)), (0,)),
+        (moved, (0, 3)),
+        (TraitsChanged(provider(2), ("HW_CPU_X86_AVX",), ()), (3,)),
+        (freed, (1, 3)),
+        (inverse(freed), (3,)),
     ]
     for change, concerned in changes:
-        revisions = {n: view.providers[provider(n)].revision for n in range(3)}
+        revisions = {n: view.providers[provider(n)].revision for n in range(4)}
         view.apply(change)
         for number in concerned:
             assert view.providers[provider(number)].revision != revisions[number], (change, number)

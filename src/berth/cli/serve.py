@@ -28,6 +28,7 @@ from berth import __version__
 from berth.api.http import Receive, Scope, Send
 from berth.cli.arguments import shown
 from berth.cli.housekeeper import keep_house
+from berth.runtime.memory import keep_freed_memory
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import configure_logging
 
@@ -147,6 +148,7 @@ def _load(settings: Settings, build: Callable[[Settings], Application], parent: 
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _end_with(parent)
     configure_logging(settings)
+    keep_freed_memory()
     logging.getLogger("_granian").addFilter(_said_already)
     return _with_honest_startup(build(settings))
 

@@ -5,14 +5,34 @@ the same slots, and the same amounts are free where slots compete. What is found
 other, position by position. The search in the first runs only as far as any of them has been asked for.
 """
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
 
 from berth.model.ids import ClassId
 from berth.model.requests import CandidatesRequest
 from berth.search.assignments import Effort, assignments_at, contended_classes
 from berth.search.patterns import Candidate, Pattern, Patterns
 from berth.search.places import Slot
-from berth.view import ProviderRecord, View
+from berth.view import ProviderRecord, TreeShape, View
+
+
+class TreeCandidates(Sequence[Candidate]):
+    """Candidates of one tree each: the patterns, and beside each the tree that it is about."""
+
+    def __init__(self, patterns: list[Pattern], trees: list[TreeShape]) -> None:
+        self.patterns = patterns
+        self.trees = trees
+
+    def __len__(self) -> int:
+        return len(self.patterns)
+
+    def __getitem__(self, index: int) -> Candidate:  # type: ignore[override]
+        return Candidate(self.patterns[index], self.trees[index].records)
+
+    def picked(self, numbers: Sequence[int]) -> "TreeCandidates":
+        return TreeCandidates([self.patterns[n] for n in numbers], [self.trees[n] for n in numbers])
 
 
 class AlikeTrees:
@@ -33,35 +53,71 @@ class AlikeTrees:
         self._patterns = patterns
         self._contended = contended_classes(slots)
         # What is the same for a slot wherever a row is: whether it could serve, and which of the traits it
-        # has that the spanning group may find on any of its providers.
+        # has that the spanning group may find on any of its providers. Eight such facts make a byte.
         spanning = next((slot for slot in slots if slot.spans), None)
         traits = {name for names in (spanning.group.required if spanning else ()) for name in names}
-        self._facts = [slot.own_bytes for slot in slots] + [
-            view.rows_with_trait(name).mask(view.row_end).tobytes() for name in sorted(traits)
-        ]
+        masks = [slot.own for slot in slots]
+        masks += [view.rows_with_trait(name).mask(view.row_end) for name in sorted(traits)]
+        self._facts = [octet.tobytes() for octet in np.packbits(np.stack(masks), axis=0)]
         self._kinds: dict[object, _Kind] = {}
 
-    def candidates_at(self, root: ProviderRecord) -> Iterator[Candidate]:
-        tree = root.tree()
-        kind = self._kinds.get(key := self._key(root, tree))
+    def breadth_first(self, roots: Sequence[ProviderRecord], count_max: int) -> TreeCandidates:
+        """One candidate of each tree, then the second of each, and so on. A tree is looked at when its turn
+        comes."""
+        found = TreeCandidates([], [])
+        shapes = (root.shape() for root in roots)
+        waiting = ((tree, self._kind(tree)) for tree in shapes)
+        for number in itertools.count():
+            going_on: list[tuple[TreeShape, _Kind]] = []
+            while few := list(itertools.islice(waiting, count_max - len(found))):
+                at = {kind: kind.at(number) for kind in dict.fromkeys([kind for _, kind in few])}
+                if None in at.values():
+                    few = [pair for pair in few if at[pair[1]] is not None]
+                found.patterns += [pattern for _, kind in few if (pattern := at[kind]) is not None]
+                found.trees += [tree for tree, _ in few]
+                going_on += few
+            if not going_on or len(found) == count_max:
+                return found
+            waiting = (pair for pair in going_on)
+        raise AssertionError("counting does not end")
+
+    def depth_first(self, roots: Sequence[ProviderRecord], count_max: int) -> TreeCandidates:
+        """All candidates of a tree, then those of the next."""
+        found = TreeCandidates([], [])
+        for root in roots:
+            tree = root.shape()
+            kind = self._kind(tree)
+            for number in itertools.count():
+                if len(found) >= count_max:
+                    return found
+                pattern = kind.at(number)
+                if pattern is None:
+                    break
+                found.patterns.append(pattern)
+                found.trees.append(tree)
+        return found
+
+    def _kind(self, tree: TreeShape) -> "_Kind":
+        key = self._key(tree)
+        kind = self._kinds.get(key)
         if kind is None:
-            kind = self._kinds[key] = self._new_kind(root, tree)
-        return kind.candidates(tree)
+            kind = self._kinds[key] = _Kind(self._patterns_at(tree.records))
+        return kind
 
-    def _key(self, root: ProviderRecord, tree: tuple[ProviderRecord, ...]) -> object:
+    def _key(self, tree: TreeShape) -> object:
         """All that a search in the tree depends on."""
-        shape = root.shape()
-        facts = tuple([shape.pick(rows) for rows in self._facts])
+        pick = tree.pick
+        facts = tuple([pick(rows) for rows in self._facts])
         if not self._contended:
-            return shape.parents, facts
-        return shape.parents, facts, tuple([_free(record, self._contended) for record in tree])
+            return tree.parents, facts
+        return tree.parents, facts, tuple([_free(record, self._contended) for record in tree.records])
 
-    def _new_kind(self, root: ProviderRecord, tree: tuple[ProviderRecord, ...]) -> "_Kind":
+    def _patterns_at(self, tree: tuple[ProviderRecord, ...]) -> Iterator[Pattern]:
+        """What is found in a tree. The search begins with the first that is asked for, not before: how
+        patient it may be depends on what others have cost until then."""
         position = {record.row: number for number, record in enumerate(tree)}
-        found = assignments_at(self._view, self._request, self._slots, root, self._effort)
-        return _Kind(
-            self._patterns.at(tuple(position[record.row] for record in assignment)) for assignment in found
-        )
+        for assignment in assignments_at(self._view, self._request, self._slots, tree[0], self._effort):
+            yield self._patterns.at(tuple([position[record.row] for record in assignment]))
 
 
 class _Kind:
@@ -71,16 +127,14 @@ class _Kind:
         self._coming = patterns
         self._found: list[Pattern] = []
 
-    def candidates(self, tree: tuple[ProviderRecord, ...]) -> Iterator[Candidate]:
-        number = 0
-        while True:
-            if number == len(self._found):
-                pattern = next(self._coming, None)
-                if pattern is None:
-                    return
-                self._found.append(pattern)
-            yield Candidate(self._found[number], tree)
-            number += 1
+    def at(self, number: int) -> Pattern | None:
+        """The pattern of this number, if there are as many; all before it have been asked for."""
+        if number == len(self._found):
+            pattern = next(self._coming, None)
+            if pattern is None:
+                return None
+            self._found.append(pattern)
+        return self._found[number]
 
 
 def _free(record: ProviderRecord, class_ids: tuple[ClassId, ...]) -> tuple[object, ...]:

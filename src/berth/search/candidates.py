@@ -18,7 +18,7 @@ from berth.model.consumer import Amounts
 from berth.model.ids import Row
 from berth.model.rejections import Rejection
 from berth.model.requests import CandidatesRequest, Constraints
-from berth.search.alike import AlikeTrees
+from berth.search.alike import AlikeTrees, TreeCandidates
 from berth.search.assignments import (
     STEPS_PER_RESULT,
     Effort,
@@ -65,10 +65,11 @@ class OneProviderCandidates(Sequence[Candidate]):
 
 
 class Candidates(msgspec.Struct, frozen=True):
-    """The answer: the ways found, and every provider of the trees they touch."""
+    """The answer: the ways found, and what they touch: the roots of trees that are shown as a whole; or, for
+    callers before nested providers, the providers that the ways take from."""
 
     requests: Sequence[Candidate]
-    summaries: Sequence[ProviderRecord]
+    touched: Sequence[ProviderRecord]
     effort: Effort
 
 
@@ -86,7 +87,7 @@ def find_candidates(view: View, request: CandidatesRequest, options: SearchOptio
         found = _one_provider(view, slots[0], anchors, request, options)
     else:
         found = _searched(view, request, slots, anchors, options, effort)
-    return Candidates(found, _summaries(view, request, found), effort)
+    return Candidates(found, _touched(request, found), effort)
 
 
 def _results_max(request: CandidatesRequest, options: SearchOptions) -> int:
@@ -116,7 +117,8 @@ def _one_provider(
         for row, served in slot.lenders.items():
             usable[row] = usable[row] or (anchors & served).any()
     rows = np.flatnonzero(usable)[: _results_max(request, options)]
-    records = _limited([view.record(Row(row)) for row in rows.tolist()], request, options)
+    numbers = _limited(rows.tolist(), request, options)
+    records = [view.record(row) for row in numbers]
     return OneProviderCandidates(slot.group.suffix, slot.amounts, records)
 
 
@@ -127,26 +129,28 @@ def _searched(
     anchors: np.ndarray[tuple[int], np.dtype[np.bool_]],
     options: SearchOptions,
     effort: Effort,
-) -> list[Candidate]:
+) -> Sequence[Candidate]:
     roots = [view.record(Row(row)) for row in np.flatnonzero(anchors).tolist()]
     patterns = Patterns(slots)
-    searches: Iterator[Iterator[Candidate]]
-    if any(slot.lenders for slot in slots):
-        searches = (patterns.candidates(assignments_at(view, request, slots, root, effort)) for root in roots)
-        if all(slot.lenders for slot in slots):
-            lent = assignments_of_lenders(view, request, slots, anchors, effort)
-            searches = itertools.chain(searches, [patterns.candidates(lent)])
-    else:
+    count_max = _results_max(request, options)
+    if not any(slot.lenders for slot in slots):
         trees = AlikeTrees(view, request, slots, effort, patterns)
-        searches = (trees.candidates_at(root) for root in roots)
+        search = trees.breadth_first if options.breadth_first else trees.depth_first
+        found = search(roots, count_max)
+        return found.picked(_limited(range(len(found)), request, options)) if options.rng else found
+    searches: Iterator[Iterator[Candidate]]
+    searches = (patterns.candidates(assignments_at(view, request, slots, root, effort)) for root in roots)
+    if all(slot.lenders for slot in slots):
+        lent = assignments_of_lenders(view, request, slots, anchors, effort)
+        searches = itertools.chain(searches, [patterns.candidates(lent)])
     ways = _round_robin(searches) if options.breadth_first else itertools.chain.from_iterable(searches)
     if all(slot.lenders for slot in slots):
         ways = _unique(ways)
-    kept = list(itertools.islice(ways, _results_max(request, options)))
+    kept = list(itertools.islice(ways, count_max))
     return _limited(kept, request, options)
 
 
-def _limited(found: list[T], request: CandidatesRequest, options: SearchOptions) -> list[T]:
+def _limited(found: Sequence[T], request: CandidatesRequest, options: SearchOptions) -> Sequence[T]:
     """No more than the request's limit, chosen at random where that is asked for."""
     if options.max_candidates >= 0:
         found = found[: options.max_candidates]
@@ -180,21 +184,12 @@ def _unique(ways: Iterable[Candidate]) -> Iterator[Candidate]:
             yield way
 
 
-def _summaries(
-    view: View, request: CandidatesRequest, found: Sequence[Candidate]
-) -> Sequence[ProviderRecord]:
-    """All providers of the trees that the candidates take from; for callers before nested providers, in a
-    fleet that has any, only those that the candidates take from."""
+def _touched(request: CandidatesRequest, found: Sequence[Candidate]) -> Sequence[ProviderRecord]:
+    if request.nested and isinstance(found, TreeCandidates):
+        return [tree.records[0] for tree in dict.fromkeys(found.trees)]
     used: Iterable[ProviderRecord]
     if isinstance(found, OneProviderCandidates):
         used = found.records if found.amounts else ()
-    elif view.nested_count and request.nested:
-        # The lists of candidates are of one tree each, and then shared, or of no more than is used.
-        lists = {id(candidate.records): candidate.records for candidate in found}
-        used = (record for records in lists.values() for record in records)
     else:
         used = dict.fromkeys(record for candidate in found for record, _ in candidate.allocations)
-    if not view.nested_count or not request.nested:
-        return list(used)
-    roots = dict.fromkeys(record.root for record in used)
-    return [record for root in roots for record in root.tree()]
+    return list(dict.fromkeys([record.root for record in used])) if request.nested else list(used)

@@ -4,7 +4,7 @@
 that the event fits the state it claims to follow.
 """
 
-from berth.view.provider import ProviderRecord
+from berth.view.provider import ProviderRecord, TreeShape
 from berth.view.view import ConsumerRecord, View
 
-__all__ = ["ConsumerRecord", "ProviderRecord", "View"]
+__all__ = ["ConsumerRecord", "ProviderRecord", "TreeShape", "View"]

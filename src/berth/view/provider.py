@@ -12,8 +12,9 @@ from berth.model.inventory import Inventory
 class ProviderRecord:
     """A provider. Changed by the view alone; everyone else reads.
 
-    ``revision`` changes with everything another could have cached about this provider. It is not part
-    of the state: taking an event back does not take the revision back.
+    The ``revision`` of a root changes with everything another could have cached about any provider of its
+    tree; below a root it means nothing. It is not part of the state: taking an event back does not take the
+    revision back.
     """
 
     __slots__ = (
@@ -85,27 +86,34 @@ class ProviderRecord:
             parent.children[self.row] = self
         for record in self.subtree():
             record.root = root
-            record.revision += 1
-        root._tree = root._shape = None
+        root._forget()
 
     def unplace(self) -> None:
         self._leave()
         self.parent = None
 
     def _leave(self) -> None:
-        self.root._tree = self.root._shape = None
-        self._tree = self._shape = None
+        self.root._forget()
+        self._forget()
         if self.parent is not None:
             del self.parent.children[self.row]
+
+    def _forget(self) -> None:
+        """The tree below is not what it was."""
+        self._tree = self._shape = None
+        self.revision += 1
 
 
 class TreeShape:
     """A tree by position: ``parents`` gives for each provider, from the root down, where its parent stands.
-    ``pick`` takes from anything indexed by row what belongs to the tree, in the same order."""
+    ``pick`` takes from anything indexed by row what belongs to the tree, in the same order. ``ids`` are those
+    of its providers, as they go into answers."""
 
-    __slots__ = ("parents", "pick")
+    __slots__ = ("ids", "parents", "pick", "records")
 
     def __init__(self, tree: tuple[ProviderRecord, ...]) -> None:
+        self.records = tree
+        self.ids = tuple(record.id.encode() for record in tree)
         position = {record.row: number for number, record in enumerate(tree)}
         self.parents = tuple(position[record.parent.row] if record.parent else -1 for record in tree)
         rows = [record.row for record in tree]

@@ -171,13 +171,13 @@ class View:
         else:
             record.inventories[class_id] = after
             column.put(record.row, after, record.used.get(class_id, 0))
-        record.revision += 1
+        record.root.revision += 1
 
     def _traits_changed(self, event: TraitsChanged) -> None:
         record = self.providers[event.provider]
         _move(self._by_trait, record.row, event.before, event.after)
         record.traits = event.after
-        record.revision += 1
+        record.root.revision += 1
 
     def _aggregates_changed(self, event: AggregatesChanged) -> None:
         record = self.providers[event.provider]
@@ -216,7 +216,7 @@ class View:
                 else:
                     del used[class_id]
                 self.classes.column(class_id).take(record.row, sign * amount)
-            record.revision += 1
+            record.root.revision += 1
 
     # -- sharing --------------------------------------------------------------------------------
     # A fleet has a million consumers of few projects, users and flavors. Equal values are kept once.

@@ -4,24 +4,26 @@ A request for candidates answers with thousands of small objects that differ in 
 dicts and encoding those costs ten times what joining prepared text costs. What the text holds is ASCII
 by rule (uuids, names of classes and traits), so nothing in it needs escaping.
 
-The summary of a provider is rendered once and kept until the provider changes (its ``revision``), or any
-resource class is renamed.
+The summaries of a tree are rendered once and kept until anything in the tree changes (its root's
+``revision``), or any resource class is renamed.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
+from typing import Any, Final
 
 import msgspec
 
 from berth.model.consumer import Amounts
 from berth.model.ids import ClassId
+from berth.search.alike import TreeCandidates
 from berth.search.candidates import Candidates, OneProviderCandidates
 from berth.search.patterns import Candidate, Pattern
 from berth.view import ProviderRecord, View
 from berth.view.classes import ResourceClasses
 
-_SUMMARIES_KEPT_MAX: Final = 20_000
-"""How many rendered summaries are kept; the oldest go first. About 1 KiB each."""
+_KEPT_BYTES_MAX: Final = 32 << 20
+"""How much rendered text is kept; the oldest goes first."""
 
 VERSION_ALLOCATIONS_BY_PROVIDER: Final = 12
 VERSION_TRAITS: Final = 17
@@ -33,51 +35,66 @@ VERSION_MAPPINGS: Final = 34
 class CandidateRenderer:
     def __init__(self) -> None:
         # By record, not by id: a provider made anew under an old uuid counts its revisions anew.
-        self._summaries: dict[ProviderRecord, tuple[int, str]] = {}
+        self._trees: dict[ProviderRecord, tuple[int, bytes]] = {}
+        self._kept_bytes = 0
         self._classes_revision = -1
 
     def render(self, view: View, candidates: Candidates, asked: frozenset[ClassId], version: int) -> bytes:
         """The body of an answer. ``asked`` are the classes of the request, which bound what callers before
         1.27 see of a provider."""
         requests = _requests(view.classes, candidates.requests, version)
+        touched = candidates.touched
         if version >= VERSION_NESTED:
-            summaries = self._kept_summaries(view.classes, candidates.summaries)
+            summaries = self._summaries_of_trees(view.classes, touched)
         else:
-            summaries = [
-                _old_summary(view.classes, record, asked, version) for record in candidates.summaries
-            ]
-        text = f'{{"allocation_requests":[{requests}],"provider_summaries":{{{",".join(summaries)}}}}}'
-        return text.encode("ascii")
+            summaries = [_old_summary(view.classes, record, asked, version) for record in touched]
+        parts = (
+            b'{"allocation_requests":[',
+            requests,
+            b'],"provider_summaries":{',
+            b",".join(summaries),
+            b"}}",
+        )
+        return b"".join(parts)
 
-    def _kept_summaries(self, classes: ResourceClasses, records: Sequence[ProviderRecord]) -> list[str]:
-        kept = self._summaries
+    def _summaries_of_trees(self, classes: ResourceClasses, roots: Sequence[ProviderRecord]) -> list[bytes]:
         if self._classes_revision != classes.revision:
-            kept.clear()
+            self._trees.clear()
+            self._kept_bytes = 0
             self._classes_revision = classes.revision
+        kept = self._trees
+        nothing = (-1, b"")
         found = []
-        for record in records:
-            revision, text = kept.get(record, (-1, ""))
-            if revision != record.revision:
-                text = _summary(classes, record)
-                kept.pop(record, None)
-                kept[record] = (record.revision, text)
+        for root in roots:
+            revision, text = kept.get(root, nothing)
+            if revision != root.revision:
+                text = self._keep(root, b",".join([_summary(classes, record) for record in root.tree()]))
             found.append(text)
-        while len(kept) > _SUMMARIES_KEPT_MAX:
-            del kept[next(iter(kept))]
         return found
 
+    def _keep(self, root: ProviderRecord, text: bytes) -> bytes:
+        kept = self._trees
+        _, old = kept.pop(root, (0, b""))
+        kept[root] = (root.revision, text)
+        self._kept_bytes += len(text) - len(old)
+        while self._kept_bytes > _KEPT_BYTES_MAX:
+            _, oldest = kept.pop(next(iter(kept)))
+            self._kept_bytes -= len(oldest)
+        return text
 
-def _requests(classes: ResourceClasses, found: Sequence[Candidate], version: int) -> str:
+
+def _requests(classes: ResourceClasses, found: Sequence[Candidate], version: int) -> bytes:
     if version < VERSION_ALLOCATIONS_BY_PROVIDER:
-        return ",".join([_listed(classes, candidate) for candidate in found])
+        return ",".join([_listed(classes, candidate) for candidate in found]).encode()
     with_mappings = version >= VERSION_MAPPINGS
     if isinstance(found, OneProviderCandidates) and found.amounts:
         head = '{"allocations":{"'
         middle = f'":{{"resources":{_resources(classes, found.amounts)}}}}}'
         if not with_mappings:
-            return ",".join([f"{head}{record.id}{middle}}}" for record in found.records])
+            return ",".join([f"{head}{record.id}{middle}}}" for record in found.records]).encode()
         middle = f'{middle},"mappings":{{"{found.suffix}":["'
-        return ",".join([f'{head}{record.id}{middle}{record.id}"]}}}}' for record in found.records])
+        texts = [f'{head}{id}{middle}{id}"]}}}}' for id in [record.id for record in found.records]]
+        return ",".join(texts).encode()
     return _Joined(classes, with_mappings).requests(found)
 
 
@@ -87,33 +104,40 @@ class _Joined:
     def __init__(self, classes: ResourceClasses, with_mappings: bool) -> None:
         self._classes = classes
         self._with_mappings = with_mappings
-        self._templates: dict[int, tuple[str, list[int]]] = {}
+        self._templates: dict[int, tuple[bytes, Callable[[Sequence[bytes]], Any]]] = {}
 
-    def requests(self, found: Sequence[Candidate]) -> str:
-        return ",".join([self._request(candidate) for candidate in found])
+    def requests(self, found: Sequence[Candidate]) -> bytes:
+        texts = []
+        for pattern, ids in _patterns_and_ids(found):
+            # By identity: patterns live as long as the candidates, and are compared often.
+            known = self._templates.get(id(pattern))
+            if known is None:
+                known = self._templates[id(pattern)] = self._template(pattern)
+            template, pick = known
+            texts.append(template % pick(ids))
+        return b",".join(texts)
 
-    def _request(self, candidate: Candidate) -> str:
-        pattern, records = candidate.pattern, candidate.records
-        # By identity: patterns live as long as the candidates, and are compared often.
-        known = self._templates.get(id(pattern))
-        if known is None:
-            known = self._templates[id(pattern)] = self._template(pattern)
-        template, places = known
-        return template % tuple([records[at].id for at in places])
-
-    def _template(self, pattern: Pattern) -> tuple[str, list[int]]:
+    def _template(self, pattern: Pattern) -> tuple[bytes, Callable[[Sequence[bytes]], Any]]:
+        """The text, and what takes from the uuids of a list of providers those that go into it, in order."""
         places = [at for at, _ in pattern.allocations]
         allocations = ",".join(
-            f'"%s":{{"resources":{_resources(self._classes, amounts)}}}' for _, amounts in pattern.allocations
+            f'"%b":{{"resources":{_resources(self._classes, amounts)}}}' for _, amounts in pattern.allocations
         )
-        if not self._with_mappings:
-            return f'{{"allocations":{{{allocations}}}}}', places
-        mappings = []
-        for suffix, ats in pattern.mappings:
-            places += ats
-            uuids = ",".join(['"%s"'] * len(ats))
-            mappings.append(f'"{suffix}":[{uuids}]')
-        return f'{{"allocations":{{{allocations}}},"mappings":{{{",".join(mappings)}}}}}', places
+        text = f'{{"allocations":{{{allocations}}}}}'
+        if self._with_mappings:
+            mappings = []
+            for suffix, ats in pattern.mappings:
+                places += ats
+                uuids = ",".join(['"%b"'] * len(ats))
+                mappings.append(f'"{suffix}":[{uuids}]')
+            text = f'{text[:-1]},"mappings":{{{",".join(mappings)}}}}}'
+        return text.encode(), itemgetter(*places)
+
+
+def _patterns_and_ids(found: Sequence[Candidate]) -> Iterator[tuple[Pattern, Sequence[bytes]]]:
+    if isinstance(found, TreeCandidates):
+        return zip(found.patterns, [tree.ids for tree in found.trees], strict=True)
+    return ((one.pattern, [record.id.encode() for record in one.records]) for one in found)
 
 
 def _resources(classes: ResourceClasses, amounts: Amounts) -> str:
@@ -121,7 +145,7 @@ def _resources(classes: ResourceClasses, amounts: Amounts) -> str:
     return f"{{{pairs}}}"
 
 
-def _summary(classes: ResourceClasses, record: ProviderRecord) -> str:
+def _summary(classes: ResourceClasses, record: ProviderRecord) -> bytes:
     """A provider as callers from 1.29 on see it."""
     resources = ",".join(
         [
@@ -134,7 +158,7 @@ def _summary(classes: ResourceClasses, record: ProviderRecord) -> str:
     return (
         f'"{record.id}":{{"resources":{{{resources}}},"traits":[{traits}],'
         f'"parent_provider_uuid":{parent},"root_provider_uuid":"{record.root.id}"}}'
-    )
+    ).encode()
 
 
 # -- callers of old ------------------------------------------------------------------------------
@@ -142,7 +166,7 @@ def _summary(classes: ResourceClasses, record: ProviderRecord) -> str:
 
 def _old_summary(
     classes: ResourceClasses, record: ProviderRecord, asked: frozenset[ClassId], version: int
-) -> str:
+) -> bytes:
     summary: dict[str, object] = {
         "resources": {
             classes.name_of(id): {"capacity": inventory.capacity, "used": record.used.get(id, 0)}
@@ -152,7 +176,7 @@ def _old_summary(
     }
     if version >= VERSION_TRAITS:
         summary["traits"] = record.traits
-    return f'"{record.id}":{msgspec.json.encode(summary).decode()}'
+    return b'"%b":%b' % (record.id.encode(), msgspec.json.encode(summary))
 
 
 def _listed(classes: ResourceClasses, candidate: Candidate) -> str:
