@@ -28,6 +28,7 @@ from berth.model.rejections import Rejection
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.sim.oracle import Oracle
 from berth.view import View
+from berth.view.roll import Whose
 
 SOAK = os.environ.get("BERTH_SOAK") == "1"
 
@@ -273,6 +274,7 @@ class LedgerMachine(RuleBasedStateMachine):
         check_columns(self.view)
         check_forest(self.view, self.oracle)
         check_masks(self.view)
+        check_order(self.view)
 
     def check_events(self, before: dict[str, object], events: list[Event]) -> None:
         after = self.view.state()
@@ -586,6 +588,9 @@ def check_columns(view: View) -> None:
             free = max(-(2**62), min(inventory.capacity, 2**62)) - record.used.get(class_id, 0)
             by_row[record.row] = (free, inventory.min_unit, inventory.max_unit, inventory.step_size)
         assert column.by_row() == by_row
+        used = {record.row for record in records if record.used.get(class_id)}
+        assert set(column.rows_in_use().tolist()) == used
+        assert column.sums().used == sum(record.used.get(class_id, 0) for record in records)
         for amount in (1, 2, 3, 5) if records else ():
             fitting = {
                 row
@@ -629,6 +634,19 @@ def check_masks(view: View) -> None:
         rows = {r.row for r in view.providers.values() if aggregate in r.aggregates}
         assert set(view.rows_in_aggregate(aggregate)) == rows
         assert mask_of(rows, view.row_end) == view.rows_in_aggregate(aggregate).mask(view.row_end).tolist()
+
+
+def check_order(view: View) -> None:
+    assert list(view.provider_order) == sorted(view.providers)
+    assert list(view.roll.behind()) == sorted(view.consumers)
+    for project in ("p1", "p2"):
+        for consumer_type in (None, "INSTANCE"):
+            owned = [
+                id
+                for id, record in sorted(view.consumers.items())
+                if (record.consumer.project, record.consumer.type) == (project, consumer_type)
+            ]
+            assert list(view.roll.behind(None, Whose(project, None, consumer_type))) == owned
 
 
 def mask_of(rows: set[Row], size: int) -> list[bool]:

@@ -1,12 +1,16 @@
 """The parts of a view that keep things twice for speed, against the plain things they stand for."""
 
 import random
+import uuid
 from typing import Final
 
 import pytest
+from msgspec import UNSET
 
+from berth.model.consumer import Consumer
 from berth.model.events import (
     AggregatesChanged,
+    ConsumerChanged,
     Event,
     InventoryChanged,
     Named,
@@ -16,10 +20,12 @@ from berth.model.events import (
     TraitsChanged,
     inverse,
 )
-from berth.model.ids import AggregateId, ClassId, ProviderId, Row
+from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId, Row
 from berth.model.inventory import Inventory
-from berth.view import View
+from berth.view import View, ordered, roll
 from berth.view.column import Column
+from berth.view.ordered import OrderedIds
+from berth.view.roll import Roll, Whose
 from berth.view.rowset import RowSet
 
 ROWS: Final = 80
@@ -52,6 +58,11 @@ class PlainColumn:
             and self.used[row] + amount <= inventory.capacity
         )
 
+    def sums(self) -> tuple[int, int, int]:
+        capacities = {row: max(-(2**62), min(it.capacity, 2**62)) for row, it in self.inventories.items()}
+        free = sum(max(capacity - self.used[row], 0) for row, capacity in capacities.items())
+        return sum(capacities.values()), sum(self.used.values()), free
+
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_column_agrees_with_a_plain_list(seed: int) -> None:
@@ -75,6 +86,11 @@ def test_a_column_agrees_with_a_plain_list(seed: int) -> None:
         assert len(column) == len(plain.inventories)
         asked = rng.randint(1, 12)
         assert sorted(column.fitting(asked).tolist()) == plain.fitting(asked)
+        assert sorted(column.rows().tolist()) == sorted(plain.inventories)
+        assert sorted(column.rows_in_use().tolist()) == sorted(
+            row for row, used in plain.used.items() if used
+        )
+        assert column.sums() == plain.sums()
     assert list(column.by_row()) == sorted(plain.inventories)
 
 
@@ -217,3 +233,88 @@ def test_aggregates_come_and_go() -> None:
     view.apply(AggregatesChanged(provider(1), (rack,), ()))
     assert not view.rows_in_aggregate(rack)
     assert set(view.rows_in_aggregate(zone)) == {0}
+
+
+# -- what is kept in order ----------------------------------------------------------------------------
+
+
+def some_id(rng: random.Random, *, spread: bool) -> ConsumerId:
+    """All over the place, as most are, or of a narrow range."""
+    return ConsumerId(str(uuid.UUID(int=rng.getrandbits(128) if spread else rng.randrange(300))))
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks that are divided and emptied all the time."""
+    for module in (ordered, roll):
+        monkeypatch.setattr(module, "BLOCK_MAX", 8)
+        monkeypatch.setattr(module, "_BLOCK_FIRST", 4)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("seed", range(10))
+def test_ordered_ids_agree_with_a_sorted_list(seed: int) -> None:
+    rng = random.Random(seed)
+    plain = {some_id(rng, spread=seed % 2 == 0) for _ in range(rng.choice([0, 1, 50]))}
+    ids = OrderedIds(plain)
+    for step in range(600):
+        # First more come than go, then fewer.
+        if plain and rng.random() < (0.3 if step < 300 else 0.7):
+            gone = rng.choice(sorted(plain))
+            plain.remove(gone)
+            ids.remove(gone)
+        elif (new := some_id(rng, spread=seed % 2 == 0)) not in plain:
+            plain.add(new)
+            ids.add(new)
+        assert list(ids) == sorted(plain)
+        marker = some_id(rng, spread=seed % 2 == 0)
+        assert list(ids.behind(marker)) == sorted(id for id in plain if id > marker)
+
+
+def some_consumer(rng: random.Random) -> Consumer:
+    return Consumer(1, rng.choice("pqr"), rng.choice("uv"), rng.choice(["INSTANCE", "MIGRATION", None]), 0, 0)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("seed", range(20))
+def test_the_roll_agrees_with_a_look_at_everybody(seed: int) -> None:
+    rng = random.Random(seed)
+    view, done = View(), list[ConsumerChanged]()
+    for step in range(500):
+        id = some_id(rng, spread=seed % 2 == 0)
+        if view.consumers and rng.random() < 0.7:
+            id = rng.choice(list(view.consumers))
+        record = view.consumers.get(id)
+        before = None if record is None else record.consumer
+        goes = before is not None and rng.random() < (0.3 if step < 250 else 0.9)
+        event = ConsumerChanged(id, before, None if goes else some_consumer(rng), (), ())
+        view.apply(event)
+        done.append(event)
+        if rng.random() < 0.1:
+            for _ in range(min(len(done), rng.randint(1, 20))):
+                view.apply(inverse(done.pop()))
+        assert_roll_is_right(view, rng, spread=seed % 2 == 0)
+        # What is out of date is never much more than what is not.
+        assert len(view.roll) <= 2 * len(view.consumers) + 9
+    while done:
+        view.apply(inverse(done.pop()))
+    assert view.state() == View().state()
+
+
+def assert_roll_is_right(view: View, rng: random.Random, *, spread: bool) -> None:
+    whose = Whose(
+        rng.choice([None, "p", "q"]),
+        rng.choice([None, "u"]),
+        rng.choice([UNSET, UNSET, None, "INSTANCE", "X"]),
+    )
+    marker = rng.choice([None, some_id(rng, spread=spread)])
+    expected = [
+        id
+        for id, record in sorted(view.consumers.items())
+        if (marker is None or id > marker)
+        and whose.project in (None, record.consumer.project)
+        and whose.user in (None, record.consumer.user)
+        and (whose.type is UNSET or whose.type == record.consumer.type)
+    ]
+    assert list(view.roll.behind(marker, whose)) == expected
+    assert list(Roll(view.consumers).behind(marker, whose)) == expected

@@ -4,7 +4,8 @@
 that the event fits the state it claims to follow.
 """
 
+from berth.view.consumer import ConsumerRecord
 from berth.view.provider import ProviderRecord, TreeShape
-from berth.view.view import ConsumerRecord, View
+from berth.view.view import View
 
 __all__ = ["ConsumerRecord", "ProviderRecord", "TreeShape", "View"]

@@ -49,6 +49,10 @@ class ResourceClasses:
             column = self._columns[id] = Column()
         return column
 
+    def in_inventories(self) -> Iterator[ClassId]:
+        """The classes of which any provider has inventory."""
+        return (id for id, column in self._columns.items() if len(column))
+
     def change(self, id: ClassId, after: Named | None) -> None:
         self.revision += 1
         before = self._custom.pop(id, None)

@@ -4,7 +4,7 @@ A slot per provider that has inventory of the class, so that a class that few pr
 little. Slots are dense; the last one moves into the gap a removal leaves.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +21,33 @@ _FIRST_SIZE: Final = 16
 Rows = NDArray[np.int32]
 
 
+class ColumnSums(NamedTuple):
+    """Over all rows. A row that is over its capacity has nothing free, and takes nothing from the others."""
+
+    capacity: int
+    used: int
+    free: int
+
+
 class Column:
-    __slots__ = ("_count", "_free", "_max_unit", "_min_unit", "_rows", "_slot_of", "_step_size", "_steps")
+    __slots__ = (
+        "_capacity",
+        "_count",
+        "_free",
+        "_max_unit",
+        "_min_unit",
+        "_rows",
+        "_slot_of",
+        "_step_size",
+        "_steps",
+    )
 
     def __init__(self) -> None:
         self._count = 0
         self._slot_of: dict[Row, int] = {}
         self._rows: Rows = np.zeros(_FIRST_SIZE, np.int32)
+        # What is used is what is missing: capacity less free. So a claim writes one number, not two.
+        self._capacity = np.zeros(_FIRST_SIZE, np.int64)
         self._free = np.zeros(_FIRST_SIZE, np.int64)
         self._min_unit = np.zeros(_FIRST_SIZE, np.int64)
         self._max_unit = np.zeros(_FIRST_SIZE, np.int64)
@@ -45,7 +65,9 @@ class Column:
             slot = self._new_slot(row)
         else:
             self._steps -= self._step_size[slot] != 1
-        self._free[slot] = max(-_FREE_MAX, min(inventory.capacity, _FREE_MAX)) - used
+        capacity = max(-_FREE_MAX, min(inventory.capacity, _FREE_MAX))
+        self._capacity[slot] = capacity
+        self._free[slot] = capacity - used
         self._min_unit[slot] = inventory.min_unit
         self._max_unit[slot] = inventory.max_unit
         self._step_size[slot] = inventory.step_size
@@ -57,7 +79,14 @@ class Column:
         last = self._count = self._count - 1
         if slot != last:
             moved = self._rows[last]
-            for array in (self._rows, self._free, self._min_unit, self._max_unit, self._step_size):
+            for array in (
+                self._rows,
+                self._capacity,
+                self._free,
+                self._min_unit,
+                self._max_unit,
+                self._step_size,
+            ):
                 array[slot] = array[last]
             self._slot_of[Row(int(moved))] = slot
 
@@ -81,6 +110,20 @@ class Column:
         """The rows of the column and what is free on each (nothing, where a provider is over capacity)."""
         return self._rows[: self._count], np.maximum(self._free[: self._count], 0)
 
+    def rows(self) -> Rows:
+        """The rows of the column, in no particular order."""
+        return self._rows[: self._count]
+
+    def rows_in_use(self) -> Rows:
+        """The rows of which anything is used, in no particular order."""
+        end = self._count
+        used: NDArray[np.bool_] = self._capacity[:end] != self._free[:end]
+        return self._rows[:end][used]
+
+    def sums(self) -> ColumnSums:
+        capacity, free = self._capacity[: self._count], self._free[: self._count]
+        return ColumnSums(_sum(capacity), _sum(capacity - free), _sum(np.maximum(free, 0)))
+
     def by_row(self) -> dict[int, tuple[int, int, int, int]]:
         """The column's content, independent of slots: free, min, max and step by row."""
         return {
@@ -97,6 +140,7 @@ class Column:
         slot = self._count
         if slot == len(self._rows):
             self._rows = np.resize(self._rows, 2 * slot)
+            self._capacity = np.resize(self._capacity, 2 * slot)
             self._free = np.resize(self._free, 2 * slot)
             self._min_unit = np.resize(self._min_unit, 2 * slot)
             self._max_unit = np.resize(self._max_unit, 2 * slot)
@@ -105,3 +149,8 @@ class Column:
         self._slot_of[row] = slot
         self._count = slot + 1
         return slot
+
+
+def _sum(numbers: NDArray[np.int64]) -> int:
+    """Exactly, however large: two vast capacities would not fit in 64 bits. Halves of them do."""
+    return (int((numbers >> 32).sum()) << 32) + int((numbers & 0xFFFFFFFF).sum())

@@ -27,8 +27,10 @@ from berth.model.events import (
 )
 from berth.model.ids import AggregateId, ClassId, ConsumerId, Index, ProviderId, Row
 from berth.model.inventory import Inventory
+from berth.view.consumer import ConsumerRecord
 from berth.view.provider import ProviderRecord
-from berth.view.view import ConsumerRecord, View
+from berth.view.roll import Roll
+from berth.view.view import View
 
 FORMAT: Final = 1
 _PROVIDERS_PER_PART: Final = 5_000
@@ -97,8 +99,9 @@ def dump(view: View) -> Iterator[bytes]:
     trees = itertools.chain.from_iterable(root.tree() for root in roots)
     for records in _chunks(trees, _PROVIDERS_PER_PART):
         yield encode(_Providers(tuple(_provider(record) for record in records)))
-    for items in _chunks(view.consumers.items(), _CONSUMERS_PER_PART):
-        yield encode(_consumers(view, items))
+    # In order, so that a view that begins with the image need not sort them.
+    for ids in _chunks(view.roll.behind(), _CONSUMERS_PER_PART):
+        yield encode(_consumers(view, ids))
 
 
 def _provider(record: ProviderRecord) -> _Provider:
@@ -115,7 +118,7 @@ def _provider(record: ProviderRecord) -> _Provider:
     )
 
 
-def _consumers(view: View, items: list[tuple[ConsumerId, ConsumerRecord]]) -> _Consumers:
+def _consumers(view: View, ids: list[ConsumerId]) -> _Consumers:
     texts: dict[str, int] = {}
     amounts: dict[Amounts, int] = {}
 
@@ -132,7 +135,7 @@ def _consumers(view: View, items: list[tuple[ConsumerId, ConsumerRecord]]) -> _C
             tuple((view.providers[p].row, amounts.setdefault(a, len(amounts))) for p, a in record.held),
         )
 
-    held = tuple(consumer(id, record) for id, record in items)
+    held = tuple(consumer(id, view.consumers[id]) for id in ids)
     return _Consumers(tuple(texts), tuple(amounts), held)
 
 
@@ -162,6 +165,7 @@ def load(parts: Iterable[bytes]) -> View:
                     _load_provider(view, provider)
             case _Consumers():
                 _load_consumers(view, part)
+    view.roll = Roll(view.consumers)
     return view
 
 
@@ -197,7 +201,8 @@ def _load_consumers(view: View, part: _Consumers) -> None:
             texts[it.user],
             None if it.type is None else texts[it.type],
             it.created_at_s,
-            it.updated_at_s,
+            # Mostly nothing has changed since, and then one number serves for both.
+            it.created_at_s if it.updated_at_s == it.created_at_s else it.updated_at_s,
         )
         held: list[Holding] = []
         for row, number in it.held:

@@ -1,6 +1,6 @@
 """Who uses how much: totals by project, user and consumer type, kept as allocations change."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from berth.model.consumer import Consumer, Holdings
 from berth.model.ids import ClassId
@@ -59,6 +59,10 @@ class UsageTotals:
         for (total_user, consumer_type), total in self._by_project.get(project, {}).items():
             if user is None or user == total_user:
                 yield consumer_type, total
+
+    def projects(self) -> Iterable[str]:
+        """The projects whose consumers hold anything."""
+        return self._by_project.keys()
 
     def state(self) -> dict[str, object]:
         return {

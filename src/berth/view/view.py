@@ -9,7 +9,6 @@ import heapq
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -28,16 +27,12 @@ from berth.model.events import (
 from berth.model.ids import AggregateId, ConsumerId, Index, ProviderId, Row
 from berth.model.vocabulary import STANDARD_TRAITS
 from berth.view.classes import ResourceClasses
+from berth.view.consumer import ConsumerRecord
+from berth.view.ordered import OrderedIds
 from berth.view.provider import ProviderRecord
+from berth.view.roll import Roll
 from berth.view.rowset import RowSet
 from berth.view.usage import UsageTotals
-
-
-class ConsumerRecord(msgspec.Struct, gc=False):
-    """A consumer and what it holds. There may be millions, so the garbage collector is not told of them."""
-
-    consumer: Consumer
-    held: Holdings
 
 
 class View:
@@ -51,7 +46,9 @@ class View:
         self.names: dict[str, ProviderRecord] = {}
         self.rows: list[ProviderRecord | None] = []
         self.nested_count = 0
+        self.provider_order: OrderedIds[ProviderId] = OrderedIds()
         self.consumers: dict[ConsumerId, ConsumerRecord] = {}
+        self.roll = Roll(self.consumers)
         self.usage = UsageTotals()
         self._free_rows: list[Row] = []
         self._root_rows: NDArray[np.int32] = np.zeros(16, np.int32)
@@ -107,6 +104,9 @@ class View:
     def traits_in_use(self) -> Iterable[str]:
         return self._by_trait.keys()
 
+    def aggregates_in_use(self) -> Iterable[AggregateId]:
+        return self._by_aggregate.keys()
+
     # -- changing -------------------------------------------------------------------------------
 
     def apply(self, event: Event) -> None:
@@ -150,6 +150,7 @@ class View:
             heapq.heappop(self._free_rows)
         self.rows[event.row] = record
         self.providers[event.id] = record
+        self.provider_order.add(event.id)
         return record
 
     def _remove_provider(self, record: ProviderRecord) -> None:
@@ -157,6 +158,7 @@ class View:
         self.rows[record.row] = None
         heapq.heappush(self._free_rows, record.row)
         del self.providers[record.id]
+        self.provider_order.remove(record.id)
 
     def _provider_stamped(self, event: ProviderStamped) -> None:
         self.providers[event.id].stamp = event.after
@@ -191,6 +193,7 @@ class View:
             self.usage.remove(event.before, event.held_before)
         if event.after is None:
             del self.consumers[id]
+            self.roll.remove(id)
             return
         consumer, held = self._shared(event.after), self._shared_holdings(event.held_after)
         self._hold(id, held, +1)
@@ -198,8 +201,10 @@ class View:
         record = self.consumers.get(id)
         if record is None:
             self.consumers[id] = ConsumerRecord(consumer, held)
+            self.roll.add(id, consumer)
         else:
-            record.consumer, record.held = consumer, held
+            before, record.consumer, record.held = record.consumer, consumer, held
+            self.roll.change(id, before, consumer)
 
     def _hold(self, consumer: ConsumerId, held: Holdings, sign: int) -> None:
         for provider, amounts in held:
@@ -250,11 +255,13 @@ class View:
             "providers": {record.row: _provider_state(record) for record in self.rows if record is not None},
             "names": {name: record.id for name, record in sorted(self.names.items())},
             "roots": {row: int(self._root_rows[row]) for row, record in enumerate(self.rows) if record},
+            "provider_order": list(self.provider_order),
             "free_row": self.free_row(),
             "nested": self.nested_count,
             "by_trait": {name: sorted(rows) for name, rows in sorted(self._by_trait.items())},
             "by_aggregate": {id: sorted(rows) for id, rows in sorted(self._by_aggregate.items())},
             "consumers": {id: (r.consumer, r.held) for id, r in sorted(self.consumers.items())},
+            "roll": list(self.roll.behind()),
             "usage": self.usage.state(),
         }
 

@@ -1,13 +1,12 @@
 """Pages of a list that changes while it is read: ordered by key, cut behind a key.
 
 A page is the smallest keys behind the marker. So a walk repeats nothing, and skips nothing that was there
-throughout, whatever comes and goes in between: a marker need not exist any more. Finding them costs one
-look at every candidate, with as much memory as the page has entries; sorting all of a million consumers
-for each page, or keeping them sorted for readers who may never come, was the alternative.
+throughout, whatever comes and goes in between: a marker need not exist any more.
 """
 
-import heapq
+from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import islice
 from typing import TypeVar
 from urllib.parse import urlencode
 
@@ -18,10 +17,15 @@ from berth.api.http import Request
 K = TypeVar("K", bound=str)
 
 
-def first_keys(candidates: Iterable[K], marker: str | None, limit: int) -> tuple[list[K], bool]:
-    """The ``limit`` smallest candidates behind the marker, in order, and whether there are more."""
-    behind = candidates if marker is None else (key for key in candidates if key > marker)
-    found = heapq.nsmallest(limit + 1, behind)
+def behind(keys: Iterable[K], marker: str | None) -> list[K]:
+    """The keys behind the marker, brought into order."""
+    ordered = sorted(keys)
+    return ordered if marker is None else ordered[bisect_right(ordered, marker) :]
+
+
+def cut(keys: Iterable[K], limit: int) -> tuple[list[K], bool]:
+    """The first of these, which are in order, and whether there are more. No more are made than it takes."""
+    found = list(islice(keys, limit + 1))
     return found[:limit], len(found) > limit
 
 

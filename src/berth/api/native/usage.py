@@ -5,31 +5,29 @@ over the providers of its group. ``project`` narrows ``used`` to what that proje
 free stay what they are); ``resource_class`` leaves the other classes out, and rows that have none of it.
 By project, a row sums what the project's consumers hold on the chosen providers, and counts them.
 
-A page costs a look at every key there is, and sums for its own rows only; by resource class, where every
-row is about all providers, the sums are made in one pass. Totals by project of the whole ledger are kept
-by the view.
+A page costs what its rows are about: keys are read off what the view keeps in order, or sorted where they are
+few. Sums by resource class over all providers are those of the view's columns, in which a capacity beyond
+2**62 counts as that; totals by project of the whole ledger are kept by the view.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from functools import cached_property
 
 from berth.api.http import Request
 from berth.api.native import wire
 from berth.api.native.classes import class_named
-from berth.api.native.pages import first_keys, next_link
+from berth.api.native.pages import behind, cut, next_link
 from berth.api.native.parameters import UsageQuery
 from berth.model.consumer import Holdings
-from berth.model.ids import AggregateId, ClassId, ProviderId
+from berth.model.ids import AggregateId, ClassId, ProviderId, Row
 from berth.view import ProviderRecord, View
 from berth.view.usage import Total
-
-Counts = Callable[[ClassId], bool]
 
 
 def page(view: View, request: Request, query: UsageQuery) -> wire.Usage:
     class_id = None if query.resource_class is None else class_named(view, query.resource_class)
-    usage = _Usage(view, query, lambda id: class_id is None or id == class_id)
-    keys, more = first_keys(usage.keys(), query.marker, query.limit)
+    usage = _Usage(view, query, class_id)
+    keys, more = cut(usage.keys(), query.limit)
     return wire.Usage(
         query.by,
         usage.rows(keys),
@@ -38,81 +36,87 @@ def page(view: View, request: Request, query: UsageQuery) -> wire.Usage:
 
 
 class _Usage:
-    """One question about usage. ``counts`` says which classes are of interest."""
+    """One question about usage: of one class, or of all."""
 
-    def __init__(self, view: View, query: UsageQuery, counts: Counts) -> None:
+    def __init__(self, view: View, query: UsageQuery, class_id: ClassId | None) -> None:
         self._view = view
         self._query = query
-        self._counts = counts
+        self._class_id = class_id
         self._scope = _scope(view, query)
 
     def keys(self) -> Iterable[str]:
-        """What there are rows of, in no order, each once."""
+        """What there are rows of behind the marker, in order."""
+        marker = self._query.marker
         match self._query.by:
-            case "provider":
-                return (record.id for record in self._providers() if self._has(record))
-            case "root":
-                return {record.root.id for record in self._providers() if self._has(record)}
-            case "aggregate":
-                records = filter(self._has, self._providers())
-                return {aggregate for record in records for aggregate in record.aggregates}
             case "project":
-                return self._projects()
+                return (project for project in behind(self._projects(), marker) if self._uses(project))
             case "resource_class":
-                return self._class_sums
+                return behind(self._classes(), marker)
+            case _ if self._few is not None:
+                return behind({key for record in self._few for key in self._keys_of(record)}, marker)
+            case "aggregate":
+                keys: Iterable[str] = behind(self._view.aggregates_in_use(), marker)
+            case "provider" | "root":
+                keys = self._view.provider_order.behind(marker)
+        return (key for key in keys if any(map(self._has, self._members(key))))
 
     def rows(self, keys: list[str]) -> list[wire.UsageRow]:
-        project = self._query.project
         match self._query.by:
-            case "provider":
-                records = [self._view.providers[ProviderId(key)] for key in keys]
-                return [wire.UsageRow(r.id, r.name, self._sums((r,), project)) for r in records]
-            case "root":
-                roots = [self._view.providers[ProviderId(key)] for key in keys]
-                return [wire.UsageRow(r.id, r.name, self._sums(self._of_tree(r), project)) for r in roots]
-            case "aggregate":
-                members = [self._of_aggregate(AggregateId(key)) for key in keys]
-                sums = [self._sums(records, project) for records in members]
-                return [wire.UsageRow(key, None, own) for key, own in zip(keys, sums, strict=True)]
             case "project":
                 return [self._project_row(key) for key in keys]
             case "resource_class":
-                return [wire.UsageRow(key, None, {key: self._class_sums[key]}) for key in keys]
+                return [wire.UsageRow(key, None, {key: self._class_sum(key)}) for key in keys]
+        return [wire.UsageRow(key, self._name_of(key), self._sums(self._members(key))) for key in keys]
 
     # -- which providers ------------------------------------------------------------------------
 
-    def _providers(self) -> Iterable[ProviderRecord]:
-        return self._view.providers.values() if self._scope is None else self._scope.values()
+    @cached_property
+    def _few(self) -> list[ProviderRecord] | None:
+        """The providers that rows are about; None if they are so many that all are better walked in order.
+
+        Walking takes about ``limit * providers / having`` steps to fill a page, sorting takes ``having``.
+        """
+        if self._scope is not None:
+            return list(filter(self._has, self._scope.values()))
+        if self._class_id is None:
+            return None
+        rows = self._view.classes.column(self._class_id).rows()
+        if len(rows) ** 2 > self._query.limit * len(self._view.providers):
+            return None
+        return [self._view.record(Row(row)) for row in rows.tolist()]
+
+    def _keys_of(self, record: ProviderRecord) -> Iterable[str]:
+        match self._query.by:
+            case "aggregate":
+                return record.aggregates
+            case "root":
+                return (record.root.id,)
+        return (record.id,)
+
+    def _members(self, key: str) -> Iterable[ProviderRecord]:
+        """The chosen providers that a row sums over."""
+        if self._query.by == "aggregate":
+            records: Iterable[ProviderRecord] = map(
+                self._view.record, self._view.rows_in_aggregate(AggregateId(key))
+            )
+        else:
+            record = self._view.providers[ProviderId(key)]
+            if self._query.by == "provider":
+                return (record,)
+            records = record.tree() if record.root is record else ()
+        return records if self._scope is None else (it for it in records if it.id in self._scope)
+
+    def _name_of(self, key: str) -> str | None:
+        return None if self._query.by == "aggregate" else self._view.providers[ProviderId(key)].name
 
     def _has(self, record: ProviderRecord) -> bool:
-        return self._query.resource_class is None or any(map(self._counts, record.inventories))
-
-    def _in_scope(self, id: ProviderId) -> bool:
-        return self._scope is None or id in self._scope
-
-    def _of_tree(self, root: ProviderRecord) -> Iterator[ProviderRecord]:
-        return (record for record in root.tree() if self._in_scope(record.id))
-
-    def _of_aggregate(self, aggregate: AggregateId) -> Iterator[ProviderRecord]:
-        records = (self._view.record(row) for row in self._view.rows_in_aggregate(aggregate))
-        return (record for record in records if self._in_scope(record.id))
+        return self._class_id is None or self._class_id in record.inventories
 
     # -- sums -----------------------------------------------------------------------------------
 
-    @cached_property
-    def _class_sums(self) -> dict[str, wire.Amount]:
-        project = self._query.project
-        if project is None or self._scope is not None:
-            return self._sums(self._providers(), project)
-        # What a project uses everywhere is known without asking every provider.
-        sums = self._sums(self._providers(), None)
-        held = self._project_row(project).used or {}
-        for name, amount in sums.items():
-            amount.used = held.get(name, 0)
-        return sums
-
-    def _sums(self, providers: Iterable[ProviderRecord], project: str | None) -> dict[str, wire.Amount]:
+    def _sums(self, providers: Iterable[ProviderRecord]) -> dict[str, wire.Amount]:
         """By class; ``used`` is what the project uses, or everybody."""
+        project = self._query.project
         sums: dict[ClassId, wire.Amount] = {}
         for record in providers:
             used = record.used if project is None else self._held_by(project, record)
@@ -128,6 +132,9 @@ class _Usage:
                 amount.free += max(capacity - record.used.get(id, 0), 0)
         return {self._view.classes.name_of(id): sums[id] for id in sorted(sums)}
 
+    def _counts(self, id: ClassId) -> bool:
+        return self._class_id is None or self._class_id == id
+
     def _held_by(self, project: str, record: ProviderRecord) -> dict[ClassId, int]:
         held: dict[ClassId, int] = {}
         for consumer in record.consumers:
@@ -139,15 +146,41 @@ class _Usage:
                             held[id] = held.get(id, 0) + amount
         return held
 
+    # -- by class -------------------------------------------------------------------------------
+
+    @cached_property
+    def _scope_sums(self) -> dict[str, wire.Amount]:
+        return self._sums(self._scope.values() if self._scope is not None else ())
+
+    @cached_property
+    def _held_everywhere(self) -> dict[str, int] | None:
+        """What the project holds of each class; None if no project is asked for."""
+        project = self._query.project
+        return None if project is None else self._project_row(project).used or {}
+
+    def _classes(self) -> Iterable[str]:
+        if self._scope is not None:
+            return self._scope_sums
+        classes = self._view.classes
+        return (classes.name_of(id) for id in classes.in_inventories() if self._counts(id))
+
+    def _class_sum(self, name: str) -> wire.Amount:
+        if self._scope is not None:
+            return self._scope_sums[name]
+        capacity, used, free = self._view.classes.column(class_named(self._view, name)).sums()
+        held = self._held_everywhere
+        return wire.Amount(capacity, used if held is None else held.get(name, 0), free)
+
     # -- by project -----------------------------------------------------------------------------
 
     @cached_property
     def _project_sums(self) -> dict[str, Total]:
         """What projects hold on the chosen providers, where those are not all."""
         sums: dict[str, Total] = {}
-        for id in {consumer for record in self._providers() for consumer in record.consumers}:
+        scope = self._scope or {}
+        for id in {consumer for record in scope.values() for consumer in record.consumers}:
             holder = self._view.consumers[id]
-            here: Holdings = tuple(holding for holding in holder.held if self._in_scope(holding[0]))
+            here: Holdings = tuple(holding for holding in holder.held if holding[0] in scope)
             sums.setdefault(holder.consumer.project, Total()).add(here, +1)
         return sums
 
@@ -158,24 +191,22 @@ class _Usage:
 
     def _projects(self) -> Iterable[str]:
         if self._query.project is not None:
-            projects = {self._query.project}
-        elif self._scope is None:
-            projects = {record.consumer.project for record in self._view.consumers.values()}
-        else:
-            projects = set(self._project_sums)
-        return (project for project in projects if any(self._counted(project)))
+            return (self._query.project,)
+        return self._view.usage.projects() if self._scope is None else self._project_sums
 
-    def _counted(self, project: str) -> Iterator[tuple[ClassId, int]]:
-        for total in self._totals(project):
-            yield from ((id, amount) for id, amount in total.amounts.items() if self._counts(id))
+    def _uses(self, project: str) -> bool:
+        """Whether the project has anything, or anything of the class."""
+        return any(self._class_id is None or self._class_id in it.amounts for it in self._totals(project))
 
     def _project_row(self, project: str) -> wire.UsageRow:
-        used: dict[str, int] = {}
-        for id, amount in sorted(self._counted(project)):
-            name = self._view.classes.name_of(id)
-            used[name] = used.get(name, 0) + amount
-        consumers = sum(total.consumers for total in self._totals(project))
-        return wire.UsageRow(project, used=used, consumers=consumers)
+        used: dict[ClassId, int] = {}
+        consumers = 0
+        for total in self._totals(project):
+            consumers += total.consumers
+            for id, amount in total.amounts.items():
+                used[id] = used.get(id, 0) + amount
+        named = {self._view.classes.name_of(id): used[id] for id in sorted(used) if self._counts(id)}
+        return wire.UsageRow(project, used=named, consumers=consumers)
 
 
 def _scope(view: View, query: UsageQuery) -> dict[ProviderId, ProviderRecord] | None:

@@ -1,0 +1,107 @@
+"""Which consumers come next: those that the filters let through, in the order of their ids, behind a marker.
+
+Without a filter on what is held, they are read off the view's roll. With one there are two ways:
+
+    walk     the roll from the marker on, until the page is full; cheap where many hold such a thing
+    gather   all who hold something on the providers in question; cheap where few do
+
+Which is cheaper depends on how ids, projects and holdings happen to lie, and is not guessed: both go on in
+turn, and the first that is done answers. So a page costs at most twice the cheaper of the two.
+"""
+
+import heapq
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from typing import Final
+
+import msgspec
+
+from berth.api.native import wire
+from berth.api.native.pages import cut
+from berth.api.native.parameters import ConsumersQuery
+from berth.model.consumer import Holding
+from berth.model.ids import ClassId, ConsumerId, ProviderId, Row
+from berth.view import ProviderRecord, View
+from berth.view.roll import Whose
+
+_TURN: Final = 500
+"""How many consumers either way looks at before it is the other's turn."""
+
+
+class Holders:
+    """Who is meant by the filters of a query, and by a resource class, where one is asked for."""
+
+    def __init__(self, view: View, query: ConsumersQuery, class_id: ClassId | None = None) -> None:
+        self._view = view
+        self._query = query
+        self._class_id = class_id
+        self._whose = Whose(query.project, query.user, _type(query.type))
+        self._places = _places(view, query.provider, query.tree)
+
+    def page(self) -> tuple[list[ConsumerId], bool]:
+        """The next ones, up to the limit, and whether there are more."""
+        limit = self._query.limit
+        walk = self._view.roll.behind(self._query.marker, self._whose)
+        if self._places is None and self._class_id is None:
+            return cut(walk, limit)
+        holders = chain.from_iterable(record.consumers for record in self._providers())
+        gathered: set[ConsumerId] = set()
+        passed: list[ConsumerId] = []
+        while turn := list(islice(holders, _TURN)):
+            gathered.update(turn)
+            if len(turn) < _TURN:
+                break
+            walked = list(islice(walk, _TURN))
+            passed += filter(self._holds, walked)
+            if len(passed) > limit or len(walked) < _TURN:
+                return cut(passed, limit)
+        return cut(heapq.nsmallest(limit + 1, filter(self._is_meant, gathered)), limit)
+
+    def picks(self, holding: Holding) -> bool:
+        """Whether this is something that is asked for."""
+        provider, amounts = holding
+        if self._places is not None and provider not in self._places:
+            return False
+        return self._class_id is None or any(held == self._class_id for held, _ in amounts)
+
+    def _providers(self) -> Iterable[ProviderRecord]:
+        """Where all are that can be meant."""
+        if self._places is not None:
+            return self._places.values()
+        assert self._class_id is not None
+        return _users_of(self._view, self._class_id)
+
+    def _is_meant(self, id: ConsumerId) -> bool:
+        marker, record = self._query.marker, self._view.consumers[id]
+        return (marker is None or id > marker) and self._whose.matches(record.consumer) and self._holds(id)
+
+    def _holds(self, id: ConsumerId) -> bool:
+        return any(map(self.picks, self._view.consumers[id].held))
+
+
+def _type(given: str | None) -> str | msgspec.UnsetType | None:
+    if given is None:
+        return msgspec.UNSET
+    return None if given == wire.UNKNOWN_TYPE else given
+
+
+def _places(view: View, provider: str | None, tree: str | None) -> dict[ProviderId, ProviderRecord] | None:
+    """The providers that the filters name, those that are in both where both are given; None for all."""
+    if provider is None and tree is None:
+        return None
+    records = _found(view, provider) if tree is None else _tree(view, tree)
+    return {record.id: record for record in records if provider is None or record.id == provider.lower()}
+
+
+def _found(view: View, id: str | None) -> list[ProviderRecord]:
+    record = None if id is None else view.providers.get(ProviderId(id.lower()))
+    return [] if record is None else [record]
+
+
+def _tree(view: View, id: str) -> Iterator[ProviderRecord]:
+    return chain.from_iterable(record.tree() for record in _found(view, id))
+
+
+def _users_of(view: View, class_id: ClassId) -> Iterator[ProviderRecord]:
+    """The providers of whose inventory of the class something is used."""
+    return (view.record(Row(int(row))) for row in view.classes.column(class_id).rows_in_use())
