@@ -33,6 +33,7 @@ from berth.model.origin import Origin
 from berth.model.rejections import Rejection
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
+from berth.runtime.turns import Turns
 from berth.view import View
 
 _PAUSE_FIRST_S: Final = 0.05
@@ -89,7 +90,8 @@ class Engine:
     """Owns the view and the only path that changes it.
 
     ``shared`` says that other processes write to the same journal: then a read looks for their writes
-    first, and reads that arrive together share one look.
+    first, and reads that arrive together share one look. With those it shares ``turns`` with, it goes one after
+    the other.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class Engine:
         observer: Observer,
         *,
         shared: bool = False,
+        turns: Turns | None = None,
         queue_commands_max: int = 4096,
         batch_commands_max: int = 512,
         queue_bytes_max: int = 64 << 20,
@@ -112,6 +115,7 @@ class Engine:
         self._ids = ids
         self._observer = observer
         self._shared = shared
+        self._turns = turns
         self._queue_max = queue_commands_max
         self._batch_max = batch_commands_max
         self._queue_bytes_max = queue_bytes_max
@@ -124,6 +128,8 @@ class Engine:
         self._closed = False
         # Why the view cannot be trusted, if it cannot: the journal could not be read after a failure.
         self._doubt: str | None = None
+        # Whether others are known to have written what the view lacks.
+        self._behind = False
         # What has put an end to this engine, if anything has.
         self._bug: str | None = None
         # Held by whoever moves the view: the writer, or a look at the journal's tail.
@@ -249,12 +255,27 @@ class Engine:
         while True:
             await self._work.wait()
             while self._queue:
-                waiting = self._take()
-                async with self._turn:
-                    await self._carry_out(waiting)
+                if self._turns is None:
+                    await self._write()
+                else:
+                    await self._write_in_turn(self._turns)
             if self._stopping:
                 return
             self._work.clear()
+
+    async def _write(self) -> None:
+        waiting = self._take()
+        async with self._turn:
+            await self._carry_out(waiting)
+
+    async def _write_in_turn(self, turns: Turns) -> None:
+        self._behind = await turns.take()
+        try:
+            await self._write()
+        finally:
+            turns.give()
+        # The answers go out before the next turn is asked for: those who wait for theirs get it.
+        await asyncio.sleep(0)
 
     def _take(self) -> list[_Pending]:
         """All that waits, as far as it fits one batch; at least one."""
@@ -292,7 +313,7 @@ class Engine:
         ``tried`` holds the outcomes of each batch that was appended for them, by its id: one whose fate was
         unknown may turn up in the journal later.
         """
-        if self._doubt is not None or self._bug is not None:
+        if self._behind or self._doubt is not None or self._bug is not None:
             got_in = await self._catch_up(tried)
             if got_in is not None:
                 return got_in
@@ -435,6 +456,7 @@ class Engine:
         except Exception as bug:
             raise self._stop_for(bug) from bug
         self._doubt = None
+        self._behind = False
         if untold:
             raise Unavailable("whether this was done cannot be told any more: look, and ask again")
         if self.view.index != before:
