@@ -30,7 +30,8 @@ from berth.runtime.turns import Turns
 
 
 def application(settings: Settings, turns: Turns | None = None) -> "Server":
-    """The ASGI application of one worker, which takes turns with others. It opens nothing before its startup."""
+    """The ASGI application of one worker, which may take turns with others. It opens nothing before its
+    startup."""
     return Server(settings, turns)
 
 

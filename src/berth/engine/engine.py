@@ -19,9 +19,9 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol, TypeVar
 
+from berth.engine.journal_thread import JournalThread
 from berth.engine.starting import apply_batch, start_view
 from berth.journal import Conflict, Journal, JournalFailure, NotWritten, Pruned
 from berth.ledger import decide
@@ -90,8 +90,8 @@ class Engine:
     """Owns the view and the only path that changes it.
 
     ``shared`` says that other processes write to the same journal: then a read looks for their writes
-    first, and reads that arrive together share one look. With those it shares ``turns`` with, it goes one after
-    the other.
+    first, and reads that arrive together share one look. With those of them that it shares ``turns`` with, it
+    writes one after the other.
     """
 
     def __init__(
@@ -139,15 +139,14 @@ class Engine:
         self._next_look: asyncio.Task[None] | None = None
         # Set, and replaced by a new one, whenever the view has moved for good.
         self._news = asyncio.Event()
-        # One thread, so that the journal is used by one thread at a time.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
+        self._thread = JournalThread()
         self._writer: asyncio.Task[None] | None = None
 
     # -- life -----------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Read the journal, then begin to write."""
-        self.view = await self._patiently(lambda: self._on_thread(start_view, self._journal))
+        self.view = await self._patiently(lambda: self._thread.call(start_view, self._journal))
         self._writer = asyncio.create_task(self._write_forever(), name="writer")
 
     async def stop(self) -> None:
@@ -162,8 +161,8 @@ class Engine:
         async with self._turn:
             if not self._closed:
                 self._closed = True
-                await self._on_thread(self._journal.close)
-                self._thread.shutdown()
+                await self._thread.call(self._journal.close)
+                self._thread.stop()
 
     @property
     def broken(self) -> str | None:
@@ -227,7 +226,7 @@ class Engine:
         """What was appended behind an index, as far as it is kept: ``Pruned`` where it is not."""
         self._refuse_if_stopped()
         try:
-            return await self._on_thread(lambda: list(self._journal.read(after, limit)))
+            return await self._thread.call(lambda: list(self._journal.read(after, limit)))
         except JournalFailure as failure:
             raise Unavailable(str(failure)) from failure
 
@@ -390,7 +389,7 @@ class Engine:
         started_ns = self._clock.monotonic_ns()
         outcomes = None
         try:
-            await self._on_thread(self._journal.append, batch)
+            await self._thread.call(self._journal.append, batch)
             outcomes = tried[batch.id]
         except Conflict:
             self._take_back(batch)
@@ -442,10 +441,10 @@ class Engine:
         untold = False
         try:
             try:
-                tail = await self._on_thread(self._read_tail, before)
+                tail = await self._thread.call(self._read_tail, before)
             except Pruned:
                 # This process has slept for longer than the journal is kept, and what it tried with it.
-                self.view = await self._on_thread(start_view, self._journal)
+                self.view = await self._thread.call(start_view, self._journal)
                 tail, untold = [], bool(tried)
             for batch in tail:
                 apply_batch(self.view, batch)
@@ -469,9 +468,6 @@ class Engine:
     def _tell_news(self) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()
-
-    async def _on_thread(self, call: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
 
 def _settle_all(waiting: Iterable[_Pending], error: Exception) -> None:
