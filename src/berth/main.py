@@ -26,18 +26,21 @@ from berth.runtime.clock import Clock, SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import Telemetry
+from berth.runtime.turns import Turns
 
 
-def application(settings: Settings) -> "Server":
-    """The ASGI application of one worker. It opens nothing before its startup."""
-    return Server(settings)
+def application(settings: Settings, turns: Turns | None = None) -> "Server":
+    """The ASGI application of one worker, which may take turns with others. It opens nothing before its
+    startup."""
+    return Server(settings, turns)
 
 
 class Server:
     """An ASGI application with a life: starts its parts, serves, stops them in reverse."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, turns: Turns | None) -> None:
         self._settings = settings
+        self._turns = turns
         self._application: Application | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -53,7 +56,7 @@ class Server:
         telemetry = Telemetry(self._settings, clock)
         policy = Policy(self._settings.policy_file, self._settings.policy_defaults, clock)
         authenticator = _authenticator(self._settings, clock)
-        engine = await _engine(self._settings, clock, ids, telemetry)
+        engine = await _engine(self._settings, self._turns, clock, ids, telemetry)
         await engine.start()
         # What has been read stays: the garbage collector need not go through it again and again.
         gc.freeze()
@@ -87,7 +90,9 @@ def _authenticator(settings: Settings, clock: Clock) -> Authenticator:
             return Keystone(settings, clock)
 
 
-async def _engine(settings: Settings, clock: Clock, ids: Ids, telemetry: Telemetry) -> Engine:
+async def _engine(
+    settings: Settings, turns: Turns | None, clock: Clock, ids: Ids, telemetry: Telemetry
+) -> Engine:
     address = parse_address(settings.database)
     # Only a file can be known to be ours alone.
     shared = settings.workers > 1 or not isinstance(address, SqliteAddress)
@@ -97,6 +102,7 @@ async def _engine(settings: Settings, clock: Clock, ids: Ids, telemetry: Telemet
         ids,
         telemetry,
         shared=shared,
+        turns=turns,
         queue_commands_max=settings.queue_commands_max,
         batch_commands_max=settings.batch_commands_max,
         outage_seconds=settings.database_outage_seconds,

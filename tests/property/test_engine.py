@@ -124,7 +124,7 @@ def fine(_: Batch | None = None) -> None:
 class World:
     """An engine, its troubled journal and its observer."""
 
-    def __init__(self, path: Path, *, shared: bool = False, seed: int = 0, **options: int) -> None:
+    def __init__(self, path: Path, *, shared: bool = False, seed: int = 0, **options: Any) -> None:
         self.path = path
         self.journal = TroubledJournal(open_journal(SqliteAddress(path), shared=shared))
         self.observer = Ledgered()

@@ -31,6 +31,7 @@ from berth.cli.housekeeper import keep_house
 from berth.runtime.memory import keep_freed_memory
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import configure_logging
+from berth.runtime.turns import Turns
 
 Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -44,7 +45,11 @@ class CannotServe(Exception):
     """The server cannot be started. The message is for the operator."""
 
 
-def serve(settings: Settings, build: Callable[[Settings], Application]) -> int:
+Build = Callable[[Settings, Turns | None], Application]
+"""Makes the application of a worker, which takes turns with the others."""
+
+
+def serve(settings: Settings, build: Build) -> int:
     """Serve what ``build`` makes until told to stop; the exit status. ``build`` runs in every worker."""
     configure_logging(settings)
     host = _free_address(settings)
@@ -58,7 +63,9 @@ def serve(settings: Settings, build: Callable[[Settings], Application]) -> int:
     )
     server = _server(settings, host)
     logging.getLogger("_granian").addFilter(server.has_reason)
-    loader = functools.partial(_load, settings, build, os.getpid())
+    # Elsewhere workers are not forked, and would not have its pipe.
+    turns = Turns() if settings.workers > 1 and sys.platform == "linux" else None
+    loader = functools.partial(_load, settings, build, turns, os.getpid())
     housekeeper = multiprocessing.get_context("spawn").Process(
         target=keep_house, args=(settings, os.getpid()), name="housekeeper", daemon=True
     )
@@ -143,14 +150,14 @@ def _free_address(settings: Settings) -> str:
 # -- in a worker --------------------------------------------------------------------------------
 
 
-def _load(settings: Settings, build: Callable[[Settings], Application], parent: int) -> Application:
+def _load(settings: Settings, build: Build, turns: Turns | None, parent: int) -> Application:
     # Until granian sets its own handlers, the parent's are inherited, and would swallow a stop.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _end_with(parent)
     configure_logging(settings)
     keep_freed_memory()
     logging.getLogger("_granian").addFilter(_said_already)
-    return _with_honest_startup(build(settings))
+    return _with_honest_startup(build(settings, turns))
 
 
 def _end_with(parent: int) -> None:

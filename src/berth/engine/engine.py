@@ -19,9 +19,9 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Protocol, TypeVar
 
+from berth.engine.journal_thread import JournalThread
 from berth.engine.starting import apply_batch, start_view
 from berth.journal import Conflict, Journal, JournalFailure, NotWritten, Pruned
 from berth.ledger import decide
@@ -33,6 +33,7 @@ from berth.model.origin import Origin
 from berth.model.rejections import Rejection
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
+from berth.runtime.turns import Turns
 from berth.view import View
 
 _PAUSE_FIRST_S: Final = 0.05
@@ -89,7 +90,8 @@ class Engine:
     """Owns the view and the only path that changes it.
 
     ``shared`` says that other processes write to the same journal: then a read looks for their writes
-    first, and reads that arrive together share one look.
+    first, and reads that arrive together share one look. With those of them that it shares ``turns`` with, it
+    writes one after the other.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class Engine:
         observer: Observer,
         *,
         shared: bool = False,
+        turns: Turns | None = None,
         queue_commands_max: int = 4096,
         batch_commands_max: int = 512,
         queue_bytes_max: int = 64 << 20,
@@ -112,6 +115,7 @@ class Engine:
         self._ids = ids
         self._observer = observer
         self._shared = shared
+        self._turns = turns
         self._queue_max = queue_commands_max
         self._batch_max = batch_commands_max
         self._queue_bytes_max = queue_bytes_max
@@ -124,6 +128,8 @@ class Engine:
         self._closed = False
         # Why the view cannot be trusted, if it cannot: the journal could not be read after a failure.
         self._doubt: str | None = None
+        # Whether others are known to have written what the view lacks.
+        self._behind = False
         # What has put an end to this engine, if anything has.
         self._bug: str | None = None
         # Held by whoever moves the view: the writer, or a look at the journal's tail.
@@ -133,15 +139,14 @@ class Engine:
         self._next_look: asyncio.Task[None] | None = None
         # Set, and replaced by a new one, whenever the view has moved for good.
         self._news = asyncio.Event()
-        # One thread, so that the journal is used by one thread at a time.
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="journal")
+        self._thread = JournalThread()
         self._writer: asyncio.Task[None] | None = None
 
     # -- life -----------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Read the journal, then begin to write."""
-        self.view = await self._patiently(lambda: self._on_thread(start_view, self._journal))
+        self.view = await self._patiently(lambda: self._thread.call(start_view, self._journal))
         self._writer = asyncio.create_task(self._write_forever(), name="writer")
 
     async def stop(self) -> None:
@@ -156,8 +161,8 @@ class Engine:
         async with self._turn:
             if not self._closed:
                 self._closed = True
-                await self._on_thread(self._journal.close)
-                self._thread.shutdown()
+                await self._thread.call(self._journal.close)
+                self._thread.stop()
 
     @property
     def broken(self) -> str | None:
@@ -221,7 +226,7 @@ class Engine:
         """What was appended behind an index, as far as it is kept: ``Pruned`` where it is not."""
         self._refuse_if_stopped()
         try:
-            return await self._on_thread(lambda: list(self._journal.read(after, limit)))
+            return await self._thread.call(lambda: list(self._journal.read(after, limit)))
         except JournalFailure as failure:
             raise Unavailable(str(failure)) from failure
 
@@ -249,12 +254,27 @@ class Engine:
         while True:
             await self._work.wait()
             while self._queue:
-                waiting = self._take()
-                async with self._turn:
-                    await self._carry_out(waiting)
+                if self._turns is None:
+                    await self._write()
+                else:
+                    await self._write_in_turn(self._turns)
             if self._stopping:
                 return
             self._work.clear()
+
+    async def _write(self) -> None:
+        waiting = self._take()
+        async with self._turn:
+            await self._carry_out(waiting)
+
+    async def _write_in_turn(self, turns: Turns) -> None:
+        self._behind = await turns.take()
+        try:
+            await self._write()
+        finally:
+            turns.give()
+        # The answers go out before the next turn is asked for: those who wait for theirs get it.
+        await asyncio.sleep(0)
 
     def _take(self) -> list[_Pending]:
         """All that waits, as far as it fits one batch; at least one."""
@@ -292,7 +312,7 @@ class Engine:
         ``tried`` holds the outcomes of each batch that was appended for them, by its id: one whose fate was
         unknown may turn up in the journal later.
         """
-        if self._doubt is not None or self._bug is not None:
+        if self._behind or self._doubt is not None or self._bug is not None:
             got_in = await self._catch_up(tried)
             if got_in is not None:
                 return got_in
@@ -369,7 +389,7 @@ class Engine:
         started_ns = self._clock.monotonic_ns()
         outcomes = None
         try:
-            await self._on_thread(self._journal.append, batch)
+            await self._thread.call(self._journal.append, batch)
             outcomes = tried[batch.id]
         except Conflict:
             self._take_back(batch)
@@ -421,10 +441,10 @@ class Engine:
         untold = False
         try:
             try:
-                tail = await self._on_thread(self._read_tail, before)
+                tail = await self._thread.call(self._read_tail, before)
             except Pruned:
                 # This process has slept for longer than the journal is kept, and what it tried with it.
-                self.view = await self._on_thread(start_view, self._journal)
+                self.view = await self._thread.call(start_view, self._journal)
                 tail, untold = [], bool(tried)
             for batch in tail:
                 apply_batch(self.view, batch)
@@ -435,6 +455,7 @@ class Engine:
         except Exception as bug:
             raise self._stop_for(bug) from bug
         self._doubt = None
+        self._behind = False
         if untold:
             raise Unavailable("whether this was done cannot be told any more: look, and ask again")
         if self.view.index != before:
@@ -447,9 +468,6 @@ class Engine:
     def _tell_news(self) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()
-
-    async def _on_thread(self, call: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, call, *arguments)
 
 
 def _settle_all(waiting: Iterable[_Pending], error: Exception) -> None:

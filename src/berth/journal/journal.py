@@ -8,7 +8,9 @@ The rejected alternative is a table per noun (providers, inventories, allocation
 under locks or with compare-and-swap per row. It makes a claim as many statements as it has parts, and
 every one of them a place to lose a race.
 
-What is different between databases is a ``Dialect``: how to connect, and what an error means.
+What is different between databases is a ``Dialect``: how to connect, and what an error means. The two
+statements that every request may cost, the append and the look at the tail, go to the driver as they are:
+SQLAlchemy's part in them would take as long as the driver's.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -31,13 +33,13 @@ STATEMENT_TIMEOUT_S: Final = 10
 
 
 class Dialect(msgspec.Struct, frozen=True):
-    """``meaning`` says what kind of error a driver's exception is; ``next_host`` turns to another host, where
-    there are several; ``reconnects_when_refused`` has another host tried after one that refused to write, for
-    it may have been demoted; ``interrupt`` ends a wait on the driver's own connection, where the driver has
-    no limit for it; ``close`` lets go of what else is held."""
+    """``meaning`` says what kind of error an exception of the driver is; ``next_host`` turns to another host,
+    where there are several; ``reconnects_when_refused`` has another host tried after one that refused to
+    write, for it may have been demoted; ``interrupt`` ends a wait on the driver's own connection, where the
+    driver has no limit for it; ``close`` lets go of what else is held."""
 
     engine: sa.Engine
-    meaning: Callable[[DBAPIError], type[JournalError]]
+    meaning: Callable[[BaseException | None], type[JournalError]]
     next_host: Callable[[], None] = lambda: None
     reconnects_when_refused: bool = False
     interrupt: Callable[[Any], None] | None = None
@@ -54,13 +56,13 @@ class Journal:
         self._watchdog = Watchdog(STATEMENT_TIMEOUT_S) if dialect.interrupt is not None else None
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(tuple[Entry, ...])
-        self._insert = sa.insert(JOURNAL)
-        self._after = (
-            sa.select(JOURNAL.c.idx, JOURNAL.c.batch_id, JOURNAL.c.at_ns, JOURNAL.c.body)
-            .where(JOURNAL.c.idx > sa.bindparam("after"))
-            .order_by(JOURNAL.c.idx)
-            .limit(sa.bindparam("count"))
-        )
+        sql = dialect.engine.dialect
+        assert sql.loaded_dbapi is not None, "an engine has loaded its driver"
+        self._driver_error: type[Exception] = sql.loaded_dbapi.Error
+        mark = "?" if sql.paramstyle == "qmark" else "%s"
+        columns = "idx, batch_id, at_ns, body"
+        self._append = f"INSERT INTO journal ({columns}) VALUES ({mark}, {mark}, {mark}, {mark})"
+        self._after = f"SELECT {columns} FROM journal WHERE idx > {mark} ORDER BY idx LIMIT {mark}"
         self._tail = sa.select(sa.func.coalesce(sa.func.max(JOURNAL.c.idx), 0))
         self._prune = sa.delete(JOURNAL).where(JOURNAL.c.idx <= sa.bindparam("until"))
 
@@ -74,22 +76,15 @@ class Journal:
 
     def append(self, batch: Batch) -> None:
         """Write a batch at its index, durably; ``Conflict`` if the index is taken."""
-        row = {
-            "idx": batch.index,
-            "batch_id": batch.id,
-            "at_ns": batch.at_ns,
-            "body": self._encoder.encode(batch.entries),
-        }
-        self.execute(self._insert, row)
+        body = self._encoder.encode(batch.entries)
+        self._tell_driver(self._append, (batch.index, batch.id, batch.at_ns, body), writes=True)
 
     def read(self, after: Index, count_max: int | None = None) -> Iterator[Batch]:
         """The batches behind ``after``, in order, without a gap; ``Pruned`` where they are not kept."""
         expected, left = after + 1, count_max
         while left is None or left > 0:
             count = _READ_BATCHES if left is None else min(left, _READ_BATCHES)
-            rows: Sequence[Any] = self.execute(
-                self._after, {"after": expected - 1, "count": count}
-            ).fetchall()
+            rows = self._tell_driver(self._after, (expected - 1, count), writes=False)
             for idx, batch_id, at_ns, body in rows:
                 if idx != expected:
                     if expected == after + 1:
@@ -122,14 +117,20 @@ class Journal:
                 return work(self._connection)
             return self._watched(self._watchdog, work, self._connection)
         except DBAPIError as error:
-            meaning = self._dialect.meaning(error) if writes else JournalFailure
-            refused = meaning is NotWritten and self._dialect.reconnects_when_refused
-            if meaning is JournalFailure or refused:
-                self._drop_connection()
-            raise meaning(f"the database says: {error.orig}") from error
+            raise self._failed(error.orig, writes) from error
+        except self._driver_error as error:
+            raise self._failed(error, writes) from error
         except SQLAlchemyError as error:
             self._drop_connection()
             raise JournalFailure(f"the database failed: {error}") from error
+
+    def _failed(self, error: BaseException | None, writes: bool) -> JournalError:
+        """What an error of the driver means. A connection that can be of no use any more is let go."""
+        meaning = self._dialect.meaning(error) if writes else JournalFailure
+        refused = meaning is NotWritten and self._dialect.reconnects_when_refused
+        if meaning is JournalFailure or refused:
+            self._drop_connection()
+        return meaning(f"the database says: {error}")
 
     def _watched(
         self, watchdog: Watchdog, work: Callable[[sa.Connection], Any], connection: sa.Connection
@@ -157,6 +158,21 @@ class Journal:
             writes=getattr(statement, "is_dml", False),
         )
         return result
+
+    def _tell_driver(self, statement: str, parameters: tuple[Any, ...], *, writes: bool) -> Sequence[Any]:
+        """One statement, past SQLAlchemy; the rows that it gives."""
+
+        def work(connection: sa.Connection) -> Sequence[Any]:
+            driver: Any = connection.connection.driver_connection
+            cursor = driver.cursor()
+            try:
+                cursor.execute(statement, parameters)
+                return () if writes else cursor.fetchall()
+            finally:
+                cursor.close()
+
+        rows: Sequence[Any] = self._do(work, writes=writes)
+        return rows
 
     def _decode(self, idx: int, body: bytes) -> tuple[Entry, ...]:
         try:

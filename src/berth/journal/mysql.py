@@ -10,7 +10,6 @@ from typing import Any, Final
 
 import pymysql
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError
 
 from berth.journal.addresses import ServerAddress
 from berth.journal.errors import Conflict, JournalError, JournalFailure, NotWritten
@@ -109,8 +108,8 @@ def _refuse_minority(cursor: Any) -> None:
         raise pymysql.OperationalError(_NOT_READY, "the node is not part of the cluster's majority")
 
 
-def _meaning(error: DBAPIError) -> type[JournalError]:
-    number = error.orig.args[0] if error.orig is not None and error.orig.args else None
+def _meaning(error: BaseException | None) -> type[JournalError]:
+    number = error.args[0] if error is not None and error.args else None
     if number in _FIRST:
         return Conflict
     return NotWritten if number in _REFUSED else JournalFailure

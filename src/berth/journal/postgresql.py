@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import psycopg
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError
 
 from berth.journal.addresses import ServerAddress
 from berth.journal.errors import Conflict, JournalError, JournalFailure, NotWritten
@@ -70,8 +69,8 @@ def postgresql_engine(address: ServerAddress, session: str) -> sa.Engine:
     )
 
 
-def _meaning(error: DBAPIError) -> type[JournalError]:
-    state = getattr(error.orig, "sqlstate", None)
+def _meaning(error: BaseException | None) -> type[JournalError]:
+    state = getattr(error, "sqlstate", None)
     if state in _FIRST:
         return Conflict
     return NotWritten if state in _REFUSED else JournalFailure

@@ -17,7 +17,6 @@ from typing import IO, Any, Final
 from urllib.parse import quote
 
 import sqlalchemy as sa
-from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from berth.journal.errors import Conflict, JournalError, JournalFailure, NotWritten
 from berth.journal.journal import Dialect
@@ -51,11 +50,11 @@ def sqlite_reader(path: Path) -> sa.Engine:
     return sa.create_engine(url, poolclass=sa.pool.NullPool)
 
 
-def _meaning(error: DBAPIError) -> type[JournalError]:
-    if isinstance(error, IntegrityError):
+def _meaning(error: BaseException | None) -> type[JournalError]:
+    if isinstance(error, sqlite3.IntegrityError):
         return Conflict
     # The extended code's low byte is the primary one.
-    code = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
     return NotWritten if code in _REFUSALS else JournalFailure
 
 

@@ -1,0 +1,73 @@
+"""Processes that serve together take turns to write.
+
+Of two workers that append at the same time one loses: it has decided its commands in vain, takes them back
+and decides them again. Under load that is every other time. So the workers of a server hand a token round,
+through a pipe: who has it learns what the others have written, decides, appends, and passes it on.
+
+These are manners, and nothing relies on them: the journal's key still says who was first, and other servers
+on the same journal know nothing of the token. Who has waited for it too long, because its holder is stopped
+or the database does not answer it, goes on without, and does not wait again until it has been seen.
+"""
+
+import asyncio
+import os
+import struct
+from typing import Final
+
+PATIENCE_S: Final = 0.05
+
+_TOKEN: Final = struct.Struct("=q")
+"""The process that had it last. So short a message is written and read whole."""
+
+_NOBODY: Final = 0
+
+
+class Turns:
+    """Made before the processes that share it are forked."""
+
+    def __init__(self) -> None:
+        self._reading, self._writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        self._patient = True
+        self._mine = False
+        self._pass_on(_NOBODY)
+
+    async def take(self) -> bool:
+        """Wait for the turn, within limits. Whether another process may have written since our last one."""
+        last = self._last_holder()
+        if last is None and self._patient:
+            last = await self._wait()
+        self._mine = self._patient = last is not None
+        return last is not None and last != os.getpid()
+
+    def give(self) -> None:
+        """Pass the turn on, if it was had."""
+        if self._mine:
+            self._mine = False
+            self._pass_on(os.getpid())
+
+    def _pass_on(self, holder: int) -> None:
+        os.write(self._writing, _TOKEN.pack(holder))
+
+    def _last_holder(self) -> int | None:
+        try:
+            holder: int = _TOKEN.unpack(os.read(self._reading, _TOKEN.size))[0]
+        except BlockingIOError:
+            return None
+        return holder
+
+    async def _wait(self) -> int | None:
+        loop = asyncio.get_running_loop()
+        came: asyncio.Future[int] = loop.create_future()
+
+        def look() -> None:
+            # All who wait are woken; one of them is first.
+            if not came.done() and (holder := self._last_holder()) is not None:
+                came.set_result(holder)
+
+        loop.add_reader(self._reading, look)
+        try:
+            await asyncio.wait((came,), timeout=PATIENCE_S)
+            return came.result() if came.done() else None
+        finally:
+            loop.remove_reader(self._reading)

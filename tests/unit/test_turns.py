@@ -1,0 +1,88 @@
+"""Processes that take turns, with real processes."""
+
+import asyncio
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+
+from berth.runtime.turns import Turns
+
+_FORK = multiprocessing.get_context("fork")
+
+
+@contextmanager
+def another(turns: Turns, script: Callable[[Turns, Connection], None]) -> Iterator[tuple[int, Connection]]:
+    """Another process that shares the turns; its pid, and a line to it."""
+    here, there = _FORK.Pipe()
+    process = _FORK.Process(target=script, args=(turns, there))
+    process.start()
+    try:
+        assert process.pid is not None
+        yield process.pid, here
+    finally:
+        process.kill()
+        process.join()
+
+
+def hold_until_told(turns: Turns, line: Connection) -> None:
+    asyncio.run(turns.take())
+    line.send("mine")
+    line.recv()
+    turns.give()
+    line.send("given")
+    line.recv()
+
+
+def test_who_writes_again_and_again_has_nothing_to_catch_up_with() -> None:
+    async def go() -> list[bool]:
+        turns = Turns()
+        found = []
+        for _ in range(3):
+            found.append(await turns.take())
+            turns.give()
+        return found
+
+    # Before the first turn nobody in particular had it: that may have been anyone.
+    assert asyncio.run(go()) == [True, False, False]
+
+
+def test_a_turn_that_another_had_is_told() -> None:
+    turns = Turns()
+    with another(turns, hold_until_told) as (_, line):
+        assert line.recv() == "mine"
+        line.send("give")
+        assert line.recv() == "given"
+        assert asyncio.run(turns.take()) is True
+
+
+def test_who_waits_gets_the_turn_when_it_is_given() -> None:
+    turns = Turns()
+
+    async def wait(line: Connection) -> bool:
+        waiting = asyncio.create_task(turns.take())
+        await asyncio.sleep(0)
+        line.send("give")
+        return await waiting
+
+    with another(turns, hold_until_told) as (_, line):
+        assert line.recv() == "mine"
+        assert asyncio.run(wait(line)) is True
+
+
+def test_nobody_waits_for_ever_for_one_that_is_stopped_or_dead() -> None:
+    turns = Turns()
+    with another(turns, hold_until_told) as (pid, line):
+        assert line.recv() == "mine"
+        os.kill(pid, signal.SIGSTOP)
+        assert asyncio.run(turns.take()) is False
+        turns.give()  # which it had not, so that there are not two from now on
+        assert asyncio.run(turns.take()) is False
+        os.kill(pid, signal.SIGCONT)
+        line.send("give")
+        assert line.recv() == "given"
+        assert asyncio.run(turns.take()) is True
+        turns.give()
+        assert asyncio.run(turns.take()) is False, "it had been given by this process last"
