@@ -27,6 +27,7 @@ PROGRAM = textwrap.dedent(
     import asyncio
     import os
     import sys
+    import time
 
     from berth.cli.serve import CannotServe, serve
     from berth.runtime.settings import Settings
@@ -44,7 +45,10 @@ PROGRAM = textwrap.dedent(
                 return
             if startup == "slow":
                 print("starting", flush=True)
-                await asyncio.sleep(1)
+                await asyncio.sleep(60)
+            if startup == "blocked":
+                print("starting", flush=True)
+                time.sleep(2)
             await send({"type": "lifespan.startup.complete"})
             print("opened", flush=True)
             await receive()
@@ -58,16 +62,18 @@ PROGRAM = textwrap.dedent(
         await send({"type": "http.response.body", "body": b"%d" % os.getpid()})
 
 
-    settings = Settings(
-        listen=sys.argv[1],
-        workers=int(sys.argv[2]),
-        shutdown_seconds=int(sys.argv[3]),
-        log_format="text",
-    )
-    try:
-        sys.exit(serve(settings, lambda settings: application))
-    except CannotServe as error:
-        sys.exit(f"cannot serve: {error}")
+    # The housekeeper's process imports this file too.
+    if __name__ == "__main__":
+        settings = Settings(
+            listen=sys.argv[1],
+            workers=int(sys.argv[2]),
+            shutdown_seconds=int(sys.argv[3]),
+            log_format="text",
+        )
+        try:
+            sys.exit(serve(settings, lambda settings, turns: application))
+        except CannotServe as error:
+            sys.exit(f"cannot serve: {error}")
     """
 )
 
@@ -142,7 +148,6 @@ def start(tmp_path: Path) -> Iterator["Callable[..., Process]"]:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_request_in_flight_is_finished(start: Callable[..., Process], workers: int) -> None:
     server = start(workers)
-    # All of them: granian forgets a stop that comes while a worker is still starting, until its time is up.
     server.wait_for(lambda: server.log.count("opened") == workers)
     server.wait_until_up()
     answers: list[bytes] = []
@@ -175,6 +180,7 @@ def test_one_that_takes_too_long_is_not(start: Callable[..., Process]) -> None:
     assert time.monotonic() - began < 5
     client.join()
     assert len(failures) == 1
+    assert "worker 1 did not end within 1 seconds and is killed" in server.log
 
 
 def test_a_kept_connection_does_not_hold_it_up(start: Callable[..., Process]) -> None:
@@ -189,10 +195,63 @@ def test_a_kept_connection_does_not_hold_it_up(start: Callable[..., Process]) ->
         assert time.monotonic() - began < 5
 
 
-def test_told_to_stop_while_it_starts(start: Callable[..., Process]) -> None:
-    server = start(startup="slow")
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("startup", ["slow", "blocked"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_told_to_stop_while_it_starts(
+    start: Callable[..., Process], workers: int, startup: str, number: signal.Signals
+) -> None:
+    server = start(workers, startup=startup)
     server.wait_for_line("starting")
-    assert server.end() == 0
+    server.popen.send_signal(number)
+    assert server.popen.wait(20) == 0
+    assert "killed" not in server.log
+
+
+def test_told_to_stop_at_any_moment_of_its_start(start: Callable[..., Process]) -> None:
+    """Before its handlers are in place a signal ends it as it would any process; after that, it is heard."""
+    for milliseconds in range(0, 1000, 100):
+        server = start(2, startup="blocked")
+        time.sleep(milliseconds / 1000)
+        assert server.end() in (0, -signal.SIGTERM)
+        assert "killed" not in server.log
+        assert "Traceback" not in server.log
+
+
+def test_a_terminal_tells_all_processes_at_once(start: Callable[..., Process]) -> None:
+    server = start(2)
+    server.wait_for(lambda: server.log.count("opened") == 2)
+    os.killpg(server.popen.pid, signal.SIGINT)
+    assert server.popen.wait(20) == 0
+    assert server.log.count("closed") == 2
+    assert "ERROR" not in server.log
+
+
+def test_a_stopped_server_says_that_it_closes(start: Callable[..., Process]) -> None:
+    server = start()
+    server.wait_until_up()
+    connection = http.client.HTTPConnection(server.host, server.port, timeout=10)
+    with contextlib.closing(connection):
+        connection.request("GET", "/slow?0.5")
+        server.wait_for_line("asked")
+        server.popen.send_signal(signal.SIGTERM)
+        reply = connection.getresponse()
+        assert reply.getheader("connection") == "close"
+        assert reply.read().isdigit()
+    assert server.popen.wait(20) == 0
+
+
+@pytest.mark.parametrize(("number", "words"), [(signal.SIGTERM, "status 0"), (signal.SIGKILL, "SIGKILL")])
+def test_a_worker_that_ends_ends_the_server(
+    start: Callable[..., Process], number: signal.Signals, words: str
+) -> None:
+    server = start(2)
+    server.wait_for(lambda: server.log.count("opened") == 2)
+    os.kill(int(server.get()), number)
+    assert server.popen.wait(20) == 1
+    assert f"ended ({words}); the server ends with it" in server.log
+    # The one that was told to, and the other one, in good order.
+    assert server.log.count("closed") == (2 if number == signal.SIGTERM else 1)
 
 
 def test_workers_go_with_a_parent_that_is_killed(start: Callable[..., Process]) -> None:
@@ -247,7 +306,7 @@ def test_an_address_that_is_taken(start: Callable[..., Process]) -> None:
 
 
 def test_an_address_that_another_of_us_serves(start: Callable[..., Process]) -> None:
-    """Granian's own sockets would share the port in silence."""
+    """The workers' own sockets would share the port in silence."""
     first = start()
     first.wait_until_up()
     second = start(listen=f"127.0.0.1:{first.port}")

@@ -16,6 +16,7 @@ from berth.api.cors import Cors
 from berth.api.health import PATHS as HEALTH_PATHS
 from berth.api.health import Health
 from berth.api.http import (
+    BodyCutShort,
     BodyTooLarge,
     Receive,
     Request,
@@ -118,6 +119,9 @@ class Application:
         try:
             if request.has_body:
                 request.body = await read_body(receive, self._body_bytes_max)
+        except BodyCutShort:
+            # Nobody will read this but the log.
+            return _refuse(Problem(400, "The body ended early."), native.UNEXPECTED, request)
         except BodyTooLarge as error:
             text = f"The body is larger than the limit of {error.limit} bytes. Send it in smaller parts."
             return _refuse(Problem(413, text), native.BODY_TOO_LARGE, request)

@@ -28,6 +28,10 @@ class BodyTooLarge(Exception):
         self.limit = limit
 
 
+class BodyCutShort(Exception):
+    """The client left before it had sent its body to the end. Half of what was meant must not be done."""
+
+
 class Request:
     """What the client sent. Header names are lower case; the values of a repeated header are joined.
 
@@ -118,15 +122,20 @@ def request_from_scope(scope: Scope) -> Request:
 
 
 async def read_body(receive: Receive, limit: int) -> bytes:
-    """The whole body, or BodyTooLarge as soon as more than ``limit`` bytes have come."""
+    """The whole body; BodyTooLarge as soon as more than ``limit`` bytes have come, BodyCutShort if the end of
+    it does not come."""
     message = await receive()
     body: bytes = message.get("body", b"")
+    if message["type"] == "http.disconnect":
+        raise BodyCutShort
     if not message.get("more_body", False) and len(body) <= limit:
         return body
     chunks = [body]
     size = len(body)
     while size <= limit and message.get("more_body", False):
         message = await receive()
+        if message["type"] == "http.disconnect":
+            raise BodyCutShort
         chunk: bytes = message.get("body", b"")
         chunks.append(chunk)
         size += len(chunk)

@@ -1,0 +1,20 @@
+"""Serves an ASGI application over HTTP/1.1, on uvloop and llhttp (httptools); knows nothing else of Berth.
+
+    processes.py    the parent: forks the workers, watches them, passes a stop on
+    worker.py       the life of one worker: its application's startup, serving, draining, shutdown
+    connections.py  all connections of a worker: how many, how long each may take, how they end
+    connection.py   one connection: bytes in, requests one after the other, bytes out
+    reader.py       where a request begins and ends, and which ones are refused unread
+    exchange.py     one request and its answer, as the application sees them: ``receive`` and ``send``
+    heads.py        how an answer is written
+
+One thread does all of it: what a request costs here is two callbacks, one task and one write. Why it is our
+own is told in docs/decisions/008-our-own-http-server.md.
+"""
+
+from berth.serving.asgi import Application
+from berth.serving.listening import Address, CannotListen, free_address
+from berth.serving.processes import run_workers
+from berth.serving.worker import serve_until_stopped
+
+__all__ = ["Address", "Application", "CannotListen", "free_address", "run_workers", "serve_until_stopped"]

@@ -1,0 +1,361 @@
+"""One HTTP/1.1 connection: bytes in, requests one after the other, bytes out.
+
+    HEAD --(head)--> BODY --(its end)--> ANSWER --(answer sent)--> HEAD ...
+      any of these --(refused, or answered too early)--> LINGERING --(client has read, or time is up)--> lost
+      any of these --(last answer sent, idle too long, stop)--> CLOSING --(all written)--> lost
+
+At most one request is in work; what the client sends meanwhile is kept, up to one read of the socket, and
+reading pauses. While nothing has come, reading goes on: that is how a client is seen to leave.
+
+Closing at once while the client still sends would have its kernel throw away the answer. So the
+connection lingers: its writing side is shut, and what comes is dropped for a moment.
+"""
+
+import asyncio
+import logging
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, cast
+
+from berth.serving.asgi import Scope
+from berth.serving.exchange import Exchange
+from berth.serving.heads import CONTINUE, refusal
+from berth.serving.limits import (
+    BODY_S,
+    HEAD_S,
+    IDLE_S,
+    LINGER_S,
+    UNREAD_BODY_BYTES_MAX,
+    UNTAKEN_BODY_BYTES_MAX,
+    WRITE_S,
+)
+from berth.serving.reader import Refused, RequestReader
+
+if TYPE_CHECKING:
+    from berth.serving.connections import Connections
+
+_log = logging.getLogger(__name__)
+
+
+class Stage(IntEnum):
+    HEAD = 0
+    BODY = 1
+    ANSWER = 2
+    LINGERING = 3
+    CLOSING = 4
+
+
+# Read for every request: a name of the module is found faster than one of a class.
+_HEAD: Final = Stage.HEAD
+_BODY: Final = Stage.BODY
+_ANSWER: Final = Stage.ANSWER
+
+
+class Connection(asyncio.Protocol):
+    """Calls the application for every request that comes, and writes what it answers."""
+
+    __slots__ = (
+        "_exchange",
+        "_has_eof",
+        "_held",
+        "_is_fresh",
+        "_is_paused",
+        "_reader",
+        "_since",
+        "_stage",
+        "_transport",
+        "_unclogging",
+        "_unsent_bytes",
+        "_unsent_since",
+        "is_clogged",
+        "shared",
+    )
+
+    def __init__(self, shared: "Connections") -> None:
+        self.shared = shared
+        self._stage = _HEAD
+        self._exchange: Exchange | None = None
+        # What came behind a request that is not answered yet.
+        self._held = b""
+        self._has_eof = False
+        self._is_fresh = True
+        self._is_paused = False
+        self.is_clogged = False
+        self._unclogging: asyncio.Future[None] | None = None
+        # When the present stage began, or the last piece of a body came.
+        self._since = shared.tick
+        self._unsent_bytes = 0
+        self._unsent_since = 0
+
+    # -- what the transport calls ---------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        self._reader = RequestReader((str(peer[0]), int(peer[1])) if peer else None)
+        self.shared.add(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._stage = Stage.CLOSING
+        self._held = b""
+        self._reader.forget()
+        self.resume_writing()
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            self._abandon(exchange)
+        self.shared.remove(self)
+
+    def data_received(self, data: bytes) -> None:
+        stage = self._stage
+        if stage is _HEAD:
+            self._read_head(data)
+        elif stage is _BODY:
+            self._read_body(data)
+        elif stage is _ANSWER:
+            self._held += data
+            self._pause()
+
+    def eof_received(self) -> bool:
+        """The client sends no more. It may still read: what was asked for whole is answered."""
+        self._has_eof = True
+        exchange = self._exchange
+        if self._stage is not _ANSWER or exchange is None:
+            return False
+        exchange.tell_disconnect()
+        return True
+
+    def pause_writing(self) -> None:
+        self.is_clogged = True
+        self._unsent_bytes = self._transport.get_write_buffer_size()
+        self._unsent_since = self.shared.tick
+
+    def resume_writing(self) -> None:
+        self.is_clogged = False
+        if self._unclogging is not None and not self._unclogging.done():
+            self._unclogging.set_result(None)
+
+    # -- requests -------------------------------------------------------------------------------
+
+    def _read_head(self, data: bytes) -> None:
+        begun = self._reader.has_begun
+        try:
+            scope = self._reader.read_head(data)
+        except Refused as refused:
+            self._refuse(refused.status, refused.detail)
+            return
+        if scope is not None:
+            self._begin(scope)
+        elif not begun and self._reader.has_begun:
+            self._since = self.shared.tick
+
+    def _begin(self, scope: Scope) -> None:
+        reader = self._reader
+        shared = self.shared
+        exchange = self._exchange = Exchange(self, scope, reader.keeps_alive, reader.is_old)
+        # It runs when this callback has returned, and finds what has come of the body by then.
+        exchange.task = asyncio.Task(exchange.run(shared.application), loop=shared.loop)
+        if reader.complete:
+            exchange.add_body(b"", True)
+            self._stage = _ANSWER
+            self._hold(reader.rest)
+        else:
+            self._stage = _BODY
+            self._since = shared.tick
+            if reader.rest:
+                self._read_body(reader.rest)
+
+    def _read_body(self, data: bytes) -> None:
+        reader = self._reader
+        self._since = self.shared.tick
+        try:
+            body = reader.read_body(data)
+        except Refused as refused:
+            self._refuse(refused.status, refused.detail)
+            return
+        exchange = self._exchange
+        if exchange is not None:
+            exchange.add_body(body, reader.complete)
+            if reader.complete:
+                self._stage = _ANSWER
+                self._hold(reader.rest)
+            elif exchange.untaken_bytes > UNTAKEN_BODY_BYTES_MAX:
+                self._pause()
+        elif reader.complete:
+            # It was answered before, and nobody wanted the rest of its body.
+            self._hold(reader.rest)
+            self._next()
+
+    def _hold(self, rest: bytes) -> None:
+        if rest:
+            self._held = rest
+            self._pause()
+
+    def _next(self) -> None:
+        """Go on to the next request, if it has come already or can come."""
+        if self.shared.is_draining:
+            self._end()
+            return
+        self._stage = _HEAD
+        self._since = self.shared.tick
+        self._is_fresh = False
+        if self._held:
+            held, self._held = self._held, b""
+            self._read_head(held)
+        if not self._held:
+            self._resume()
+
+    # -- what an exchange calls -----------------------------------------------------------------
+
+    def await_body(self) -> None:
+        """The application waits for the body, which the client may wait to be asked for."""
+        reader = self._reader
+        self._since = self.shared.tick
+        if reader.expects_continue and self._stage is _BODY:
+            reader.expects_continue = False
+            self._transport.write(CONTINUE)
+
+    def take_more(self) -> None:
+        self._since = self.shared.tick
+        self._resume()
+
+    def can_go_on(self) -> bool:
+        """Whether there can be another request after the one that is being answered."""
+        if self.shared.is_draining or self._has_eof:
+            return False
+        if self._stage is not _BODY:
+            return True
+        left = self._reader.body_left
+        return left is not None and left <= UNREAD_BODY_BYTES_MAX and not self._reader.expects_continue
+
+    def write(self, data: bytes) -> None:
+        self._transport.write(data)
+
+    def write_all(self, pieces: tuple[bytes, ...]) -> None:
+        self._transport.writelines(pieces)
+
+    async def unclogged(self) -> None:
+        """Wait until the client has taken some of what was written, or is gone."""
+        while self.is_clogged:
+            # Another one each time: who waits may be cancelled, and would take it along.
+            self._unclogging = self.shared.loop.create_future()
+            await self._unclogging
+
+    def answered(self, exchange: Exchange) -> None:
+        if exchange is not self._exchange:
+            return
+        self._exchange = None
+        if not (exchange.keeps_alive and self.can_go_on()):
+            self._end()
+        elif self._stage is _ANSWER:
+            self._next()
+        else:
+            # The rest of the body is read, and dropped.
+            self._since = self.shared.tick
+            self._resume()
+
+    def left(self, exchange: Exchange) -> None:
+        """The application has returned, or failed. If it has not answered, nobody else will."""
+        self.shared.release(exchange)
+        if exchange.done or exchange is not self._exchange:
+            return
+        if exchange.sent or self._has_eof:
+            self._abort()
+        else:
+            self._refuse(500, "An unexpected error prevented this. The log of the server has it.")
+
+    # -- ending ---------------------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing that the client waits for."""
+        return self._stage is _HEAD or (self._stage is _BODY and self._exchange is None)
+
+    def drop(self) -> None:
+        self._abort()
+
+    def refuse_crowd(self) -> None:
+        self._refuse(503, "The server has too many connections.")
+
+    def close(self) -> None:
+        """End in good order: what has been written is sent."""
+        self._stage = Stage.CLOSING
+        self._since = self.shared.tick
+        self._transport.close()
+
+    def _refuse(self, status: int, detail: str) -> None:
+        """Answer in place of the application, as far as the answer has not begun yet, and end."""
+        _log.debug("refused with %d: %s", status, detail)
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            self._abandon(exchange)
+            if exchange.sent:
+                self._abort()
+                return
+        self._transport.write(refusal(self.shared.status_lines[status], status, detail))
+        self._linger()
+
+    def _abandon(self, exchange: Exchange) -> None:
+        exchange.leave()
+        self.shared.adopt(exchange)
+
+    def _end(self) -> None:
+        """After the last answer."""
+        if self._has_eof or (self._stage is _ANSWER and not self._held):
+            self.close()
+        else:
+            self._linger()
+
+    def _linger(self) -> None:
+        self._stage = Stage.LINGERING
+        self._since = self.shared.tick
+        self._unsent_bytes = 0
+        self._held = b""
+        if self._has_eof or self._transport.is_closing():
+            self._transport.close()
+            return
+        self._transport.write_eof()
+        self._resume()
+
+    def _abort(self) -> None:
+        self._stage = Stage.CLOSING
+        self._transport.abort()
+
+    # -- reading or not -------------------------------------------------------------------------
+
+    def _pause(self) -> None:
+        if not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._is_paused and not self._transport.is_closing():
+            self._is_paused = False
+            self._transport.resume_reading()
+
+    # -- time -----------------------------------------------------------------------------------
+
+    def look_at_the_time(self, tick: int) -> None:
+        """Called once a second."""
+        waited_s = tick - self._since
+        if self.is_clogged or self._stage >= Stage.LINGERING:
+            self._check_writing(tick, waited_s)
+        elif self._stage is _HEAD:
+            if self._reader.has_begun:
+                if waited_s > HEAD_S:
+                    self._refuse(408, f"The request did not come within {HEAD_S} seconds.")
+            elif waited_s > (HEAD_S if self._is_fresh else IDLE_S):
+                self.close()
+        elif self._stage is _BODY and waited_s > BODY_S:
+            exchange = self._exchange
+            if exchange is None or exchange.waiting is not None:
+                self._refuse(408, f"Nothing came of the request's body for {BODY_S} seconds.")
+
+    def _check_writing(self, tick: int, waited_s: int) -> None:
+        unsent_bytes = self._transport.get_write_buffer_size()
+        if unsent_bytes != self._unsent_bytes:
+            self._unsent_bytes = unsent_bytes
+            self._unsent_since = tick
+        elif unsent_bytes and tick - self._unsent_since > WRITE_S:
+            _log.debug("a client took nothing of its answer for %d seconds and was dropped", WRITE_S)
+            self._abort()
+        elif not unsent_bytes and waited_s > LINGER_S and self._stage >= Stage.LINGERING:
+            self._abort()

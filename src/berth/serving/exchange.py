@@ -1,0 +1,215 @@
+"""One request and its answer, as the application sees them: ``receive`` and ``send``.
+
+    waiting --(start)--> begun --(first piece of the body)--> sent --(last piece)--> done
+
+The head is written with the first piece of the body, so that a small answer is one write. A client that
+leaves does not end the application's work, which may be half done: it is told by ``http.disconnect``, and
+what it sends is dropped.
+"""
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Final
+
+from berth.serving.asgi import RESPONSE_START, Application, Headers, Message, Scope
+from berth.serving.heads import (
+    CHUNKED,
+    CLOSES,
+    KEEPS,
+    LAST_CHUNK,
+    UnfitAnswer,
+    has_body,
+    head_of,
+    told_length,
+    with_length,
+)
+from berth.serving.limits import JOINED_BODY_BYTES_MAX
+
+if TYPE_CHECKING:
+    from berth.serving.connection import Connection
+
+_log = logging.getLogger(__name__)
+
+_DISCONNECT: Final = "http.disconnect"
+
+
+class Exchange:
+    """Lives from the head of a request to the end of its answer, or of the connection.
+
+    ``gone`` says that the client will not take an answer, or has got one from the connection itself;
+    ``waiting`` is set while the application waits to receive something.
+    """
+
+    __slots__ = (
+        "_body_taken",
+        "_chunked",
+        "_client_left",
+        "_connection",
+        "_headers",
+        "_is_old",
+        "_left",
+        "_pieces",
+        "_scope",
+        "_status",
+        "_whole",
+        "done",
+        "gone",
+        "keeps_alive",
+        "sent",
+        "task",
+        "waiting",
+    )
+
+    def __init__(self, connection: "Connection", scope: Scope, keeps_alive: bool, is_old: bool) -> None:
+        self._connection = connection
+        self._scope = scope
+        self._is_old = is_old
+        self._status = 0
+        self._headers: Headers = []
+        self._pieces: list[bytes] = []
+        self._whole = False
+        self._body_taken = False
+        self._client_left = False
+        self._chunked = False
+        # How much of a body of told length is to be sent in further pieces.
+        self._left: int | None = None
+        self.keeps_alive = keeps_alive
+        self.waiting: asyncio.Future[None] | None = None
+        self.sent = False
+        self.done = False
+        self.gone = False
+        # Nobody else may have a hold of it.
+        self.task: asyncio.Task[None] | None = None
+
+    async def run(self, application: Application) -> None:
+        try:
+            await application(self._scope, self.receive, self.send)
+        except Exception:
+            _log.exception("%s %r failed", self._scope["method"], self._scope["path"])
+        finally:
+            self._connection.left(self)
+
+    # -- what the connection tells --------------------------------------------------------------
+
+    def add_body(self, piece: bytes, whole: bool) -> None:
+        if piece:
+            self._pieces.append(piece)
+        self._whole = whole
+        self._wake()
+
+    def tell_disconnect(self) -> None:
+        """The client has left, by all we know. If it only stopped sending, it still gets its answer."""
+        self._client_left = True
+        self._wake()
+
+    def leave(self) -> None:
+        """The client cannot get any more."""
+        self.gone = True
+        self.tell_disconnect()
+
+    @property
+    def untaken_bytes(self) -> int:
+        return sum(map(len, self._pieces))
+
+    def _wake(self) -> None:
+        if self.waiting is not None and not self.waiting.done():
+            self.waiting.set_result(None)
+
+    # -- what the application calls -------------------------------------------------------------
+
+    async def receive(self) -> Message:
+        while True:
+            if not self._body_taken and (self._pieces or self._whole):
+                return self._next_of_body()
+            if self._client_left or self.done:
+                return {"type": _DISCONNECT}
+            self.waiting = asyncio.get_running_loop().create_future()
+            if not self._whole:
+                self._connection.await_body()
+            try:
+                await self.waiting
+            finally:
+                self.waiting = None
+
+    def _next_of_body(self) -> Message:
+        pieces = self._pieces
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        self._body_taken = self._whole
+        if not self._whole:
+            self._connection.take_more()
+        return {"type": "http.request", "body": body, "more_body": not self._whole}
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == RESPONSE_START:
+            if self._status:
+                raise UnfitAnswer("a second answer was begun")
+            self._status = message["status"]
+            self._headers = message["headers"]
+            return
+        if not self._status or self.done:
+            raise UnfitAnswer("a body was sent before its head, or after its end")
+        more = message.get("more_body", False)
+        if not self.gone:
+            body = message.get("body", b"")
+            if not (more or self.sent):
+                self._send_whole(body)
+            else:
+                self._send_piece(body, more)
+            if self._connection.is_clogged:
+                await self._connection.unclogged()
+        if not more:
+            self.done = True
+            self._connection.answered(self)
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def _send_whole(self, body: bytes) -> None:
+        connection = self._connection
+        head, body = with_length(self._head(), self._status, body, self._scope["method"] == "HEAD")
+        self.sent = True
+        if len(body) > JOINED_BODY_BYTES_MAX:
+            connection.write_all((b"%b%b\r\n" % (head, self._persistence()), body))
+        else:
+            connection.write(b"%b%b\r\n%b" % (head, self._persistence(), body))
+
+    def _send_piece(self, body: bytes, more: bool) -> None:
+        """A piece of an answer whose end is not known yet, or told before it is there."""
+        text = b"" if self.sent else self._stream_head()
+        if self._left is not None:
+            self._left -= len(body)
+            if self._left < 0 or (self._left and not more):
+                raise UnfitAnswer("the body is not as long as its head says")
+        if self._chunked:
+            if body:
+                body = b"%x\r\n%b\r\n" % (len(body), body)
+            if not more:
+                body += LAST_CHUNK
+        elif self._scope["method"] == "HEAD" or not has_body(self._status):
+            body = b""
+        self.sent = True
+        if text or body:
+            self._connection.write(text + body)
+
+    def _stream_head(self) -> bytes:
+        head = self._head()
+        if self._scope["method"] == "HEAD" or not has_body(self._status):
+            return b"%b%b\r\n" % (head, self._persistence())
+        self._left = told_length(head)
+        if self._left is None:
+            if self._is_old:
+                self.keeps_alive = False
+            else:
+                self._chunked = True
+                head += CHUNKED
+        return b"%b%b\r\n" % (head, self._persistence())
+
+    def _head(self) -> bytes:
+        return head_of(self._connection.shared.status_lines[self._status], self._headers)
+
+    def _persistence(self) -> bytes:
+        """What is said of the connection: nothing if it goes on, as connections do."""
+        self.keeps_alive = self.keeps_alive and self._connection.can_go_on()
+        if not self.keeps_alive:
+            return CLOSES
+        return KEEPS if self._is_old else b""

@@ -1,0 +1,76 @@
+"""The life of an application: its startup before the first request, its shutdown after the last.
+
+    new --start--> started --end--> ended
+        \\--(failed, or told to stop)--> never started
+
+An application that ends its startup with an exception has failed to start, and says why with it.
+"""
+
+import asyncio
+import logging
+from typing import Any
+
+from berth.serving.asgi import Application, Message
+
+_log = logging.getLogger(__name__)
+
+
+class StartupFailed(Exception):
+    """The application cannot serve. The message is for the operator."""
+
+
+class Lifespan:
+    """Runs the application's own task for it, which lives as long as the worker serves."""
+
+    def __init__(self, application: Application) -> None:
+        self._application = application
+        self._told: asyncio.Queue[Message] = asyncio.Queue()
+        self._startup: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self, stop: asyncio.Event) -> bool:
+        """Start the application; whether it has started. StartupFailed if it cannot; False if ``stop`` came
+        first: then it is cancelled, as nobody has been promised anything."""
+        self._told.put_nowait({"type": "lifespan.startup"})
+        self._task = asyncio.create_task(self._live(), name="lifespan")
+        stopping = asyncio.create_task(stop.wait(), name="stop")
+        either: set[asyncio.Future[Any]] = {self._startup, stopping}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if self._startup.done():
+            self._startup.result()
+            return True
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        return False
+
+    async def end(self) -> None:
+        """Have the application shut down, however it does that."""
+        assert self._task is not None, "only what was started can be ended"
+        self._told.put_nowait({"type": "lifespan.shutdown"})
+        await self._task
+
+    async def _live(self) -> None:
+        try:
+            await self._application({"type": "lifespan"}, self._told.get, self._hear)
+            self._settle(StartupFailed("cannot start: the application ended"))
+        except Exception as error:
+            if self._startup.done():
+                _log.exception("the application did not shut down as it should")
+                return
+            _log.debug("startup failed", exc_info=True)
+            self._settle(StartupFailed(f"cannot start: {str(error) or type(error).__name__}"))
+
+    async def _hear(self, message: Message) -> None:
+        if message["type"] == "lifespan.startup.complete":
+            self._settle(None)
+        elif message["type"] == "lifespan.startup.failed":
+            self._settle(StartupFailed(message.get("message", "cannot start")))
+
+    def _settle(self, failure: StartupFailed | None) -> None:
+        if self._startup.done():
+            return
+        if failure is None:
+            self._startup.set_result(None)
+        else:
+            self._startup.set_exception(failure)

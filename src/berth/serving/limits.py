@@ -1,0 +1,51 @@
+"""How much of anything a connection may ask for. These protect the process and are not settings: a client
+that keeps to HTTP does not come near them.
+
+Seconds are counted by one sweep over all connections each second, so they are kept to within a second.
+"""
+
+from typing import Final
+
+REQUEST_LINE_BYTES_MAX: Final = 64 << 10
+"""Candidate queries are long: 64 groups with all they may name fit."""
+
+HEADER_BYTES_MAX: Final = 64 << 10
+HEADERS_MAX: Final = 100
+METHOD_BYTES_MAX: Final = 64
+
+UNTAKEN_BODY_BYTES_MAX: Final = 256 << 10
+"""More of a body than this is not read from the socket until the application has taken some."""
+
+UNREAD_BODY_BYTES_MAX: Final = 64 << 10
+"""What may still come of a body that the application did not want, so that the connection can be kept. To
+wait for more than this costs more than a new connection."""
+
+CHUNK_FRAMING_BYTES_MAX: Final = 64 << 10
+"""Chunk extensions and trailers without any body between them."""
+
+JOINED_BODY_BYTES_MAX: Final = 32 << 10
+"""Up to here, copying a body behind its head is cheaper than handing the kernel two pieces."""
+
+CONNECTIONS_MAX: Final = 4096
+"""Per worker. Beyond it a connection is answered 503 and closed."""
+
+REFUSALS_MAX: Final = 256
+"""Connections beyond the limit that are being told so. Beyond that they are dropped without a word."""
+
+OTHER_FILES: Final = 128
+"""File descriptors that a worker needs for anything but connections."""
+
+HEAD_S: Final = 30
+"""From the first byte of a request to the end of its headers."""
+
+IDLE_S: Final = 75
+"""Between two requests."""
+
+BODY_S: Final = 30
+"""Without a byte of a body that the application waits for."""
+
+WRITE_S: Final = 60
+"""Without a byte of an answer taken by the client."""
+
+LINGER_S: Final = 2
+"""For a client to take an answer that was given before its request had been read to the end."""

@@ -1,0 +1,326 @@
+"""Where a request begins and ends in a stream of bytes, and which requests are refused unread.
+
+llhttp judges what is well formed, strictly. It would also go on from one request into the next, as far as the
+bytes reach, and cannot be told to stop; so it is given one request at a time. That is easy to do: a head ends
+with an empty line, and so does a chunked body; everything else has a length.
+
+    no head yet --(the empty line)--> body, or complete --(its end)--> complete --(next head)--> ...
+
+The same bytes give the same requests and refusals, however they are cut into pieces. Nothing here waits for
+anything or writes anywhere; a reader that has refused is not to be used again.
+"""
+
+import re
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser, parse_url
+
+from berth.serving.asgi import Headers, Scope
+from berth.serving.limits import (
+    CHUNK_FRAMING_BYTES_MAX,
+    HEADER_BYTES_MAX,
+    HEADERS_MAX,
+    METHOD_BYTES_MAX,
+    REQUEST_LINE_BYTES_MAX,
+)
+
+_EMPTY_LINE: Final = b"\r\n\r\n"
+_BREAKS: Final = b"\r\n"
+
+_METHODS: Final = {
+    name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+}
+"""llhttp knows more and gives some of them a meaning; to us those are names like any other."""
+
+_STAND_IN: Final = b"PUT"
+"""What llhttp is shown in the place of a method that is not among these. It refuses those it does not know;
+which methods there are is for the application to say."""
+
+_TOKEN: Final = re.compile(rb"[!#$%%&'*+\-.^_`|~0-9A-Za-z]{1,%d}" % METHOD_BYTES_MAX)
+_UPGRADE: Final = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
+_VERSION: Final = re.compile(rb" HTTP/[0-9]\.[0-9]")
+
+_NO_METHOD: Final = "The request is malformed: it does not begin with a method."
+_LENGTH_UNCLEAR: Final = frozenset(("Invalid character in Content-Length", "Empty Content-Length"))
+
+
+class Refused(Exception):
+    """The request cannot be taken, and what follows it in the stream cannot be understood."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+class RequestReader:
+    """Reads the requests of one connection, one after the other.
+
+    After a head, and until the next one: ``keeps_alive`` and ``is_old`` (HTTP/1.0) tell how to answer,
+    ``complete`` whether the request has come whole, ``rest`` what came behind it. ``body_left`` is how much
+    of the body is to come, None if only its end will tell.
+    """
+
+    __slots__ = (
+        "_client",
+        "_framing_bytes",
+        "_headers",
+        "_parser",
+        "_partial",
+        "_pieces",
+        "_tail",
+        "_url",
+        "body_left",
+        "complete",
+        "expects_continue",
+        "is_old",
+        "keeps_alive",
+        "rest",
+    )
+
+    def __init__(self, client: tuple[str, int] | None) -> None:
+        self._client = client
+        self._parser = HttpRequestParser(self)
+        self._partial: bytearray | None = None
+        self._headers: Headers = []
+        self._pieces: list[bytes] = []
+        self._url = b""
+        self._tail = b""
+        self._framing_bytes = 0
+        self.body_left: int | None = 0
+        self.complete = False
+        self.expects_continue = False
+        self.is_old = False
+        self.keeps_alive = True
+        self.rest = b""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is a part of a head, and the rest of it has not come yet."""
+        return self._partial is not None
+
+    # -- a head ---------------------------------------------------------------------------------
+
+    def read_head(self, data: bytes) -> Scope | None:
+        """The scope of a request whose head is complete with these bytes; None if there is more to come."""
+        partial = self._partial
+        if partial is None:
+            if data[0] in _BREAKS:
+                # Some clients end a body with a line of its own. It is not part of anything.
+                data = data.lstrip(_BREAKS)
+                if not data:
+                    return None
+            end = data.find(_EMPTY_LINE)
+            if end < 0:
+                self._partial = bytearray(data)
+                _refuse_early(data, 0)
+                return None
+        else:
+            seen = max(len(partial) - 3, 0)
+            partial += data
+            end = partial.find(_EMPTY_LINE, seen)
+            if end < 0:
+                _refuse_early(partial, seen)
+                return None
+            data = bytes(partial)
+            self._partial = None
+        end += 4
+        if end == len(data):
+            self.rest = b""
+            return self._scope(data)
+        self.rest = data[end:]
+        return self._scope(data[:end])
+
+    def _scope(self, head: bytes) -> Scope:
+        if len(head) > REQUEST_LINE_BYTES_MAX:
+            _refuse_long(head)
+        line_end = head.find(b"\r\n")
+        version = head[line_end - 9 : line_end]
+        if version != b" HTTP/1.1":
+            _refuse_version(version)
+        self.is_old = version == b" HTTP/1.0"
+        token = head[: head.find(b" ")]
+        method = _METHODS.get(token)
+        if method is None:
+            method, head = _unusual(token, head)
+        headers: Headers = []
+        self._headers = headers
+        self.complete = False
+        self._parse_head(head)
+        if len(headers) > HEADERS_MAX:
+            raise Refused(431, f"The request has more than {HEADERS_MAX} headers.")
+        if not self.complete:
+            self._expect_body(dict(headers))
+        if b" \r\n" in head or b"\t\r\n" in head:
+            headers[:] = [(name, value.rstrip(b" \t")) for name, value in headers]
+        path, query_string = _split(self._url)
+        return {
+            "type": "http",
+            "method": method,
+            "path": path,
+            "query_string": query_string,
+            "headers": headers,
+            "client": self._client,
+        }
+
+    def _parse_head(self, head: bytes) -> None:
+        try:
+            self._parser.feed_data(head)
+        except HttpParserUpgrade:
+            # We speak nothing else, and may go on as if we had not been asked. llhttp took what follows for
+            # that other protocol, a body too; without the line it sees the request that it is.
+            self._headers.clear()
+            self.complete = False
+            self._parser = HttpRequestParser(self)
+            self._parse_head(_UPGRADE.sub(b"", head))
+        except HttpParserError as error:
+            raise _malformed(error) from error
+
+    def _expect_body(self, headers: dict[bytes, bytes]) -> None:
+        """Learn how the body ends. llhttp has seen to it that there is one way, and one only."""
+        self.expects_continue = headers.get(b"expect", b"").lower() == b"100-continue" and not self.is_old
+        length = headers.get(b"content-length")
+        if length is not None:
+            self.body_left = int(length)
+            return
+        coding = headers.get(b"transfer-encoding")
+        if coding is None or self.is_old:
+            raise Refused(400, "The request does not say where its body ends.")
+        if coding.strip().lower() != b"chunked":
+            raise Refused(501, "No transfer coding but chunked is understood.")
+        self.body_left = None
+        self._tail = b""
+        self._framing_bytes = 0
+        # Trailers are headers to llhttp. They go where nobody looks.
+        self._headers = []
+
+    # -- a body ---------------------------------------------------------------------------------
+
+    def read_body(self, data: bytes) -> bytes:
+        """What these bytes hold of the body."""
+        try:
+            if self.body_left is None:
+                self._feed_chunks(data)
+            else:
+                self._feed_counted(data, self.body_left)
+        except HttpParserError as error:
+            raise _malformed(error) from error
+        pieces = self._pieces
+        body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        pieces.clear()
+        return body
+
+    def _feed_counted(self, data: bytes, left: int) -> None:
+        self.rest = data[left:]
+        self.body_left = max(left - len(data), 0)
+        self._parser.feed_data(data[:left] if self.rest else data)
+
+    def _feed_chunks(self, data: bytes) -> None:
+        """Feed up to each empty line in turn: the body's end is one of them, and llhttp knows which."""
+        begin = len(self._tail)
+        text = self._tail + data
+        found = text.find(_EMPTY_LINE)
+        while found >= 0 and not self.complete:
+            end = found + len(_EMPTY_LINE)
+            self._feed_framed(text[begin:end])
+            begin = end
+            found = text.find(_EMPTY_LINE, found + 1)
+        self.rest = text[begin:] if self.complete else b""
+        if not self.complete:
+            # An empty line may have been cut in two.
+            self._tail = text[-3:]
+            if begin < len(text):
+                self._feed_framed(text[begin:])
+
+    def _feed_framed(self, data: bytes) -> None:
+        found = len(self._pieces)
+        self._parser.feed_data(data)
+        if len(self._pieces) > found:
+            self._framing_bytes = 0
+            return
+        self._framing_bytes += len(data)
+        if self._framing_bytes > CHUNK_FRAMING_BYTES_MAX:
+            raise Refused(431, f"There are more than {CHUNK_FRAMING_BYTES_MAX} bytes of trailers.")
+
+    # -- what llhttp calls ----------------------------------------------------------------------
+
+    def on_url(self, url: bytes) -> None:
+        self._url = url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        # Later it would have forgotten.
+        self.keeps_alive = self._parser.should_keep_alive()
+
+    def on_body(self, piece: bytes) -> None:
+        self._pieces.append(piece)
+
+    def on_message_complete(self) -> None:
+        self.complete = True
+
+    def forget(self) -> None:
+        """Let go of the parser, which has a hold of this reader: neither would be freed at once."""
+        del self._parser
+
+
+def _refuse_early(partial: bytes | bytearray, seen: int) -> None:
+    """Refuse what cannot become a request: whoever sent it may wait for an answer, and send no empty line."""
+    _refuse_long(partial)
+    if not _TOKEN.match(partial):
+        raise Refused(400, _NO_METHOD)
+    if partial.find(b"\n\n", seen) >= 0:
+        raise Refused(400, "The request is malformed: lines end with CR and LF.")
+
+
+def _refuse_long(head: bytes | bytearray) -> None:
+    line_end = head.find(b"\r\n", 0, REQUEST_LINE_BYTES_MAX + 2)
+    if line_end < 0:
+        if len(head) > REQUEST_LINE_BYTES_MAX + 1:
+            raise Refused(414, f"The request line has more than {REQUEST_LINE_BYTES_MAX} bytes.")
+    elif len(head) - line_end > HEADER_BYTES_MAX + len(_EMPTY_LINE):
+        raise Refused(431, f"The headers have more than {HEADER_BYTES_MAX} bytes.")
+
+
+def _refuse_version(version: bytes) -> None:
+    if version == b" HTTP/1.0":
+        return
+    if _VERSION.fullmatch(version):
+        raise Refused(505, "The server speaks HTTP/1.1 and HTTP/1.0.")
+    raise Refused(400, "The request is malformed: its first line does not end with a version of HTTP.")
+
+
+def _unusual(token: bytes, head: bytes) -> tuple[str, bytes]:
+    """The name of a method that is not HTTP's own, and a head that llhttp takes."""
+    if not _TOKEN.fullmatch(token):
+        raise Refused(400, _NO_METHOD)
+    if token == b"CONNECT":
+        raise Refused(501, "The server is no proxy.")
+    return token.decode("ascii"), _STAND_IN + head[len(token) :]
+
+
+def _malformed(error: HttpParserError) -> Refused:
+    reason = str(error)
+    if reason in _LENGTH_UNCLEAR:
+        # Placement's own words, which its clients know.
+        return Refused(HTTPStatus.BAD_REQUEST, "content-length header must be an integer")
+    return Refused(HTTPStatus.BAD_REQUEST, f"The request is malformed: {reason}.")
+
+
+def _split(url: bytes) -> tuple[str, bytes]:
+    """The path, decoded, and the query as it is."""
+    if url[:1] != b"/" and url != b"*":
+        # As a proxy would be asked: http://host/path.
+        try:
+            parsed = parse_url(url)
+        except HttpParserError as error:
+            raise _malformed(error) from error
+        path, query = parsed.path or b"/", parsed.query or b""
+    else:
+        path, _, query = url.partition(b"#")[0].partition(b"?")
+    if b"%" in path:
+        path = unquote_to_bytes(path)
+    return path.decode("utf-8", "replace"), query

@@ -1,0 +1,208 @@
+"""Bodies of requests: as they come, no more than is wanted, and not at all if nobody wants them."""
+
+import asyncio
+
+import pytest
+
+from berth.serving.asgi import Message, Receive, Scope, Send
+from berth.serving.limits import CHUNK_FRAMING_BYTES_MAX, UNREAD_BODY_BYTES_MAX, UNTAKEN_BODY_BYTES_MAX
+from tests.unit.serving.sockets import Client, World, echo, respond, run
+
+CHUNKED = ("PUT / HTTP/1.1", "transfer-encoding: chunked")
+ONE_READ_BYTES = 256 << 10
+
+
+async def deaf(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answers without having read the body."""
+    await respond(send, 200, scope["path"].encode())
+
+
+def test_chunks_and_trailers() -> None:
+    async def story(world: World) -> None:
+        body = b"5;a=b\r\nhello\r\n1\r\n!\r\n0\r\nx-trailer: 1\r\n\r\n"
+        seen = (await world.ask(*CHUNKED, body=body)).json
+        assert seen["body"] == "hello!"
+        assert "x-trailer" not in seen["headers"]
+
+    run(story, echo)
+
+
+@pytest.mark.parametrize(
+    "body", [b"z\r\n", b"3\nabc\r\n", b"3\r\nabcd\r\n", b"-1\r\n", b"fffffffffffffffff\r\n"]
+)
+def test_chunks_that_are_none(body: bytes) -> None:
+    async def story(world: World) -> None:
+        client = await world.connect()
+        client.send(*CHUNKED, body=body)
+        answer = await client.answer()
+        assert answer.status == 400
+        assert "malformed" in answer.detail
+        assert await client.rest() == b""
+
+    run(story, echo)
+
+
+@pytest.mark.parametrize("begin", [b"1;", b"0\r\nx: ", b"0\r\n"])
+def test_there_is_an_end_to_what_is_between_chunks(begin: bytes) -> None:
+    more = b"a: b\r\n" * CHUNK_FRAMING_BYTES_MAX if begin == b"0\r\n" else b"x" * 6 * CHUNK_FRAMING_BYTES_MAX
+
+    async def story(world: World) -> None:
+        client = await world.connect()
+        client.send(*CHUNKED, body=begin)
+        client.send_raw(more)
+        assert (await client.answer()).status == 431
+
+    run(story, echo)
+
+
+# -- when it is asked for -----------------------------------------------------------------------
+
+
+def test_a_client_that_waits_to_be_asked() -> None:
+    async def story(world: World) -> None:
+        client = await world.connect()
+        for _ in range(2):
+            client.send("PUT / HTTP/1.1", "expect: 100-continue", "content-length: 5")
+            assert (await client.answer()).status == 100
+            client.send_raw(b"hello")
+            assert (await client.answer()).json["body"] == "hello"
+
+    run(story, echo)
+
+
+@pytest.mark.parametrize("version", ["1.1", "1.0"])
+def test_one_that_does_not_wait_after_all_is_not_asked(version: str) -> None:
+    async def story(world: World) -> None:
+        client = await world.connect()
+        client.send(f"PUT / HTTP/{version}", "expect: 100-continue", "content-length: 5", body=b"hello")
+        assert (await client.answer()).json["body"] == "hello"
+
+    run(story, echo)
+
+
+def test_one_whose_body_is_not_wanted_is_not_asked_and_cannot_go_on() -> None:
+    """Nobody knows whether its body will come."""
+
+    async def story(world: World) -> None:
+        client = await world.connect()
+        client.send("PUT / HTTP/1.1", "expect: 100-continue", "content-length: 5")
+        answer = await client.answer()
+        assert answer.status == 200
+        assert answer.headers["connection"] == "close"
+        assert await client.rest() == b""
+
+    run(story, deaf)
+
+
+# -- when it is not wanted ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_a_short_body_that_nobody_reads_is_dropped(late: bool) -> None:
+    async def story(world: World) -> None:
+        client = await world.connect()
+        body = b"GET /smuggled HTTP/1.1\r\n\r\n"
+        for path in ("/a", "/b"):
+            client.send(f"PUT {path} HTTP/1.1", f"content-length: {len(body)}", body=b"" if late else body)
+            answer = await client.answer()
+            assert answer.body.decode() == path
+            assert "connection" not in answer.headers
+            client.send_raw(body if late else b"")
+
+    run(story, deaf)
+
+
+@pytest.mark.parametrize("lines", [CHUNKED, ("PUT / HTTP/1.1", f"content-length: {8 << 20}")])
+def test_after_a_413_the_answer_reaches_a_client_that_still_sends(lines: tuple[str, ...]) -> None:
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        await respond(send, 413, b"too large")
+
+    async def story(world: World) -> None:
+        client = await world.connect()
+        piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n" if lines is CHUNKED else b"x" * 0x10000
+        client.send(*lines, body=piece)
+        for _ in range(63):
+            client.send_raw(piece)
+            await client.writer.drain()
+        answer = await client.answer()
+        assert answer.status == 413
+        assert answer.headers["connection"] == "close"
+        assert await client.rest() == b""
+
+    run(story, application)
+
+
+def test_who_goes_on_sending_is_not_listened_to_for_long() -> None:
+    async def story(world: World) -> None:
+        client = await world.connect()
+        client.send("PUT / HTTP/1.1", f"content-length: {UNREAD_BODY_BYTES_MAX + 1}")
+        assert (await client.answer()).headers["connection"] == "close"
+        assert len(world.connections) == 1
+        await world.pass_seconds(5)
+        await world.until_empty()
+
+    run(story, deaf)
+
+
+# -- no more than is wanted ---------------------------------------------------------------------
+
+
+def test_a_body_is_not_read_faster_than_it_is_taken() -> None:
+    taken: list[int] = []
+    go_on = asyncio.Event()
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        message: Message = {"more_body": True}
+        await go_on.wait()
+        while message["more_body"]:
+            message = await receive()
+            taken.append(len(message["body"]))
+        await respond(send, 200, b"%d" % sum(taken))
+
+    async def story(world: World) -> None:
+        client = await world.connect()
+        size = 32 << 20
+        client.send("PUT / HTTP/1.1", f"content-length: {size}", body=b"x" * size)
+        unsent_bytes = -1
+        while unsent_bytes != client.writer.transport.get_write_buffer_size():
+            unsent_bytes = client.writer.transport.get_write_buffer_size()
+            await asyncio.sleep(0.1)
+        assert unsent_bytes > 0, "all of it was read, and nobody had asked for it"
+        await world.pass_seconds(100)
+        go_on.set()
+        assert (await client.answer()).body == b"%d" % size
+        assert max(taken) <= UNTAKEN_BODY_BYTES_MAX + ONE_READ_BYTES
+
+    run(story, application)
+
+
+def test_requests_that_come_early_wait_their_turn() -> None:
+    """One is in work; of the others no more is read than fits one read."""
+    running = 0
+    most = 0
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0)
+        running -= 1
+        await respond(send, 200, scope["path"].encode())
+
+    async def story(world: World) -> None:
+        client = await world.connect()
+        numbers = range(5000)
+        asking = asyncio.create_task(ask_all(client, numbers))
+        for number in numbers:
+            assert (await client.answer()).body == b"/%d" % number
+        await asking
+        assert most == 1
+
+    run(story, application)
+
+
+async def ask_all(client: Client, numbers: range) -> None:
+    for number in numbers:
+        client.send(f"GET /{number} HTTP/1.1", "x: " + "y" * 200)
+        await client.writer.drain()

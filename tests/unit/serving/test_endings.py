@@ -1,0 +1,345 @@
+"""Clients that leave, dawdle or do not listen, and a server that is told to end: nothing is left behind."""
+
+import asyncio
+import gc
+import weakref
+
+import pytest
+
+from berth.serving.asgi import Message, Receive, Scope, Send
+from berth.serving.connection import Connection
+from berth.serving.limits import BODY_S, HEAD_S, IDLE_S, LINGER_S, WRITE_S
+from tests.unit.serving.sockets import World, echo, respond, run
+
+
+class Slow:
+    """An application that answers when it is let, and remembers what it was told."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.finished = 0
+        self.heard: list[str] = []
+        self.go_on = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self.asked += 1
+        if scope["path"] == "/listen":
+            while not self.heard or self.heard[-1] != "http.disconnect":
+                self.heard.append((await receive())["type"])
+        else:
+            await self.go_on.wait()
+        await respond(send, 200, b"done")
+        self.finished += 1
+
+
+class Stream:
+    """An application that sends without end, until its client has left."""
+
+    def __init__(self) -> None:
+        self.sent_bytes = 0
+        self.has_ended = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await receive()
+        leaving = asyncio.create_task(self._leave(receive))
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while not leaving.done():
+            await send({"type": "http.response.body", "body": b"x" * 10_000, "more_body": True})
+            self.sent_bytes += 10_000
+            await asyncio.sleep(0)
+        self.has_ended = True
+
+    async def _leave(self, receive: Receive) -> None:
+        message: Message = await receive()
+        assert message["type"] == "http.disconnect"
+
+
+# -- clients that leave -------------------------------------------------------------------------
+
+PHASES = {
+    "before a word": b"",
+    "in a line": b"GET / HT",
+    "in a header": b"GET / HTTP/1.1\r\nhost: ",
+    "in a body": b"PUT / HTTP/1.1\r\ncontent-length: 10\r\n\r\nhalf",
+    "in a chunk": b"PUT / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n5\r\nha",
+    "in a trailer": b"PUT / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\nx: ",
+    "before the answer": b"GET / HTTP/1.1\r\n\r\n",
+    "with more to come": b"GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\nGET",
+    "refused": b"G(T / HTTP/1.1\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("abruptly", [True, False])
+def test_a_client_that_leaves_leaves_nothing(phase: str, abruptly: bool) -> None:
+    application = Slow()
+
+    async def story(world: World) -> None:
+        before = connections_in_memory()
+        for _ in range(5):
+            client = await world.connect()
+            client.send_raw(PHASES[phase])
+            await asyncio.sleep(0.005)
+            if abruptly:
+                client.reset()
+            else:
+                client.writer.close()
+        application.go_on.set()
+        await world.until_empty()
+        await world.until(lambda: application.finished == application.asked)
+        del client
+        await world.until(lambda: connections_in_memory() == before)
+
+    run(story, application)
+
+
+def connections_in_memory() -> int:
+    gc.collect()
+    return sum(isinstance(thing, Connection) for thing in gc.get_objects())
+
+
+def test_a_finished_connection_is_freed_without_the_garbage_collector() -> None:
+    made: list[weakref.ref[object]] = []
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        made.append(weakref.ref(task))
+        await respond(send, 200, b"")
+
+    async def story(world: World) -> None:
+        for _ in range(3):
+            await world.ask("GET / HTTP/1.1")
+        await world.until_empty()
+        await asyncio.sleep(0.01)
+        assert [task() for task in made] == [None] * 3
+
+    gc.disable()
+    try:
+        run(story, application)
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("half", [True, False])
+def test_the_application_is_told_that_the_client_has_left(half: bool) -> None:
+    application = Slow()
+
+    async def story(world: World) -> None:
+        client = await world.connect()
+        client.send("PUT /listen HTTP/1.1", "content-length: 2", body=b"hi")
+        await world.until(lambda: application.heard == ["http.request"])
+        if half:
+            client.writer.write_eof()
+            assert (await client.answer()).body == b"done"
+            assert await client.rest() == b""
+        else:
+            client.writer.close()
+        await world.until(lambda: application.finished == 1)
+        assert application.heard == ["http.request", "http.disconnect"]
+        await world.until_empty()
+
+    run(story, application)
+
+
+def test_half_a_body_is_not_taken_for_a_whole_one() -> None:
+    application = Slow()
+
+    async def story(world: World) -> None:
+        client = await world.connect()
+        client.send("PUT /listen HTTP/1.1", "content-length: 10", body=b"half")
+        await world.until(lambda: application.heard == ["http.request"])
+        client.writer.close()
+        await world.until(lambda: application.finished == 1)
+        assert application.heard == ["http.request", "http.disconnect"]
+
+    run(story, application)
+
+
+@pytest.mark.parametrize("abruptly", [True, False])
+def test_a_stream_ends_with_its_client(abruptly: bool) -> None:
+    application = Stream()
+
+    async def story(world: World) -> None:
+        client = await world.connect()
+        client.send("GET / HTTP/1.1")
+        await client.reader.readexactly(100_000)
+        if abruptly:
+            client.reset()
+        else:
+            client.writer.close()
+        await world.until(lambda: application.has_ended)
+        await world.until_empty()
+
+    run(story, application)
+
+
+# -- clients that dawdle ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trickle", [True, False])
+def test_a_head_that_does_not_come(trickle: bool) -> None:
+    async def story(world: World) -> None:
+        client = await world.connect()
+        client.send_raw(b"GET / HTTP/1.1\r\n")
+        for second in range(HEAD_S):
+            await world.pass_seconds(1)
+            if trickle:
+                client.send_raw(b"a%d: b\r\n" % second)
+                await asyncio.sleep(0.001)
+        assert len(world.connections) == 1
+        await world.pass_seconds(2)
+        answer = await client.answer()
+        assert answer.status == 408
+        assert answer.detail
+
+    run(story, echo)
+
+
+def test_a_client_that_says_nothing() -> None:
+    async def story(world: World) -> None:
+        client = await world.connect()
+        await world.until(lambda: len(world.connections) == 1)
+        await world.pass_seconds(HEAD_S)
+        assert len(world.connections) == 1
+        await world.pass_seconds(2)
+        assert await client.rest() == b""
+
+    run(story, echo)
+
+
+def test_a_connection_is_kept_for_a_while() -> None:
+    async def story(world: World) -> None:
+        client = await world.connect()
+        for _ in range(3):
+            client.send("GET / HTTP/1.1")
+            assert (await client.answer()).status == 200
+            await world.pass_seconds(IDLE_S - 1)
+            # Not the beginning of anything.
+            client.send_raw(b"\r\n")
+            await asyncio.sleep(0.005)
+        await world.pass_seconds(3)
+        assert await client.rest() == b""
+
+    run(story, echo)
+
+
+@pytest.mark.parametrize("lines", [("content-length: 100",), ("transfer-encoding: chunked",)])
+def test_a_body_that_does_not_come(lines: tuple[str, ...]) -> None:
+    async def story(world: World) -> None:
+        client = await world.connect()
+        client.send("PUT / HTTP/1.1", *lines, body=b"5;" if "chunked" in lines[0] else b"half")
+        for _ in range(3):
+            await asyncio.sleep(0.005)
+            await world.pass_seconds(BODY_S - 1)
+            client.send_raw(b"x")
+        await asyncio.sleep(0.005)
+        await world.pass_seconds(BODY_S + 2)
+        answer = await client.answer()
+        assert answer.status == 408
+        assert "body" in answer.detail
+
+    run(story, echo)
+
+
+def test_an_application_may_take_its_time() -> None:
+    application = Slow()
+
+    async def story(world: World) -> None:
+        client = await world.connect()
+        client.send("PUT / HTTP/1.1", "content-length: 3", body=b"ab")
+        await world.until(lambda: application.asked == 1)
+        await world.pass_seconds(1000)
+        application.go_on.set()
+        assert (await client.answer()).body == b"done"
+
+    run(story, application)
+
+
+# -- clients that do not listen -----------------------------------------------------------------
+
+
+def test_a_client_that_does_not_read_is_dropped_and_little_is_kept_for_it() -> None:
+    application = Stream()
+
+    async def story(world: World) -> None:
+        client = await world.connect(limit=1)
+        client.send("GET / HTTP/1.1")
+        sent_bytes = -1
+        while sent_bytes != application.sent_bytes:
+            sent_bytes = application.sent_bytes
+            await asyncio.sleep(0.1)
+        assert sent_bytes < 16 << 20, "as much as the kernel takes, and no more"
+        await world.pass_seconds(WRITE_S - 1)
+        assert len(world.connections) == 1
+        await world.pass_seconds(3)
+        await world.until_empty()
+        await world.until(lambda: application.has_ended)
+
+    run(story, application)
+
+
+def test_one_that_reads_slowly_is_not() -> None:
+    body = b"x" * (32 << 20)
+
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        await respond(send, 200, body)
+
+    async def story(world: World) -> None:
+        client = await world.connect(limit=1 << 16)
+        client.send("GET / HTTP/1.1")
+        read = 0
+        while read < len(body):
+            read += len(await client.reader.read(1 << 20))
+            await asyncio.sleep(0.001)
+            await world.pass_seconds(1)
+        assert len(world.connections) == 1
+
+    run(story, application)
+
+
+# -- a server that ends -------------------------------------------------------------------------
+
+
+def test_draining_finishes_what_is_in_work_and_closes_the_rest() -> None:
+    application = Slow()
+
+    async def story(world: World) -> None:
+        idle, half, busy, gone = [await world.connect() for _ in range(4)]
+        half.send_raw(b"GET / HT")
+        busy.send("GET / HTTP/1.1")
+        busy.send("GET / HTTP/1.1")
+        gone.send("GET / HTTP/1.1")
+        await world.until(lambda: application.asked == 2)
+        gone.reset()
+        await world.until(lambda: len(world.connections) == 3)
+        draining = asyncio.create_task(world.connections.drain())
+        assert await idle.rest() == b""
+        assert await half.rest() == b""
+        await asyncio.sleep(0.01)
+        assert not draining.done()
+        application.go_on.set()
+        answer = await busy.answer()
+        assert answer.body == b"done"
+        assert answer.headers["connection"] == "close"
+        assert await busy.rest() == b"", "the second one is for another server"
+        busy.writer.close()
+        async with asyncio.timeout(5):
+            await draining
+        assert application.finished == 2
+
+    run(story, application)
+
+
+def test_draining_does_not_wait_for_a_body_that_nobody_wants() -> None:
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        await respond(send, 200, b"")
+
+    async def story(world: World) -> None:
+        client = await world.connect()
+        client.send("PUT / HTTP/1.1", "content-length: 5")
+        assert (await client.answer()).status == 200
+        async with asyncio.timeout(LINGER_S):
+            await world.connections.drain()
+
+    run(story, application)
