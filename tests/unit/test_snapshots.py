@@ -13,14 +13,21 @@ from berth.journal import DamagedSnapshot, Journal, JournalError, Snapshots, Sql
 from berth.journal.schema import SNAPSHOT, SNAPSHOT_PART
 from berth.ledger import decide
 from berth.model import commands as c
+from berth.model.aggregates import Label
 from berth.model.batches import Batch, Entry
-from berth.model.ids import AggregateId, ConsumerId, Index, ProviderId
+from berth.model.groups import Group
+from berth.model.hosts import HostStatus
+from berth.model.ids import AggregateId, ConsumerId, GroupId, Index, ProviderId
 from berth.model.inventory import Inventory
 from berth.model.origin import Origin
 from berth.view import View
 from berth.view.image import FORMAT, ImageError, dump, load
 
 ORIGIN = Origin("req-1", "u", "p", "test")
+GROUPS = (
+    Group("apart", "anti-affinity", "host", 3, None, "p", "u", 0),
+    Group("near", "soft-affinity", "rack", None, None, "p", "u", 0),
+)
 
 
 @pytest.fixture
@@ -37,9 +44,12 @@ def random_commands(seed: int, count: int) -> Iterator[c.Command]:
     yield c.CreateTrait("CUSTOM_T")
     for n, provider in enumerate(providers):
         yield c.CreateProvider(provider, f"host-{n}", providers[n // 3] if n % 3 else None)
+    yield c.LabelAggregate(AggregateId("a0"), Label("rack", "north", (("ssd", "true"),)))
+    for n, group in enumerate(GROUPS):
+        yield c.CreateGroup(GroupId(f"g{n}"), group, tuple(ConsumerId(f"c{m}") for m in range(n, 30, 3)))
     for _ in range(count):
         provider = rng.choice(providers)
-        match rng.randrange(8):
+        match rng.randrange(10):
             case 0:
                 inventories = {name: Inventory(rng.randint(5, 50)) for name in ("VCPU", "CUSTOM_A")}
                 yield c.SetInventories(provider, None, inventories)
@@ -56,6 +66,19 @@ def random_commands(seed: int, count: int) -> Iterator[c.Command]:
                 yield c.DeleteAllocations(ConsumerId(f"c{rng.randrange(30)}"))
             case 4:
                 yield c.UpdateProvider(provider, f"renamed-{rng.randrange(99)}", may_reparent=True)
+            case 5:
+                yield c.DeleteProvider(provider)
+                yield c.CreateProvider(provider, f"again-{rng.randrange(99)}")
+                yield c.SetHostStatus(
+                    provider, HostStatus(rng.random() < 0.5, build_failures=rng.randrange(2))
+                )
+            case 6:
+                yield c.LabelAggregate(
+                    AggregateId("a1"), rng.choice([None, Label(None, None), Label("rack", None)])
+                )
+                id = GroupId(f"g{rng.randrange(2)}")
+                yield c.ChangeMembers(id, (ConsumerId(f"c{rng.randrange(30)}"),))
+                yield c.ChangeMembers(id, remove=(ConsumerId(f"c{rng.randrange(30)}"),))
             case _:
                 wanted = (("VCPU", rng.randint(1, 3)), ("CUSTOM_A", 1))[: rng.randint(1, 2)]
                 owner = f"project-{rng.randrange(3)}"
@@ -78,6 +101,14 @@ def write(journal: Journal, view: View, seed: int = 0, count: int = 300) -> None
             apply_batch(view, batch)
 
 
+def carry_out(view: View, *commands: c.Command) -> None:
+    for command in commands:
+        verdict = decide(view, command, 7)
+        assert isinstance(verdict, list)
+        for event in verdict:
+            view.apply(event)
+
+
 def take(journal: Journal, view: View) -> None:
     Snapshots(journal).write(view.index, FORMAT, 0, dump(view))
 
@@ -94,6 +125,48 @@ def test_an_image_is_the_view(journal: Journal, seed: int) -> None:
     write(journal, view, seed + 1000, 100)
     replay(journal, copy)
     assert copy.state() == view.state()
+
+
+def test_an_image_has_what_is_known_of_hosts_aggregates_and_groups() -> None:
+    view = View()
+    host, server, migration, group = ProviderId("p"), ConsumerId("c"), ConsumerId("m"), GroupId("g")
+    rule = Group("web", "anti-affinity", "rack", 1, 2, "p", "u", 0)
+    label = Label("rack", "north", (("ssd", "true"),))
+    status = HostStatus(True, True, 3, "smoke")
+    held = ((host, (("VCPU", 1),)),)
+    carry_out(
+        view,
+        c.CreateProvider(host, "host"),
+        c.SetInventories(host, None, {"VCPU": Inventory(4)}),
+        c.SetAggregates(host, None, (AggregateId("a"),)),
+        c.LabelAggregate(AggregateId("a"), label),
+        c.SetHostStatus(host, status),
+        c.CreateGroup(group, rule, (ConsumerId("not there"),)),
+        c.ReplaceAllocations((c.Claim(server, held, "p", "u", group=group),)),
+        c.ReplaceAllocations((c.Claim(migration, held, "p", "u"), c.Claim(server, (), "p", "u"))),
+    )
+    copy = load(dump(view))
+    assert copy.state() == view.state()
+    assert copy.hosts == {host: status}
+    assert copy.groups.labels == {AggregateId("a"): label}
+    record = copy.groups.records[group]
+    assert record.group == Group("web", "anti-affinity", "rack", 1, 2, "p", "u", 7)
+    assert record.members == {ConsumerId("not there"): "not there", server: server, migration: server}
+    assert record.hosts == {copy.providers[host]: {server: 1}}
+
+
+def test_an_image_from_before_there_were_groups_is_read() -> None:
+    view = View()
+    *older, facts = dump(view)
+    assert b"facts" in facts
+    assert load(older).state() == view.state()
+
+
+def test_rows_that_have_come_free_are_free_in_an_image() -> None:
+    view = View()
+    carry_out(view, *(c.CreateProvider(ProviderId(f"p{n}"), f"host-{n}") for n in range(4)))
+    carry_out(view, c.DeleteProvider(ProviderId("p1")))
+    assert load(dump(view)).free_row() == view.free_row() == 1
 
 
 def test_equal_values_are_one_in_memory(journal: Journal) -> None:

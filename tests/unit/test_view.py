@@ -7,12 +7,17 @@ from typing import Final
 import pytest
 from msgspec import UNSET
 
-from berth.model.consumer import Consumer
+from berth.model.aggregates import Label
+from berth.model.consumer import Consumer, Holdings
 from berth.model.events import (
+    AggregateLabelled,
     AggregatesChanged,
     ConsumerChanged,
     Event,
+    GroupChanged,
+    HostChanged,
     InventoryChanged,
+    MemberChanged,
     Named,
     Placed,
     ProviderChanged,
@@ -20,8 +25,11 @@ from berth.model.events import (
     TraitsChanged,
     inverse,
 )
-from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId, Row
+from berth.model.groups import HOST, Group, Membership
+from berth.model.hosts import HostStatus
+from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, ProviderId, Row
 from berth.model.inventory import Inventory
+from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.view import View, ordered, roll
 from berth.view.column import Column
 from berth.view.ordered import OrderedIds
@@ -172,6 +180,18 @@ def test_rows_that_come_free_are_taken_again_smallest_first() -> None:
     assert taken == [7, 12, 30, 40]
 
 
+def test_rows_that_a_view_has_skipped_are_free() -> None:
+    """As when it is made from an image of one whose providers have partly gone."""
+    view = View()
+    for number in (3, 1):
+        view.apply(ProviderChanged(provider(number), Row(number), None, Placed(f"host-{number}", None)))
+    taken = []
+    for number in range(10, 13):
+        taken.append(view.free_row())
+        view.apply(ProviderChanged(provider(number), taken[-1], None, Placed(f"new-{number}", None)))
+    assert taken == [0, 2, 4]
+
+
 def test_a_moved_subtree_brings_all_its_roots_along() -> None:
     view = View()
     grown(view, 6, {1: 0, 2: 1, 4: 3, 5: 4})
@@ -233,6 +253,164 @@ def test_aggregates_come_and_go() -> None:
     view.apply(AggregatesChanged(provider(1), (rack,), ()))
     assert not view.rows_in_aggregate(rack)
     assert set(view.rows_in_aggregate(zone)) == {0}
+
+
+# -- hosts, aggregates and groups ---------------------------------------------------------------------
+
+S1, S2, MIGRATION = (ConsumerId(name) for name in ("s1", "s2", "migration"))
+GROUP = GroupId("group")
+APART = Group("web", "anti-affinity", HOST, 1, None, "p", "u", 0)
+
+
+def test_labels_make_domains_of_aggregates() -> None:
+    view = View()
+    grown(view, 2)
+    groups = view.groups
+    first, second = AggregateId("first"), AggregateId("second")
+    view.apply(AggregatesChanged(provider(0), (), (first, second)))
+    rack = Label("rack", "north", (("ssd", "true"),))
+    events = [
+        AggregateLabelled(first, None, rack),
+        AggregateLabelled(second, None, Label("rack", "south")),
+        AggregateLabelled(second, Label("rack", "south"), Label("zone", None)),
+        AggregateLabelled(first, rack, None),
+    ]
+    host, other = view.providers[provider(0)], view.providers[provider(1)]
+    seen = []
+    for event in events:
+        view.apply(event)
+        seen.append((list(groups.of_kind("rack")), groups.domains_of(host, "rack"), groups.has_kind("zone")))
+    assert seen == [
+        ([first], (first,), False),
+        ([first, second], (first, second), False),
+        ([first], (first,), True),
+        ([], (), True),
+    ]
+    assert groups.has_kind(HOST)
+    assert not groups.has_kind("rack")
+    assert groups.domains_of(host, HOST) == (provider(0),)
+    assert groups.domains_of(other, "zone") == ()
+    for event in reversed(events):
+        view.apply(inverse(event))
+    assert groups.labels == {}
+    assert not groups.has_kind("zone")
+
+
+def test_a_domain_goes_by_its_name_or_that_of_its_host_or_its_uuid() -> None:
+    view = View()
+    grown(view, 1)
+    hosts = list(view.providers.values())
+    view.apply(AggregateLabelled(AggregateId("named"), None, Label("rack", "north")))
+    view.apply(AggregateLabelled(AggregateId("unnamed"), None, Label("rack", None)))
+    named = [view.groups.domain_name(domain, hosts) for domain in ("named", "unnamed", provider(0))]
+    assert named == ["north", "unnamed", "host-0"]
+
+
+def test_the_status_of_a_host_is_found_in_masks() -> None:
+    view = View()
+    grown(view, 3)
+    before = view.state()
+    disabled, down = HostStatus(disabled=True, reason="repair"), HostStatus(down=True, build_failures=2)
+    events = [
+        HostChanged(provider(1), None, disabled),
+        HostChanged(provider(2), None, down),
+        HostChanged(provider(1), disabled, down),
+        HostChanged(provider(2), down, None),
+    ]
+    seen = []
+    for event in events:
+        view.apply(event)
+        seen.append((set(view.disabled), set(view.down)))
+    assert seen == [({1}, set()), ({1}, {2}), (set(), {1, 2}), (set(), {1})]
+    assert view.hosts == {provider(1): down}
+    for event in reversed(events):
+        view.apply(inverse(event))
+    assert view.state() == before
+
+
+def held(*numbers: int) -> Holdings:
+    return tuple((provider(number), ((ClassId(0), 1),)) for number in numbers)
+
+
+def come(id: ConsumerId, where: Holdings) -> Event:
+    return ConsumerChanged(id, None, Consumer(1, "p", "u", None, 0, 0), (), where)
+
+
+def with_servers(parents: dict[int, int], **where: Holdings) -> View:
+    """Four providers with something to hold, and consumers in a group that hold it."""
+    view = View()
+    grown(view, 4, parents)
+    for number in range(4):
+        view.apply(InventoryChanged(provider(number), ClassId(0), None, Inventory(9)))
+    view.apply(GroupChanged(GROUP, None, APART))
+    for name, holdings in where.items():
+        view.apply(come(ConsumerId(name), holdings))
+        view.apply(MemberChanged(ConsumerId(name), None, Membership(GROUP, ConsumerId(name))))
+    return view
+
+
+def standing(view: View) -> dict[ProviderId, dict[ConsumerId, int]]:
+    return {host.id: who for host, who in view.groups.records[GROUP].hosts.items()}
+
+
+def test_members_stand_on_the_hosts_of_what_they_hold_before_and_after_they_join() -> None:
+    view = with_servers({1: 0}, s1=held(1))
+    view.apply(MemberChanged(S2, None, Membership(GROUP, S2)))
+    assert standing(view) == {provider(0): {S1: 1}}
+    view.apply(come(S2, held(2, 3)))
+    assert standing(view) == {provider(0): {S1: 1}, provider(2): {S2: 1}, provider(3): {S2: 1}}
+    before = view.state()
+    leaves = MemberChanged(S2, Membership(GROUP, S2), None)
+    view.apply(leaves)
+    assert standing(view) == {provider(0): {S1: 1}}
+    view.apply(inverse(leaves))
+    assert view.state() == before
+
+
+def test_a_server_and_its_migration_are_one_through_two() -> None:
+    view = with_servers({}, s1=held(0))
+    view.apply(come(MIGRATION, held(0, 1)))
+    view.apply(MemberChanged(MIGRATION, None, Membership(GROUP, S1)))
+    assert standing(view) == {provider(0): {S1: 2}, provider(1): {S1: 1}}
+    assert view.groups.records[GROUP].members == {S1: S1, MIGRATION: S1}
+    gone: list[Event] = [
+        ConsumerChanged(MIGRATION, Consumer(1, "p", "u", None, 0, 0), None, held(0, 1), ()),
+        MemberChanged(MIGRATION, Membership(GROUP, S1), None),
+    ]
+    before = view.state()
+    for event in gone:
+        view.apply(event)
+    assert standing(view) == {provider(0): {S1: 1}}
+    for event in reversed(gone):
+        view.apply(inverse(event))
+    assert view.state() == before
+
+
+def test_members_move_with_their_hosts() -> None:
+    """A tree becomes part of another; a provider begins to share, and lends then."""
+    view = with_servers({1: 0}, s1=held(1), s2=held(2, 3))
+    shares = TraitsChanged(provider(3), (), (SHARES_VIA_AGGREGATE,))
+    nested = ProviderChanged(provider(0), Row(0), Placed("host-0", None), Placed("host-0", provider(2)))
+    before = view.state()
+    view.apply(shares)
+    assert standing(view) == {provider(0): {S1: 1}, provider(2): {S2: 1}}
+    view.apply(nested)
+    assert standing(view) == {provider(2): {S1: 1, S2: 1}}
+    view.apply(inverse(nested))
+    view.apply(inverse(shares))
+    assert view.state() == before
+
+
+def test_whom_each_domain_has() -> None:
+    view = with_servers({}, s1=held(0), s2=held(1))
+    rack = AggregateId("rack")
+    view.apply(AggregateLabelled(rack, None, Label("rack", None)))
+    for number in (0, 1):
+        view.apply(AggregatesChanged(provider(number), (), (rack,)))
+    hosts = view.groups.records[GROUP].hosts
+    assert view.groups.by_domain("rack", hosts) == {rack: {S1: 1, S2: 1}}
+    assert view.groups.by_domain(HOST, hosts) == {provider(0): {S1: 1}, provider(1): {S2: 1}}
+    assert view.groups.by_domain("zone", hosts) == {}
 
 
 # -- what is kept in order ----------------------------------------------------------------------------

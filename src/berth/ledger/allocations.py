@@ -11,10 +11,11 @@ advance by one generation each; one that is merely left for another does not.
 
 from collections.abc import Callable
 
+from berth.ledger.policies import judge_claims
 from berth.ledger.stamps import advanced
 from berth.model.commands import UNCHECKED, Claim, DeleteAllocations, ReplaceAllocations
 from berth.model.consumer import Consumer, Holdings
-from berth.model.events import ConsumerChanged, Event
+from berth.model.events import ConsumerChanged, Event, MemberChanged
 from berth.model.ids import ClassId, ProviderId
 from berth.model.inventory import Inventory
 from berth.model.rejections import (
@@ -49,7 +50,12 @@ def delete(view: View, command: DeleteAllocations, now_s: int) -> list[Event] | 
     record = view.consumers.get(command.consumer)
     if record is None or not record.held:
         return AllocationsNotFound(command.consumer)
-    return [ConsumerChanged(command.consumer, record.consumer, None, record.held, ())]
+    events: list[Event] = [ConsumerChanged(command.consumer, record.consumer, None, record.held, ())]
+    membership = view.groups.memberships.get(command.consumer)
+    if membership is not None and membership.stands_for != command.consumer:
+        # A migration that has let go of everything is over. A server stays what it was declared to be.
+        events.append(MemberChanged(command.consumer, membership, None))
+    return events
 
 
 def judge(
@@ -77,6 +83,9 @@ def judge(
     refused = _refused_amount(view, claims, held_after, inventory_of)
     if refused is not None:
         return refused
+    membership_events = judge_claims(view, claims, held_after)
+    if isinstance(membership_events, Rejection):
+        return membership_events
 
     # From here on nothing may fail.
     events: list[Event] = []
@@ -87,7 +96,7 @@ def judge(
         for provider, _ in after or before:
             touched[provider] = view.providers[provider]
         events.append(_consumer_event(claim, record, after, now_s))
-    return events, touched
+    return events + membership_events, touched
 
 
 def _generation_conflict(view: View, claim: Claim) -> ConsumerGenerationConflict | None:

@@ -8,7 +8,7 @@ its caller applies the events, and may decide again on another view if it lost a
 from collections.abc import Callable
 from typing import Any
 
-from berth.ledger import allocations, inventories, providers, reshape, vocabulary
+from berth.ledger import allocations, groups, hosts, inventories, providers, reshape, vocabulary
 from berth.model import commands as c
 from berth.model.events import Event
 from berth.model.rejections import Rejection
@@ -34,6 +34,12 @@ _RULES: dict[type[Any], Callable[[View, Any, int], Verdict]] = {
     c.ReplaceAllocations: allocations.replace,
     c.DeleteAllocations: allocations.delete,
     c.Reshape: reshape.reshape,
+    c.SetHostStatus: hosts.set_status,
+    c.LabelAggregate: hosts.label,
+    c.CreateGroup: groups.create,
+    c.ChangeGroup: groups.change,
+    c.DeleteGroup: groups.delete,
+    c.ChangeMembers: groups.change_members,
 }
 
 

@@ -7,6 +7,7 @@ from berth.model.commands import CreateProvider, DeleteProvider, SetAggregates, 
 from berth.model.events import (
     AggregatesChanged,
     Event,
+    HostChanged,
     InventoryChanged,
     Placed,
     ProviderChanged,
@@ -99,6 +100,8 @@ def delete(view: View, command: DeleteProvider, now_s: int) -> list[Event] | Rej
         events.append(TraitsChanged(record.id, record.traits, ()))
     if record.aggregates:
         events.append(AggregatesChanged(record.id, record.aggregates, ()))
+    if record.id in view.hosts:
+        events.append(HostChanged(record.id, view.hosts[record.id], None))
     # The stamp goes back to that of a provider not yet made, so that taking the removal back, event
     # by event, finds it again.
     events.append(ProviderStamped(record.id, record.stamp, _UNSTAMPED))

@@ -75,7 +75,7 @@ def _used_after(
                     used[class_id] = used.get(class_id, 0) + sign * amount
 
     for event in consumer_events:
-        assert isinstance(event, ConsumerChanged)
-        count(event.held_before, -1)
-        count(event.held_after, +1)
+        if isinstance(event, ConsumerChanged):
+            count(event.held_before, -1)
+            count(event.held_after, +1)
     return {id: {class_id for class_id, total in used.items() if total} for id, used in totals.items()}

@@ -10,7 +10,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from berth.model.ids import AggregateId, ConsumerId, ProviderId
+from berth.model.aggregates import Label
+from berth.model.groups import Group, Policy
+from berth.model.hosts import HostStatus
+from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.inventory import Inventory
 
 
@@ -135,7 +138,8 @@ Wanted = tuple[ProviderId, tuple[tuple[str, int], ...]]
 class Claim(msgspec.Struct, frozen=True, gc=False):
     """All that one consumer shall hold from now on, in place of what it held. Empty: nothing more.
 
-    ``consumer_type`` None leaves the type as it is (and unknown for a new consumer).
+    ``consumer_type`` None leaves the type as it is (and unknown for a new consumer). ``group`` makes the
+    consumer a member of it with the claim.
     """
 
     consumer: ConsumerId
@@ -144,6 +148,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     user: str
     generation: int | Literal[Unchecked.UNCHECKED] | None = UNCHECKED
     consumer_type: str | None = None
+    group: GroupId | None = None
 
 
 class ReplaceAllocations(_Command, frozen=True):
@@ -169,6 +174,56 @@ class Reshape(_Command, frozen=True):
     claims: tuple[Claim, ...]
 
 
+# -- hosts, aggregates and groups ---------------------------------------------------------------
+
+
+class SetHostStatus(_Command, frozen=True):
+    """Say how a root provider is doing as a host. The ordinary status is kept as nothing."""
+
+    provider: ProviderId
+    status: HostStatus
+
+
+class LabelAggregate(_Command, frozen=True):
+    """Say what an aggregate is; None takes back what was said."""
+
+    aggregate: AggregateId
+    label: Label | None
+
+
+class CreateGroup(_Command, frozen=True):
+    """``group.created_at_s`` is the ledger's to say."""
+
+    id: GroupId
+    group: Group
+    members: tuple[ConsumerId, ...] = ()
+
+
+class ChangeGroup(_Command, frozen=True):
+    """Rename a group, or change its rule: UNSET leaves a part as it is."""
+
+    id: GroupId
+    name: str | msgspec.UnsetType = msgspec.UNSET
+    policy: Policy | msgspec.UnsetType = msgspec.UNSET
+    max_per_domain: int | msgspec.UnsetType | None = msgspec.UNSET
+    max_skew: int | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class DeleteGroup(_Command, frozen=True):
+    """With ``force`` members are let go of."""
+
+    id: GroupId
+    force: bool = False
+
+
+class ChangeMembers(_Command, frozen=True):
+    """Declare consumers members of a group, and let others go. Who is so already stays so."""
+
+    group: GroupId
+    add: tuple[ConsumerId, ...] = ()
+    remove: tuple[ConsumerId, ...] = ()
+
+
 Command = (
     CreateResourceClass
     | RenameResourceClass
@@ -187,4 +242,10 @@ Command = (
     | ReplaceAllocations
     | DeleteAllocations
     | Reshape
+    | SetHostStatus
+    | LabelAggregate
+    | CreateGroup
+    | ChangeGroup
+    | DeleteGroup
+    | ChangeMembers
 )

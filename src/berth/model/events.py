@@ -10,8 +10,11 @@ from typing import TypeVar
 
 import msgspec
 
+from berth.model.aggregates import Label
 from berth.model.consumer import Consumer, Holdings
-from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId, Row
+from berth.model.groups import Group, Membership
+from berth.model.hosts import HostStatus
+from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, ProviderId, Row
 from berth.model.inventory import Inventory
 
 
@@ -99,6 +102,34 @@ class ConsumerChanged(_Event, frozen=True, tag="k"):
     held_after: Holdings
 
 
+class AggregateLabelled(_Event, frozen=True, tag="al"):
+    id: AggregateId
+    before: Label | None
+    after: Label | None
+
+
+class HostChanged(_Event, frozen=True, tag="h"):
+    """What is known of a root provider as a host; None where that is nothing out of the ordinary."""
+
+    provider: ProviderId
+    before: HostStatus | None
+    after: HostStatus | None
+
+
+class GroupChanged(_Event, frozen=True, tag="g"):
+    id: GroupId
+    before: Group | None
+    after: Group | None
+
+
+class MemberChanged(_Event, frozen=True, tag="gm"):
+    """A consumer came into a group or left it. It need not hold anything yet."""
+
+    consumer: ConsumerId
+    before: Membership | None
+    after: Membership | None
+
+
 Event = (
     ResourceClassChanged
     | TraitChanged
@@ -108,6 +139,10 @@ Event = (
     | TraitsChanged
     | AggregatesChanged
     | ConsumerChanged
+    | AggregateLabelled
+    | HostChanged
+    | GroupChanged
+    | MemberChanged
 )
 
 E = TypeVar("E", bound=Event)

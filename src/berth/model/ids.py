@@ -12,6 +12,9 @@ characters of 0-9a-fA-F-). Two spellings are two consumers, as in Placement."""
 AggregateId = NewType("AggregateId", str)
 """An aggregate's uuid, exactly as its writer spelled it."""
 
+GroupId = NewType("GroupId", str)
+"""A group's uuid in canonical form."""
+
 ClassId = NewType("ClassId", int)
 """The number of a resource class. Names can change (microversions 1.2 to 1.6), numbers cannot."""
 

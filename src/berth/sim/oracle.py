@@ -1,149 +1,34 @@
 """A naive ledger: lists of facts, every question answered by going through all of them.
 
-It keeps no total, no index and no pointer, so there is nothing in it that could fall out of step. A
-command is judged by collecting *every* rule it breaks. The real ledger stops at the first, and may ask
+A command is judged by collecting *every* rule it breaks. The real ledger stops at the first, and may ask
 in any order: the two agree when both accept, or when the real one's reason is among those found here.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 import msgspec
 
 from berth.model import commands as c
-from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId
+from berth.model.ids import ClassId, ConsumerId, ProviderId
 from berth.model.inventory import Inventory
 from berth.model.vocabulary import FIRST_CUSTOM_CLASS, STANDARD_CLASSES, STANDARD_TRAITS
-
-Kinds = frozenset[str]
-"""Names of the classes of Rejection that would be right. None at all: the command is accepted."""
-
-ACCEPTED: Kinds = frozenset()
-
-
-@dataclass(frozen=True)
-class ProviderFact:
-    id: ProviderId
-    name: str
-    parent: ProviderId | None
-    generation: int
-    created_at_s: int
-    updated_at_s: int
-    traits: frozenset[str] = frozenset()
-    aggregates: frozenset[AggregateId] = frozenset()
-
-
-@dataclass(frozen=True)
-class ClassFact:
-    number: ClassId
-    name: str
-    created_at_s: int
-
-
-@dataclass(frozen=True)
-class InventoryFact:
-    provider: ProviderId
-    resource_class: ClassId
-    inventory: Inventory
-
-
-@dataclass(frozen=True)
-class AllocationFact:
-    consumer: ConsumerId
-    provider: ProviderId
-    resource_class: ClassId
-    amount: int
-
-
-@dataclass(frozen=True)
-class ConsumerFact:
-    id: ConsumerId
-    generation: int
-    project: str
-    user: str
-    type: str | None
-    created_at_s: int
-    updated_at_s: int
+from berth.sim import groups
+from berth.sim.facts import (
+    ACCEPTED,
+    AllocationFact,
+    ClassFact,
+    ConsumerFact,
+    Facts,
+    InventoryFact,
+    Kinds,
+    ProviderFact,
+)
 
 
 @dataclass
-class Oracle:
+class Oracle(Facts):
     """All facts. ``carry_out`` is the only way to change them."""
-
-    classes: list[ClassFact] = field(default_factory=list)
-    traits: list[tuple[str, int]] = field(default_factory=list)
-    providers: list[ProviderFact] = field(default_factory=list)
-    inventories: list[InventoryFact] = field(default_factory=list)
-    consumers: list[ConsumerFact] = field(default_factory=list)
-    allocations: list[AllocationFact] = field(default_factory=list)
-
-    # -- questions ------------------------------------------------------------------------------
-
-    def provider(self, id: ProviderId) -> ProviderFact | None:
-        return next((fact for fact in self.providers if fact.id == id), None)
-
-    def consumer(self, id: ConsumerId) -> ConsumerFact | None:
-        return next((fact for fact in self.consumers if fact.id == id), None)
-
-    def class_number(self, name: str) -> ClassId | None:
-        if name in STANDARD_CLASSES:
-            return ClassId(STANDARD_CLASSES.index(name))
-        return next((fact.number for fact in self.classes if fact.name == name), None)
-
-    def class_name(self, number: ClassId) -> str:
-        custom = next((fact.name for fact in self.classes if fact.number == number), None)
-        return STANDARD_CLASSES[number] if custom is None else custom
-
-    def has_trait(self, name: str) -> bool:
-        return name in STANDARD_TRAITS or any(name == custom for custom, _ in self.traits)
-
-    def inventory(self, provider: ProviderId, number: ClassId) -> Inventory | None:
-        return next(
-            (f.inventory for f in self.inventories if (f.provider, f.resource_class) == (provider, number)),
-            None,
-        )
-
-    def used(self, provider: ProviderId, number: ClassId, besides: Iterable[ConsumerId] = frozenset()) -> int:
-        """What all consumers, but for some, hold of a class of a provider."""
-        return sum(
-            fact.amount
-            for fact in self.allocations
-            if fact.provider == provider and fact.resource_class == number and fact.consumer not in besides
-        )
-
-    def held(self, consumer: ConsumerId) -> dict[tuple[ProviderId, ClassId], int]:
-        return {
-            (fact.provider, fact.resource_class): fact.amount
-            for fact in self.allocations
-            if fact.consumer == consumer
-        }
-
-    def root(self, id: ProviderId) -> ProviderId:
-        return self.lineage(id)[-1]
-
-    def lineage(self, id: ProviderId) -> list[ProviderId]:
-        """The provider, its parent, and so on up to the root."""
-        found = [id]
-        while True:
-            fact = self.provider(found[-1])
-            assert fact is not None
-            if fact.parent is None:
-                return found
-            found.append(fact.parent)
-
-    def totals(self) -> dict[tuple[str, str, str | None], tuple[int, dict[ClassId, int]]]:
-        """By project, user and type: how many consumers hold something, and how much of each class."""
-        totals: dict[tuple[str, str, str | None], tuple[int, dict[ClassId, int]]] = {}
-        for fact in self.consumers:
-            held = self.held(fact.id)
-            if held:
-                key = (fact.project, fact.user, fact.type)
-                count, amounts = totals.get(key, (0, {}))
-                for (_, number), amount in held.items():
-                    amounts[number] = amounts.get(number, 0) + amount
-                totals[key] = (count + 1, amounts)
-        return totals
 
     # -- commands -------------------------------------------------------------------------------
 
@@ -184,6 +69,18 @@ class Oracle:
                 return self._delete_allocations(command)
             case c.Reshape():
                 return self._reshape(command, now_s)
+            case c.SetHostStatus():
+                return groups.set_host_status(self, command)
+            case c.LabelAggregate():
+                return groups.label_aggregate(self, command)
+            case c.CreateGroup():
+                return groups.create_group(self, command, now_s)
+            case c.ChangeGroup():
+                return groups.change_group(self, command)
+            case c.DeleteGroup():
+                return groups.delete_group(self, command)
+            case c.ChangeMembers():
+                return groups.change_members(self, command)
         assert_never(command)
 
     # -- vocabulary -----------------------------------------------------------------------------
@@ -290,6 +187,7 @@ class Oracle:
         if not kinds:
             self.providers = [fact for fact in self.providers if fact.id != command.id]
             self.inventories = [fact for fact in self.inventories if fact.provider != command.id]
+            self.hosts = [fact for fact in self.hosts if fact.provider != command.id]
         return frozenset(kinds)
 
     def _set_traits(self, command: c.SetTraits, now_s: int) -> Kinds:
@@ -372,14 +270,14 @@ class Oracle:
         if not kinds:
             for id in self._written(command.claims):
                 self._advance(id, 1, now_s)
-            for claim in command.claims:
-                self._grant(claim, now_s)
+            self._grant_all(command.claims, now_s)
         return frozenset(kinds)
 
     def _delete_allocations(self, command: c.DeleteAllocations) -> Kinds:
         if not self.held(command.consumer):
             return frozenset({"AllocationsNotFound"})
         self._forget(command.consumer)
+        groups.end_migration(self, command.consumer)
         return ACCEPTED
 
     def _reshape(self, command: c.Reshape, now_s: int) -> Kinds:
@@ -398,14 +296,7 @@ class Oracle:
             # The claims cannot be judged against inventories that cannot be; name what is wrong with
             # them in any case.
             return frozenset(kinds | self._faults(command.claims))
-        trial = Oracle(
-            list(self.classes),
-            list(self.traits),
-            list(self.providers),
-            list(self.inventories),
-            list(self.consumers),
-            list(self.allocations),
-        )
+        trial = self.copy()
         for new in command.inventories:
             for name, inventory in new.inventories.items():
                 trial._write_inventory(new.provider, _known(trial.class_number(name)), inventory, now_s)
@@ -416,8 +307,7 @@ class Oracle:
             return frozenset(kinds)
         for id in trial._written(command.claims):
             trial._advance(id, 1, now_s)
-        for claim in command.claims:
-            trial._grant(claim, now_s)
+        trial._grant_all(command.claims, now_s)
         for new in command.inventories:
             for number in trial._dropped(new.provider, new.inventories):
                 if trial.used(new.provider, number):
@@ -426,6 +316,7 @@ class Oracle:
             trial._advance(new.provider, 1, now_s)
         self.providers, self.inventories = trial.providers, trial.inventories
         self.consumers, self.allocations = trial.consumers, trial.allocations
+        self.members = trial.members
         return ACCEPTED
 
     def _faults(self, claims: tuple[c.Claim, ...]) -> set[str]:
@@ -461,6 +352,16 @@ class Oracle:
                 after = self.used(provider, number, besides=consumers) + asked
                 if after > capacity and after > self.used(provider, number):
                     kinds.add("CapacityExceeded")
+        # Where members would come to stand can only be said of claims that could be granted otherwise.
+        return kinds or self._group_faults(claims)
+
+    def _group_faults(self, claims: tuple[c.Claim, ...]) -> set[str]:
+        """Everything that groups have against these claims: grant them on a copy, and look at it."""
+        kinds = groups.wrongly_named(self, claims)
+        if not kinds:
+            trial = self.copy()
+            trial._grant_all(claims, 0)
+            kinds = groups.faults(self, trial)
         return kinds
 
     def _written(self, claims: tuple[c.Claim, ...]) -> set[ProviderId]:
@@ -472,6 +373,12 @@ class Oracle:
             else:
                 written |= {provider for provider, _ in self.held(claim.consumer)}
         return written
+
+    def _grant_all(self, claims: tuple[c.Claim, ...], now_s: int) -> None:
+        members = groups.members_with(self, claims)
+        for claim in claims:
+            self._grant(claim, now_s)
+        self.members = members
 
     def _grant(self, claim: c.Claim, now_s: int) -> None:
         old = self.consumer(claim.consumer)

@@ -12,10 +12,15 @@ from typing import Final, TypeVar
 
 import msgspec
 
+from berth.model.aggregates import Label
 from berth.model.consumer import Amounts, Consumer, Holding
 from berth.model.events import (
+    AggregateLabelled,
     AggregatesChanged,
+    GroupChanged,
+    HostChanged,
     InventoryChanged,
+    MemberChanged,
     Named,
     Placed,
     ProviderChanged,
@@ -25,7 +30,9 @@ from berth.model.events import (
     TraitChanged,
     TraitsChanged,
 )
-from berth.model.ids import AggregateId, ClassId, ConsumerId, Index, ProviderId, Row
+from berth.model.groups import Group, Membership
+from berth.model.hosts import HostStatus
+from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, Index, ProviderId, Row
 from berth.model.inventory import Inventory
 from berth.view.consumer import ConsumerRecord
 from berth.view.provider import ProviderRecord
@@ -84,7 +91,16 @@ class _Consumers(msgspec.Struct, frozen=True, array_like=True, tag="consumers"):
     consumers: tuple[_Held, ...]
 
 
-_Part = _Vocabulary | _Providers | _Consumers
+class _Facts(msgspec.Struct, frozen=True, array_like=True, tag="facts"):
+    """What is known beside Placement's own: labels, hosts and groups."""
+
+    labels: tuple[tuple[AggregateId, Label], ...]
+    hosts: tuple[tuple[ProviderId, HostStatus], ...]
+    groups: tuple[tuple[GroupId, Group], ...]
+    members: tuple[tuple[ConsumerId, Membership], ...]
+
+
+_Part = _Facts | _Vocabulary | _Providers | _Consumers
 
 
 # -- writing ------------------------------------------------------------------------------------
@@ -102,6 +118,18 @@ def dump(view: View) -> Iterator[bytes]:
     # In order, so that a view that begins with the image need not sort them.
     for ids in _chunks(view.roll.behind(), _CONSUMERS_PER_PART):
         yield encode(_consumers(view, ids))
+    # Last: where members of groups stand follows from what they hold.
+    yield encode(_facts(view))
+
+
+def _facts(view: View) -> _Facts:
+    groups = view.groups
+    return _Facts(
+        tuple(groups.labels.items()),
+        tuple(view.hosts.items()),
+        tuple((id, record.group) for id, record in groups.records.items()),
+        tuple(groups.memberships.items()),
+    )
 
 
 def _provider(record: ProviderRecord) -> _Provider:
@@ -165,6 +193,8 @@ def load(parts: Iterable[bytes]) -> View:
                     _load_provider(view, provider)
             case _Consumers():
                 _load_consumers(view, part)
+            case _Facts():
+                _load_facts(view, part)
     view.roll = Roll(view.consumers)
     return view
 
@@ -175,6 +205,17 @@ def _load_vocabulary(view: View, part: _Vocabulary) -> None:
         view.apply(ResourceClassChanged(id, None, named))
     for name, created_at_s in part.traits:
         view.apply(TraitChanged(name, None, created_at_s))
+
+
+def _load_facts(view: View, part: _Facts) -> None:
+    for aggregate, label in part.labels:
+        view.apply(AggregateLabelled(aggregate, None, label))
+    for provider, status in part.hosts:
+        view.apply(HostChanged(provider, None, status))
+    for id, group in part.groups:
+        view.apply(GroupChanged(id, None, group))
+    for consumer, membership in part.members:
+        view.apply(MemberChanged(consumer, None, membership))
 
 
 def _load_provider(view: View, it: _Provider) -> None:

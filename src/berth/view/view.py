@@ -14,20 +14,26 @@ from numpy.typing import NDArray
 
 from berth.model.consumer import Amounts, Consumer, Holdings
 from berth.model.events import (
+    AggregateLabelled,
     AggregatesChanged,
     ConsumerChanged,
     Event,
+    GroupChanged,
+    HostChanged,
     InventoryChanged,
+    MemberChanged,
     ProviderChanged,
     ProviderStamped,
     ResourceClassChanged,
     TraitChanged,
     TraitsChanged,
 )
+from berth.model.hosts import HEALTHY, HostStatus
 from berth.model.ids import AggregateId, ConsumerId, Index, ProviderId, Row
-from berth.model.vocabulary import STANDARD_TRAITS
+from berth.model.vocabulary import SHARES_VIA_AGGREGATE, STANDARD_TRAITS
 from berth.view.classes import ResourceClasses
 from berth.view.consumer import ConsumerRecord
+from berth.view.groups import Groups, hosts_of
 from berth.view.ordered import OrderedIds
 from berth.view.provider import ProviderRecord
 from berth.view.roll import Roll
@@ -50,6 +56,10 @@ class View:
         self.consumers: dict[ConsumerId, ConsumerRecord] = {}
         self.roll = Roll(self.consumers)
         self.usage = UsageTotals()
+        self.groups = Groups()
+        self.hosts: dict[ProviderId, HostStatus] = {}
+        self.disabled = RowSet()
+        self.down = RowSet()
         self._free_rows: list[Row] = []
         self._root_rows: NDArray[np.int32] = np.zeros(16, np.int32)
         self._by_trait: dict[str, RowSet] = {}
@@ -65,6 +75,10 @@ class View:
             TraitsChanged: self._traits_changed,
             AggregatesChanged: self._aggregates_changed,
             ConsumerChanged: self._consumer_changed,
+            AggregateLabelled: self._aggregate_labelled,
+            HostChanged: self._host_changed,
+            GroupChanged: self._group_changed,
+            MemberChanged: self._member_changed,
         }
 
     # -- reading --------------------------------------------------------------------------------
@@ -107,6 +121,10 @@ class View:
     def aggregates_in_use(self) -> Iterable[AggregateId]:
         return self._by_aggregate.keys()
 
+    def hosts_held(self, held: Holdings) -> list[ProviderRecord]:
+        """The hosts that one who holds this stands on."""
+        return hosts_of(held, self.providers, self.rows_with_trait(SHARES_VIA_AGGREGATE))
+
     # -- changing -------------------------------------------------------------------------------
 
     def apply(self, event: Event) -> None:
@@ -137,11 +155,16 @@ class View:
         self.nested_count += record.parent is not None
         for below in record.subtree():
             self._root_rows[below.row] = record.root.row
+        if event.before is not None and event.before.parent != event.after.parent:
+            self._place_members()
 
     def _add_provider(self, event: ProviderChanged) -> ProviderRecord:
         assert event.after is not None
         record = ProviderRecord(event.id, event.row, event.after.name)
         while len(self.rows) <= event.row:
+            if len(self.rows) < event.row:
+                # An image has no providers in rows that have come free: these still are.
+                heapq.heappush(self._free_rows, Row(len(self.rows)))
             self.rows.append(None)
         if len(self.rows) > len(self._root_rows):
             self._root_rows = np.resize(self._root_rows, 2 * len(self.rows))
@@ -180,14 +203,20 @@ class View:
         _move(self._by_trait, record.row, event.before, event.after)
         record.traits = event.after
         record.root.revision += 1
+        if (SHARES_VIA_AGGREGATE in event.before) != (SHARES_VIA_AGGREGATE in event.after):
+            self._place_members()
 
     def _aggregates_changed(self, event: AggregatesChanged) -> None:
         record = self.providers[event.provider]
         _move(self._by_aggregate, record.row, event.before, event.after)
         record.aggregates = event.after
+        self.groups.forget_domains()
 
     def _consumer_changed(self, event: ConsumerChanged) -> None:
         id = event.id
+        if id in self.groups.memberships:
+            self.groups.stand(id, self.hosts_held(event.held_before), -1)
+            self.groups.stand(id, self.hosts_held(event.held_after), +1)
         if event.before is not None:
             self._hold(id, event.held_before, -1)
             self.usage.remove(event.before, event.held_before)
@@ -222,6 +251,38 @@ class View:
                     del used[class_id]
                 self.classes.column(class_id).take(record.row, sign * amount)
             record.root.revision += 1
+
+    def _aggregate_labelled(self, event: AggregateLabelled) -> None:
+        self.groups.label(event.id, event.before, event.after)
+
+    def _host_changed(self, event: HostChanged) -> None:
+        row = self.providers[event.provider].row
+        after = event.after or HEALTHY
+        for rows, is_in in ((self.disabled, after.disabled), (self.down, after.down)):
+            if is_in:
+                rows.add(row)
+            else:
+                rows.discard(row)
+        if event.after is None:
+            del self.hosts[event.provider]
+        else:
+            self.hosts[event.provider] = event.after
+
+    def _group_changed(self, event: GroupChanged) -> None:
+        self.groups.change(event.id, event.after)
+
+    def _member_changed(self, event: MemberChanged) -> None:
+        record = self.consumers.get(event.consumer)
+        hosts = self.hosts_held(record.held) if record is not None else []
+        if event.before is not None:
+            self.groups.leave(event.consumer, hosts)
+        if event.after is not None:
+            self.groups.join(event.consumer, event.after, hosts)
+
+    def _place_members(self) -> None:
+        """The forest has changed: where members stand may have, too."""
+        members = ((id, self.consumers.get(id)) for id in self.groups.memberships)
+        self.groups.place_all((id, self.hosts_held(record.held)) for id, record in members if record)
 
     # -- sharing --------------------------------------------------------------------------------
     # A fleet has a million consumers of few projects, users and flavors. Equal values are kept once.
@@ -263,6 +324,10 @@ class View:
             "consumers": {id: (r.consumer, r.held) for id, r in sorted(self.consumers.items())},
             "roll": list(self.roll.behind()),
             "usage": self.usage.state(),
+            "groups": self.groups.state(),
+            "hosts": dict(sorted(self.hosts.items())),
+            "disabled": sorted(self.disabled),
+            "down": sorted(self.down),
         }
 
 

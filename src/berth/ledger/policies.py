@@ -1,0 +1,276 @@
+"""The rule of groups: nobody comes to stand where a hard policy does not let it.
+
+Judged is what a command adds: a member that comes to a domain in which it did not stand, itself or through
+its migration. So what makes room is never refused, and neither is a revert: the migration has held the place
+for its server all along. With ``before`` and ``after`` the sets of members in each domain:
+
+* apart: ``after[d]`` has no more than ``max_per_domain``, and no more than ``max_skew`` beyond the emptiest
+  domain of the kind, for every domain d that somebody came to;
+* together: everybody else stands in the domain that somebody came to, and nowhere else. Of a host that is in
+  several domains of the kind, one has to do.
+
+A host that is in no domain of the kind can be judged by neither, and is refused.
+"""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from berth.model.commands import Claim
+from berth.model.consumer import Holdings
+from berth.model.events import Event, MemberChanged
+from berth.model.groups import MEMBERS_MAX, Group, Membership
+from berth.model.ids import ClassId, ConsumerId, GroupId, ProviderId
+from berth.model.rejections import (
+    GroupFull,
+    GroupNotFound,
+    GroupPolicyBroken,
+    InAnotherGroup,
+    Rejection,
+)
+from berth.view import ProviderRecord, View
+from berth.view.groups import Domain, Domains, GroupRecord, Hosts, K, count
+
+_STANDING_SHOWN_MAX: Final = 20
+
+
+class Move(NamedTuple):
+    """Where a member stood, as far as the group knew, and where it will stand."""
+
+    consumer: ConsumerId
+    membership: Membership
+    before: list[ProviderRecord]
+    after: list[ProviderRecord]
+
+
+# -- claims -------------------------------------------------------------------------------------
+
+
+def judge_claims(
+    view: View, claims: tuple[Claim, ...], held_after: list[Holdings]
+) -> list[Event] | Rejection:
+    """Who joins and who leaves with the claims, if no policy is broken by them."""
+    memberships = view.groups.memberships
+    if not memberships and not any(claim.group is not None for claim in claims):
+        return []
+    events: list[Event] = []
+    moves: list[Move] = []
+    givers = [claim.consumer for claim in claims if claim.consumer in memberships]
+    for claim, after in zip(claims, held_after, strict=True):
+        before = memberships.get(claim.consumer)
+        membership = _membership(view, claim, before, givers, after)
+        if isinstance(membership, Rejection):
+            return membership
+        if membership is None:
+            continue
+        record = view.consumers.get(claim.consumer)
+        stood = view.hosts_held(record.held) if before is not None and record is not None else []
+        moves.append(Move(claim.consumer, membership, stood, view.hosts_held(after)))
+        if before is None:
+            events.append(MemberChanged(claim.consumer, None, membership))
+        elif not after and membership.stands_for != claim.consumer:
+            # A migration that has let go of everything is over.
+            events.append(MemberChanged(claim.consumer, membership, None))
+    return full_group(view, events) or broken(view, moves) or events
+
+
+def _membership(
+    view: View, claim: Claim, before: Membership | None, givers: list[ConsumerId], after: Holdings
+) -> Membership | Rejection | None:
+    """The membership that a claim is judged by."""
+    if claim.group is not None:
+        if claim.group not in view.groups.records:
+            return GroupNotFound(claim.group)
+        if before is None:
+            return Membership(claim.group, claim.consumer)
+        if before.group != claim.group:
+            return InAnotherGroup(claim.consumer, before.group)
+    if before is not None or not after or claim.consumer in view.consumers:
+        return before
+    return _stands_for(view, givers, after)
+
+
+def _stands_for(view: View, givers: list[ConsumerId], after: Holdings) -> Membership | None:
+    """A new consumer that is given all that a member of the same command held stands for that member: this
+    is how the first half of a move looks, whoever asks for it. What one held is given once, so that of two
+    members that hold the same each has its own migration."""
+    taken = _amounts(after)
+    for giver in givers:
+        record = view.consumers.get(giver)
+        if record is not None and _amounts(record.held) == taken:
+            givers.remove(giver)
+            return view.groups.memberships[giver]
+    return None
+
+
+def _amounts(held: Holdings) -> dict[ProviderId, dict[ClassId, int]]:
+    """Holdings without their order, which is that of somebody's JSON."""
+    return {provider: dict(amounts) for provider, amounts in held}
+
+
+def full_group(view: View, events: Iterable[Event]) -> GroupFull | None:
+    """The group that would have more members than it may; one and its migration are one."""
+    joining: dict[GroupId, list[ConsumerId]] = {}
+    leaving = set()
+    for event in events:
+        if isinstance(event, MemberChanged):
+            if event.after is None:
+                leaving.add(event.consumer)
+            else:
+                joining.setdefault(event.after.group, []).append(event.after.stands_for)
+    for group, coming in joining.items():
+        members = view.groups.records[group].members
+        if len(members) + len(coming) <= MEMBERS_MAX:
+            continue
+        staying = {stands_for for id, stands_for in members.items() if id not in leaving}
+        if len(staying.union(coming)) > max(MEMBERS_MAX, len(set(members.values()))):
+            return GroupFull(group, MEMBERS_MAX)
+    return None
+
+
+# -- policies -----------------------------------------------------------------------------------
+
+
+def broken(view: View, moves: Iterable[Move]) -> GroupPolicyBroken | None:
+    """The first policy that the moves, all together, would break."""
+    by_group: dict[GroupId, list[Move]] = {}
+    for move in moves:
+        by_group.setdefault(move.membership.group, []).append(move)
+    for id, concerned in by_group.items():
+        record = view.groups.records[id]
+        if record.group.is_hard:
+            refused = _Judgement(view, record, record.group).of_moves(concerned)
+            if refused is not None:
+                return refused
+    return None
+
+
+def broken_by_standing(view: View, record: GroupRecord, group: Group) -> GroupPolicyBroken | None:
+    """Whether members stand, as they are, where another rule would not let them."""
+    if not group.is_hard:
+        return None
+    judgement = _Judgement(view, record, group)
+    moves = [
+        Move(who, Membership(record.id, who), [], [host])
+        for host, whose in record.hosts.items()
+        for who in whose
+    ]
+    return judgement.of_arrivals(
+        moves, {}, record.hosts, {}, view.groups.by_domain(group.domain, record.hosts)
+    )
+
+
+class _Judgement:
+    """One group's rule, applied to who comes where."""
+
+    def __init__(self, view: View, record: GroupRecord, group: Group) -> None:
+        self._view = view
+        self._record = record
+        self._group = group
+
+    def of_moves(self, moves: list[Move]) -> GroupPolicyBroken | None:
+        groups, kind = self._view.groups, self._group.domain
+        hosts, domains = self._record.hosts, groups.standing(self._record)
+        come = [(move.membership.stands_for, move.after) for move in moves]
+        gone = [(move.membership.stands_for, move.before) for move in moves]
+        hosts_after = _changed(hosts, come, gone)
+        domains_after = _changed(
+            domains,
+            [(who, groups.domains_of_all(places, kind)) for who, places in come],
+            [(who, groups.domains_of_all(places, kind)) for who, places in gone],
+        )
+        return self.of_arrivals(moves, hosts, hosts_after, domains, domains_after)
+
+    def of_arrivals(
+        self, moves: list[Move], before: Hosts, after: Hosts, stood: Domains, standing: Domains
+    ) -> GroupPolicyBroken | None:
+        """What is refused of those who come to a host where they did not stand; ``stood`` and ``standing``
+        are who is in each domain, before and after."""
+        group, groups = self._group, self._view.groups
+        for move in moves:
+            who = move.membership.stands_for
+            for host in move.after:
+                if who in before.get(host, ()):
+                    continue
+                domains = groups.domains_of(host, group.domain)
+                if not domains:
+                    return self._refusal(move, host, None, f"it is in no {group.domain}", after)
+                new = [domain for domain in domains if who not in stood.get(domain, ())]
+                for domain in new if group.is_apart else ():
+                    reason = self._crowded(len(standing[domain]), standing)
+                    if reason is not None:
+                        return self._refusal(move, host, domain, reason, after)
+                if new and not group.is_apart and not self._is_shared(who, domains, after):
+                    return self._refusal(move, host, new[0], "other members stand elsewhere", after)
+        return None
+
+    def _crowded(self, there: int, standing: Domains) -> str | None:
+        """Why a domain has too many, counting who comes."""
+        group = self._group
+        if group.max_per_domain is not None and there > group.max_per_domain:
+            return f"it would have {there} members, and at most {group.max_per_domain} may share one"
+        if group.max_skew is not None:
+            least = min(len(standing.get(domain, ())) for domain in self._populated())
+            if there - least > group.max_skew:
+                return (
+                    f"it would have {there} members and another {group.domain} has {least}: "
+                    f"the difference may be {group.max_skew} at most"
+                )
+        return None
+
+    def _populated(self) -> list[Domain]:
+        """The domains of the kind that any host is in: nobody can stand in another."""
+        view = self._view
+        return [
+            id
+            for id in view.groups.of_kind(self._group.domain)
+            if any(view.record(row).parent is None for row in view.rows_in_aggregate(id))
+        ]
+
+    def _is_shared(self, who: ConsumerId, domains: tuple[Domain, ...], after: Hosts) -> bool:
+        """Whether one of these domains has all others, and they stand nowhere else."""
+        groups, kind = self._view.groups, self._group.domain
+        others = [
+            groups.domains_of(host, kind)
+            for host, whose in after.items()
+            if any(other != who for other in whose)
+        ]
+        return any(all(domain in theirs for theirs in others) for domain in domains)
+
+    def _refusal(
+        self, move: Move, host: ProviderRecord, domain: Domain | None, reason: str, after: Hosts
+    ) -> GroupPolicyBroken:
+        record, group = self._record, self._group
+        named = None if domain is None else self._view.groups.domain_name(domain, (host,))
+        others = [
+            (who, other.name)
+            for other, whose in after.items()
+            for who in whose
+            if who != move.membership.stands_for
+        ]
+        return GroupPolicyBroken(
+            record.id,
+            group.name,
+            group.policy,
+            move.consumer,
+            host.name,
+            named,
+            reason,
+            tuple(others[:_STANDING_SHOWN_MAX]),
+        )
+
+
+def _changed(
+    standing: dict[K, dict[ConsumerId, int]],
+    come: list[tuple[ConsumerId, list[K]]],
+    gone: list[tuple[ConsumerId, list[K]]],
+) -> dict[K, dict[ConsumerId, int]]:
+    """Who stands where when some have come and gone. What does not change is shared with what was."""
+    after = dict(standing)
+    for _, places in (*come, *gone):
+        for place in places:
+            after[place] = dict(standing.get(place, {}))
+    # Come before go, so that one who stays is counted throughout.
+    for sign, moved in ((+1, come), (-1, gone)):
+        for who, places in moved:
+            count(after, who, places, sign)
+    return after

@@ -1,0 +1,127 @@
+"""What a scheduler is asked, and what it answers: a plan, or why there is none."""
+
+import msgspec
+
+from berth.model.commands import Claim, Wanted
+from berth.model.ids import ConsumerId, GroupId, Index, ProviderId
+from berth.model.rejections import Advice, Rejection
+from berth.model.requests import CandidatesRequest
+
+
+class Hints(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the caller would have it. Hosts are given by name or uuid.
+
+    ``same_host`` and ``different_host`` name consumers; ``host_names`` are patterns (``*`` and ``?``) of
+    which one must match. ``forced_host`` is the only one considered, and no filter is asked about it: the
+    claim is judged by the ledger all the same.
+    """
+
+    same_host: tuple[ConsumerId, ...] = ()
+    different_host: tuple[ConsumerId, ...] = ()
+    host_names: tuple[str, ...] = ()
+    ignore_hosts: frozenset[str] = frozenset()
+    forced_host: str | None = None
+
+
+class ScheduleRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """Place members, each with the same resources: all of them if they fit, ``at_least`` that many, or none.
+
+    ``ask`` is what each of them needs, at one host. ``zone`` names an aggregate of the kind "zone";
+    ``metadata`` is what an aggregate of the host must say.
+    """
+
+    ask: CandidatesRequest
+    members: tuple[ConsumerId, ...]
+    at_least: int
+    project: str
+    user: str
+    consumer_type: str | None = None
+    group: GroupId | None = None
+    zone: str | None = None
+    metadata: tuple[tuple[str, str], ...] = ()
+    hints: Hints = Hints()
+    alternates: int = 0
+
+
+class Way(msgspec.Struct, frozen=True):
+    """A host, and what to take of which of its providers; ``mappings`` says which group gets which."""
+
+    host: ProviderId
+    host_name: str
+    wanted: tuple[Wanted, ...]
+    mappings: tuple[tuple[str, tuple[ProviderId, ...]], ...]
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """Where one member goes, and where else it could have gone: hosts of the same cell, best first."""
+
+    member: ConsumerId
+    way: Way
+    alternates: tuple[Way, ...] = ()
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Placements of as many members as fit, made from the view at ``index``."""
+
+    request: ScheduleRequest
+    placements: tuple[Placement, ...]
+    index: Index
+
+    @property
+    def claims(self) -> tuple[Claim, ...]:
+        """The plan as what the ledger judges. The members are new: nobody else may have claimed for them."""
+        request = self.request
+        return tuple(
+            Claim(
+                placement.member,
+                placement.way.wanted,
+                request.project,
+                request.user,
+                None,
+                request.consumer_type,
+                request.group,
+            )
+            for placement in self.placements
+        )
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A constraint in its turn: how many hosts it removed of those that were left, and how many it left."""
+
+    constraint: str
+    asked: str
+    removed: int
+    left: int
+
+
+class NoFit(Rejection, frozen=True):
+    """Fewer members can be placed than the request needs. ``refused`` is what the ledger said last of a way
+    that the search had offered, if it came to that."""
+
+    advice = Advice.REPLAN
+    needed: int
+    fitting: int
+    steps: tuple[Step, ...]
+    refused: Rejection | None = None
+
+
+class UnknownHost(Rejection, frozen=True):
+    """A hint names a host that is not there: by name or uuid, it must be a root provider."""
+
+    hint: str
+    name: str
+
+
+class UnknownConsumer(Rejection, frozen=True):
+    """A hint names a consumer that holds nothing."""
+
+    hint: str
+    consumer: ConsumerId
+
+
+class SpecInvalid(Rejection, frozen=True):
+    """Something that a flavor or an image says cannot be understood. ``accepted`` says what can."""
+
+    key: str
+    value: str
+    accepted: str
