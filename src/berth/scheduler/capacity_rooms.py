@@ -1,0 +1,183 @@
+"""How many members each host has room for, by its resources alone.
+
+Slots that ask for different classes do not get in each other's way: a host takes as many members as the
+slot with the least room, and a slot as many as its providers together. This is exact, and vectors do it.
+
+Two things make it less simple. Slots that are *tied* (they ask for the same class, must be apart, in one
+subtree, or bring a trait between them) are counted tree by tree (capacity_trees.py). What is *lent* is there
+once for all hosts it is lent to: a host's room on its own is then not its part of the total.
+"""
+
+from collections.abc import Set as AbstractSet
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from berth.model.ids import Row
+from berth.model.requests import UNSUFFIXED, CandidatesRequest
+from berth.scheduler.capacity_trees import COUNT_MAX, THOROUGH, TreeCounts, TreeEffort
+from berth.search.assignments import contended_classes
+from berth.search.masks import any_of
+from berth.search.places import Slot
+from berth.view import View
+from berth.view.rowset import Mask
+
+Counts = NDArray[np.int64]
+"""A number for each row, of which only those of hosts mean anything; or for each of some hosts."""
+
+HostRows = NDArray[np.int32] | NDArray[np.int64]
+"""Some hosts, by row."""
+
+
+class Pool(NamedTuple):
+    """How many parts a lender has room for, and which hosts it lends to."""
+
+    parts: int
+    served: Mask
+
+
+class Lent(NamedTuple):
+    """A slot that hosts may borrow for: how many parts each has itself, and who lends more."""
+
+    own: Counts
+    pools: tuple[Pool, ...]
+
+    def of_each(self) -> Counts:
+        """How many parts each host could have, if it were the only one to borrow."""
+        parts = self.own.copy()
+        for pool in self.pools:
+            parts[pool.served] += pool.parts
+        return parts
+
+    def shared_out(self, rows: HostRows, wanted: Counts) -> Counts:
+        """No more parts than there are, given to the hosts in the order of their rows."""
+        given = np.minimum(wanted, self.own[rows])
+        for pool in self.pools:
+            missing = np.where(pool.served[rows], wanted - given, 0)
+            before = np.cumsum(missing) - missing
+            given += np.clip(pool.parts - before, 0, missing)
+        return given
+
+    def is_unambiguous(self) -> bool:
+        """Whether no host may choose between lenders that serve different hosts: then it does not matter
+        who is given what first."""
+        by_served = {pool.served.tobytes(): pool.served for pool in self.pools}
+        return len(by_served) < 2 or int(np.add.reduce([*by_served.values()], dtype=np.int64).max()) < 2
+
+
+class Rooms(NamedTuple):
+    """``each``: how many members a host has room for on its own. ``lent`` limits what several can have.
+    ``exact`` False: there may be room for more."""
+
+    each: Counts
+    lent: tuple[Lent, ...]
+    exact: bool
+
+    def shared_out(self, rows: HostRows, wanted: Counts) -> tuple[Counts, bool]:
+        """How many of the wanted members fit on each host together, and whether that is all that could."""
+        if not self.lent:
+            return wanted, True
+        given = wanted
+        for lent in self.lent:
+            given = lent.shared_out(rows, given)
+        count = int(given.sum())
+        # No slot by itself could be given more often, so nor can all of them.
+        bound = min(int(lent.shared_out(rows, wanted).sum()) for lent in self.lent)
+        unambiguous = all(lent.is_unambiguous() for lent in self.lent)
+        return given, count == int(wanted.sum()) or (unambiguous and count == bound)
+
+
+def rooms_of(
+    view: View, ask: CandidatesRequest, slots: list[Slot], hosts: Mask, effort: TreeEffort = THOROUGH
+) -> Rooms:
+    """The rooms of these hosts; others have none."""
+    borrowed = {row for slot in slots for row, served in slot.lenders.items() if served.any()}
+    parts = [_parts(view, slot, borrowed) for slot in slots]
+    lent = []
+    each = np.where(hosts, COUNT_MAX, 0)
+    for slot, by_row in zip(slots, parts, strict=True):
+        own = _by_host(view, by_row)
+        if slot.lenders:
+            rows = _parts(view, slot, frozenset())
+            pools = (Pool(int(rows[row]), served) for row, served in slot.lenders.items())
+            lent.append(Lent(own, tuple(pool for pool in pools if pool.parts)))
+            own = lent[-1].of_each()
+        np.minimum(each, own, out=each)
+    if len(lent) == len(slots):
+        # A member stands on its host by what it holds there: not everything may be borrowed.
+        np.minimum(each, np.add.reduce([own.own for own in lent]), out=each)
+    # A lender may be a host itself, and would then rather use what it has than lend it: that is not counted.
+    exact = not borrowed or not hosts[view.root_rows[list(borrowed)]].any()
+    tied = _tied(view, ask, slots, parts, each)
+    if not tied.any():
+        return Rooms(each, tuple(lent), exact)
+    counts = TreeCounts(view, ask, slots, effort.members_max)
+    rows = np.flatnonzero(tied)
+    most, each[rows] = each[rows], 0
+    with_room = 0
+    for row, at_most in zip(rows.tolist(), most.tolist(), strict=True):
+        found = counts.at(view.record(Row(row)), min(at_most, effort.each_max))
+        each[row] = found.members
+        exact = exact and found.exact and at_most <= effort.each_max
+        with_room += found.members > 0
+        if with_room == effort.hosts_max:
+            exact = False
+            break
+    return Rooms(each, tuple(lent), exact and not lent)
+
+
+def _parts(view: View, slot: Slot, borrowed: AbstractSet[Row]) -> Counts:
+    """How many parts of a slot each provider has room for. What a provider lends is counted as lent, to its
+    own tree too."""
+    parts = np.where(slot.own, COUNT_MAX, 0)
+    for class_id, amount in slot.amounts:
+        rows, free = view.classes.column(class_id).free()
+        of_class = np.zeros(view.row_end, np.int64)
+        of_class[rows] = free // amount
+        np.minimum(parts, of_class, out=parts)
+    if slot.lenders and borrowed:
+        parts[list(borrowed)] = 0
+    return parts
+
+
+def _by_host(view: View, parts: Counts) -> Counts:
+    """The sums over trees."""
+    if not view.nested_count:
+        return parts
+    sums = np.bincount(view.root_rows, parts, view.row_end)
+    return np.minimum(sums, COUNT_MAX).astype(np.int64)
+
+
+def _tied(view: View, ask: CandidatesRequest, slots: list[Slot], parts: list[Counts], each: Counts) -> Mask:
+    """The hosts with room where slots may get in each other's way."""
+    if len(slots) == 1 and not slots[0].spans:
+        return np.zeros(view.row_end, np.bool_)
+    suffixed = sum(slot.group.suffix != UNSUFFIXED for slot in slots)
+    if (
+        contended_classes(slots)
+        or (ask.isolate and suffixed > 1)
+        or any(len(suffixes) > 1 for suffixes in ask.same_subtrees)
+        or (not ask.nested and view.nested_count)
+    ):
+        return each > 0
+    return _tied_by_traits(view, slots, parts, each)
+
+
+def _tied_by_traits(view: View, slots: list[Slot], parts: list[Counts], each: Counts) -> Mask:
+    """Of the unsuffixed group each trait must lie on any one of its providers. That ties nothing where all
+    that one class could come from has the trait."""
+    tied = np.zeros(view.row_end, np.bool_)
+    spanning = [(slot, by_row) for slot, by_row in zip(slots, parts, strict=True) if slot.spans]
+    for alternatives in spanning[0][0].group.required if spanning else ():
+        having = any_of(view, [view.rows_with_trait(name) for name in alternatives])
+        met = np.zeros(view.row_end, np.bool_)
+        for slot, by_row in spanning:
+            without = np.zeros(view.row_end, np.bool_)
+            without[view.root_rows[(by_row > 0) & ~having]] = True
+            for row, served in slot.lenders.items():
+                if not having[row]:
+                    without |= served
+            met |= ~without
+        tied |= (each > 0) & ~met
+    return tied

@@ -1,0 +1,84 @@
+"""Why a request fits where it does, or nowhere: a pure function of a view and the request.
+
+Three questions, each with its own file behind it: which constraint removed how many hosts (narrowing.py), how
+a named host does by each of them (explain_checks.py), and, if too few members fit, what the smallest change
+would be that helps (smallest.py).
+"""
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Final
+
+import numpy as np
+
+from berth.model.explanations import Explanation
+from berth.model.ids import Row
+from berth.model.rejections import GroupNotFound, Rejection
+from berth.model.scheduling import ScheduleRequest
+from berth.scheduler.explain_checks import HostsChecked
+from berth.scheduler.explain_words import Outcome, told
+from berth.scheduler.hints import unknown_in
+from berth.scheduler.narrowing import Narrowing, narrow, steps
+from berth.scheduler.options import SchedulerOptions
+from berth.scheduler.smallest import smallest_change
+from berth.scheduler.smallest_trials import Trial, Trials
+from berth.scheduler.ways import Ways
+from berth.view import View
+
+HOSTS_EXPLAINED_MAX: Final = 20
+_HOSTS_ASKED_MAX: Final = 10
+
+
+def explain(
+    view: View, request: ScheduleRequest, options: SchedulerOptions, hosts: Iterable[str] = ()
+) -> Explanation | Rejection:
+    """What becomes of the request. Of hosts that are named, the first ``HOSTS_EXPLAINED_MAX`` are looked at.
+    Refused are names that do not exist."""
+    wrong = _wrong(view, request)
+    if wrong is not None:
+        return wrong
+    narrowings = narrow(view, request, options)
+    if isinstance(narrowings, Rejection):
+        return narrowings
+    ways = Ways.of(view, request.ask)
+    assert not isinstance(ways, Rejection), "names were looked up before"
+    trials = Trials(view, request, options, narrowings[0].left)
+    fitting = min(trials.fitting(Trial(request)).members, trials.wanted)
+    taken = steps(narrowings)
+    total = int(np.count_nonzero(narrowings[0].left))
+    checked = HostsChecked(view, request, options, ways)
+    refused = change = closest = None
+    if fitting < trials.needed:
+        refused = _refused(view, checked, narrowings)
+        change = smallest_change(trials, request, taken)
+        host = change.best.host if change.best is not None else None
+        closest = checked.at(host) if host is not None else None
+    outcome = Outcome(fitting, trials.needed, total, taken, refused, closest, change)
+    return Explanation(
+        index=view.index,
+        needed=trials.needed,
+        fitting=fitting,
+        hosts_total=total,
+        steps=taken,
+        text=told(view, request, outcome),
+        hosts=tuple(checked.at(name) for name in islice(dict.fromkeys(hosts), HOSTS_EXPLAINED_MAX)),
+        closest=closest,
+        change=change,
+        refused=refused,
+    )
+
+
+def _wrong(view: View, request: ScheduleRequest) -> Rejection | None:
+    if request.group is not None and request.group not in view.groups.records:
+        return GroupNotFound(request.group)
+    return unknown_in(view, request.hints)
+
+
+def _refused(view: View, checked: HostsChecked, narrowings: list[Narrowing]) -> Rejection | None:
+    """What the ledger says of the hosts that are left, if it lets nobody come to any that was asked about."""
+    refused = None
+    for row in np.flatnonzero(narrowings[-1].left)[:_HOSTS_ASKED_MAX].tolist():
+        refused = checked.refused_at(view.record(Row(row)))
+        if refused is None:
+            return None
+    return refused

@@ -1,0 +1,142 @@
+"""An explanation in sentences: what was asked, what there was, what to do."""
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import msgspec
+
+from berth.model.explanations import HostChecks, SmallestChange
+from berth.model.rejections import CapacityExceeded, GroupPolicyBroken, Rejection, UnitsViolated
+from berth.model.requests import UNSUFFIXED, RequestGroup
+from berth.model.scheduling import ScheduleRequest, Step
+from berth.scheduler.membership import group_of
+from berth.view import View
+
+_OTHERS_TOLD_MAX: Final = 2
+_TOGETHER: Final = "together"
+
+
+class Outcome(NamedTuple):
+    """What is known of a request, before it is put into words."""
+
+    fitting: int
+    needed: int
+    hosts_total: int
+    steps: tuple[Step, ...]
+    refused: Rejection | None
+    closest: HostChecks | None
+    change: SmallestChange | None
+
+
+def told(view: View, request: ScheduleRequest, outcome: Outcome) -> str:
+    return " ".join(_sentences(view, request, outcome))
+
+
+def _sentences(view: View, request: ScheduleRequest, outcome: Outcome) -> Iterator[str]:
+    yield _asked(view, request)
+    yield _verdict(outcome.fitting, outcome.needed)
+    yield _removed(outcome.hosts_total, outcome.steps)
+    if not outcome.fitting:
+        yield from _free_in_all(view, outcome.steps)
+    if outcome.refused is not None:
+        yield f"The ledger refuses: {refusal(outcome.refused)}."
+    if outcome.closest is not None:
+        yield from _closest(outcome.closest)
+    if outcome.change is not None:
+        yield outcome.change.text
+        others = [remedy.text for remedy in outcome.change.others[:_OTHERS_TOLD_MAX]]
+        if others:
+            yield f"Or {', or '.join(others)}."
+
+
+# -- what was asked -----------------------------------------------------------------------------
+
+
+def _asked(view: View, request: ScheduleRequest) -> str:
+    what = " and ".join(_group(group) for group in request.ask.groups) or "nothing"
+    where = f", in the zone {request.zone}" if request.zone is not None else ""
+    record = group_of(view, request)
+    if record is not None:
+        where += f", in the group {record.group.name} ({record.group.policy})"
+    count = len(request.members)
+    return (
+        f"Asked for {what}{where}." if count < 2 else f"Asked for {count} members, each with {what}{where}."
+    )
+
+
+def _group(group: RequestGroup) -> str:
+    said = ", ".join(f"{amount} {name}" for name, amount in group.resources) or "a provider"
+    if group.suffix != UNSUFFIXED and group.resources:
+        said += " from one provider"
+    if group.required:
+        said += " with " + " and ".join(" or ".join(any_of) for any_of in group.required)
+    if group.forbidden:
+        said += " without " + " or ".join(sorted(group.forbidden))
+    return said
+
+
+# -- what there was -----------------------------------------------------------------------------
+
+
+def _verdict(fitting: int, needed: int) -> str:
+    if fitting >= needed:
+        return "It fits." if needed == 1 else f"{fitting} fit."
+    if not fitting:
+        return "It fits nowhere."
+    return f"Only {fitting} fit{'s' if fitting == 1 else ''}, and {needed} are needed."
+
+
+def _removed(hosts_total: int, steps: tuple[Step, ...]) -> str:
+    if not hosts_total:
+        return "There are no hosts."
+    removing = [step for step in steps if step.removed]
+    if not removing:
+        return "The only host passes." if hosts_total == 1 else f"All {hosts_total} hosts pass."
+    by = [f"by {step.constraint} ({step.asked})" for step in removing]
+    if removing[0].removed == hosts_total:
+        who = {1: "The only host is", 2: "Both hosts are"}.get(hosts_total, f"All {hosts_total} hosts are")
+        return f"{who} removed {by[0]}."
+    parts = [f"{step.removed} {words}" for step, words in zip(removing, by, strict=True)]
+    listed = f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else parts[0]
+    verb = "is" if removing[0].removed == 1 else "are"
+    left = removing[-1].left
+    kept = "none is" if not left else "1 is" if left == 1 else f"{left} are"
+    return f"Of {hosts_total} hosts {listed.replace(' by ', f' {verb} removed by ', 1)}; {kept} left."
+
+
+def _free_in_all(view: View, steps: tuple[Step, ...]) -> Iterator[str]:
+    """Where a resource removed the last hosts: whether there is none, or none in one place."""
+    last = next((step for step in reversed(steps) if step.removed), None)
+    if last is None or not last.constraint.startswith("resources"):
+        return
+    name = last.constraint.partition(":")[2]
+    class_id = view.classes.id_of(name)
+    if class_id is not None:
+        yield f"The fleet has {view.classes.column(class_id).sums().free} {name} free in all."
+
+
+def _closest(closest: HostChecks) -> Iterator[str]:
+    failed = [check for check in closest.checks if not check.ok]
+    failed = [check for check in failed if check.constraint != _TOGETHER] or failed
+    if failed:
+        said = " and ".join(f"asked {check.asked}, found {check.found}" for check in failed)
+        yield f"Closest is {closest.host}: {said}."
+
+
+def refusal(rejection: Rejection) -> str:
+    """What the ledger said, in words."""
+    match rejection:
+        case GroupPolicyBroken():
+            where = f"the {rejection.policy} of the group {rejection.name} does not let a member come to"
+            return f"{where} {rejection.host}, because {rejection.reason}"
+        case CapacityExceeded():
+            amounts = f"{rejection.asked} asked for, {rejection.used} used of {rejection.capacity}"
+            return f"too little {rejection.resource_class} on {rejection.provider}: {amounts}"
+        case UnitsViolated():
+            asked = f"{rejection.asked} {rejection.resource_class} on {rejection.provider}"
+            units = f"min_unit {rejection.min_unit}, max_unit {rejection.max_unit}"
+            return f"{asked} against {units}, step_size {rejection.step_size}"
+    words = re.sub(r"(?<!^)(?=[A-Z])", " ", type(rejection).__name__).lower()
+    facts = ", ".join(f"{name} {value}" for name, value in msgspec.structs.asdict(rejection).items())
+    return f"{words} ({facts})" if facts else words

@@ -1,0 +1,1 @@
+"""Which hosts are out of the question: one file per reason."""

@@ -1,0 +1,36 @@
+"""Hosts whose name matches one of the patterns that the request gives (``*`` and ``?``)."""
+
+import re
+from fnmatch import translate
+
+import numpy as np
+
+from berth.model.scheduling import ScheduleRequest
+from berth.view import ProviderRecord, View
+from berth.view.rowset import Mask
+
+FOLLOWS_CLAIMS = False
+
+
+def asked(view: View, request: ScheduleRequest) -> str | None:
+    patterns = request.hints.host_names
+    return f"a name like {' or '.join(patterns)}" if patterns else None
+
+
+def passing(view: View, request: ScheduleRequest) -> Mask:
+    mask = np.zeros(view.row_end, np.bool_)
+    # A name without a wildcard is looked up; only patterns cost a look at every host.
+    patterns = []
+    for pattern in request.hints.host_names:
+        if "*" in pattern or "?" in pattern or "[" in pattern:
+            patterns.append(translate(pattern))
+        elif (record := view.names.get(pattern)) is not None:
+            mask[record.row] = True
+    if patterns:
+        matches = re.compile("|".join(patterns)).match
+        mask[[record.row for name, record in view.names.items() if matches(name)]] = True
+    return mask
+
+
+def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
+    return f"it is called {host.name}"

@@ -1,0 +1,22 @@
+"""Hosts that have been heard of."""
+
+from berth.model.scheduling import ScheduleRequest
+from berth.view import ProviderRecord, View
+from berth.view.rowset import Mask
+
+FOLLOWS_CLAIMS = False
+
+
+def asked(view: View, request: ScheduleRequest) -> str | None:
+    return "a host that is up"
+
+
+def passing(view: View, request: ScheduleRequest) -> Mask:
+    return ~view.down.mask(view.row_end)
+
+
+def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
+    status = view.hosts.get(host.id)
+    if status is None or not status.down:
+        return "up"
+    return f"down: {status.reason}" if status.reason else "down"

@@ -1,0 +1,28 @@
+"""Hosts but those that the request does not want, by name or uuid."""
+
+import numpy as np
+
+from berth.model.scheduling import ScheduleRequest
+from berth.scheduler.hints import host_called
+from berth.view import ProviderRecord, View
+from berth.view.rowset import Mask
+
+FOLLOWS_CLAIMS = False
+
+
+def asked(view: View, request: ScheduleRequest) -> str | None:
+    ignored = request.hints.ignore_hosts
+    return f"not {' or '.join(sorted(ignored))}" if ignored else None
+
+
+def passing(view: View, request: ScheduleRequest) -> Mask:
+    mask = np.ones(view.row_end, np.bool_)
+    for name in request.hints.ignore_hosts:
+        host = host_called(view, name)
+        if host is not None:
+            mask[host.row] = False
+    return mask
+
+
+def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
+    return f"it is {host.name}"

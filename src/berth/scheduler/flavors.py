@@ -1,0 +1,191 @@
+"""What a flavor and an image ask for, as Nova would ask it.
+
+A flavor's sizes are resources of the unsuffixed group. Its extra specs add to them, change them or take them
+away; whatever class is named by any group of the extra specs, even with nothing of it, is not taken from the
+sizes any more. Keys of other namespaces (``hw:``, ``quota:``, ...) are for others to read and are left alone;
+one of ours that cannot be understood is refused, where Nova would write a line to its log and leave it out.
+
+| key | value | meaning |
+| --- | --- | --- |
+| ``resources:CLASS``, ``resources1:CLASS`` | an amount, 0 for none | what the group of that suffix needs |
+| ``trait:NAME``, ``trait1:NAME`` | required, forbidden | what a provider of the group must have, or not |
+| ``group_policy`` | none, isolate | whether suffixed groups may share a provider |
+| ``aggregate_instance_extra_specs:KEY`` | text | what an aggregate of the host must say |
+
+An image has ``trait:NAME = required`` alone, and that joins the unsuffixed group.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from berth.model.inventory import AMOUNT_MAX
+from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
+from berth.model.scheduling import SpecInvalid
+
+SPECS_MAX: Final = 1_000
+GROUPS_MAX: Final = 100
+_MB_PER_GB: Final = 1024
+
+_KEY: Final = re.compile(r"(resources|trait)([a-zA-Z0-9_-]{0,64}):(.*)", re.DOTALL)
+_NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{0,254}")
+_DIGITS: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
+_GROUP_POLICY: Final = "group_policy"
+_METADATA_SCOPE: Final = "aggregate_instance_extra_specs:"
+
+
+class Flavor(msgspec.Struct, frozen=True, kw_only=True):
+    """Sizes, in the units that Nova uses for each."""
+
+    vcpus: int
+    memory_mb: int
+    disk_gb: int = 0
+    ephemeral_gb: int = 0
+    swap_mb: int = 0
+    extra_specs: Mapping[str, str] = {}
+
+
+class FlavorAsk(msgspec.Struct, frozen=True):
+    """What goes into a ScheduleRequest."""
+
+    ask: CandidatesRequest
+    metadata: tuple[tuple[str, str], ...]
+
+
+class _Group:
+    """A group while it is being read."""
+
+    def __init__(self) -> None:
+        self.resources: dict[str, int] = {}
+        self.required: dict[str, None] = {}
+        self.forbidden: dict[str, None] = {}
+
+    def request(self, suffix: str) -> RequestGroup:
+        return RequestGroup(
+            suffix=suffix,
+            resources=tuple((name, amount) for name, amount in self.resources.items() if amount),
+            required=tuple((name,) for name in self.required),
+            forbidden=frozenset(self.forbidden),
+        )
+
+
+def ask_of(
+    flavor: Flavor, image_properties: Mapping[str, str] = {}, root_disk: bool = True
+) -> FlavorAsk | SpecInvalid:
+    """The request of a flavor and an image. ``root_disk`` False is for servers that boot from a volume."""
+    for specs in (flavor.extra_specs, image_properties):
+        if len(specs) > SPECS_MAX:
+            return SpecInvalid("extra_specs", f"{len(specs)} of them", f"{SPECS_MAX} at most")
+    groups: dict[str, _Group] = {UNSUFFIXED: _Group()}
+    for wrong in (
+        _read_extra_specs(groups, flavor.extra_specs),
+        _read_image(groups[UNSUFFIXED], image_properties),
+        _add_sizes(groups, flavor, root_disk),
+    ):
+        if wrong is not None:
+            return wrong
+    requested = [group.request(suffix) for suffix, group in groups.items()]
+    wrong = _wrong_groups(requested)
+    if wrong is not None:
+        return wrong
+    return FlavorAsk(
+        CandidatesRequest(
+            groups=tuple(group for group in requested if group.resources),
+            isolate=flavor.extra_specs.get(_GROUP_POLICY) == "isolate",
+        ),
+        tuple(
+            (key.removeprefix(_METADATA_SCOPE), value)
+            for key, value in flavor.extra_specs.items()
+            if key.startswith(_METADATA_SCOPE)
+        ),
+    )
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+def _read_extra_specs(groups: dict[str, _Group], specs: Mapping[str, str]) -> SpecInvalid | None:
+    for key, value in specs.items():
+        if key == _GROUP_POLICY and value not in ("none", "isolate"):
+            return SpecInvalid(key, value, "none or isolate")
+        if key == _METADATA_SCOPE:
+            return SpecInvalid(key, value, "the key that an aggregate's metadata must have, behind the colon")
+        match = _KEY.fullmatch(key)
+        if match is None:
+            continue
+        scope, suffix, name = match.groups()
+        group = groups.setdefault(suffix, _Group())
+        if len(groups) > GROUPS_MAX + 1:
+            return SpecInvalid(key, value, f"{GROUPS_MAX} groups at most")
+        read = _read_resource if scope == "resources" else _read_trait
+        wrong = read(group, key, name, value)
+        if wrong is not None:
+            return wrong
+    return None
+
+
+def _read_resource(group: _Group, key: str, name: str, value: str) -> SpecInvalid | None:
+    if _NAME.fullmatch(name) is None:
+        return SpecInvalid(key, value, "the name of a resource class behind the colon: A-Z, 0-9 and _")
+    if _DIGITS.fullmatch(value) is None or int(value) > AMOUNT_MAX:
+        return SpecInvalid(key, value, f"a whole number from 0 to {AMOUNT_MAX}")
+    group.resources[name] = int(value)
+    return None
+
+
+def _read_trait(group: _Group, key: str, name: str, value: str) -> SpecInvalid | None:
+    if _NAME.fullmatch(name) is None:
+        return SpecInvalid(key, value, "the name of a trait behind the colon: A-Z, 0-9 and _")
+    if value not in ("required", "forbidden"):
+        return SpecInvalid(key, value, "required or forbidden")
+    (group.required if value == "required" else group.forbidden)[name] = None
+    return None
+
+
+def _read_image(group: _Group, properties: Mapping[str, str]) -> SpecInvalid | None:
+    for key, value in properties.items():
+        if not key.startswith("trait:"):
+            continue
+        if value != "required":
+            return SpecInvalid(key, value, "required, which is all that an image can say of a trait")
+        wrong = _read_trait(group, key, key.removeprefix("trait:"), value)
+        if wrong is not None:
+            return wrong
+    return None
+
+
+def _add_sizes(groups: dict[str, _Group], flavor: Flavor, root_disk: bool) -> SpecInvalid | None:
+    fields = ("vcpus", "memory_mb", "disk_gb", "ephemeral_gb", "swap_mb")
+    for field in fields:
+        size = getattr(flavor, field)
+        if not 0 <= size <= AMOUNT_MAX:
+            return SpecInvalid(field, str(size), f"a whole number from 0 to {AMOUNT_MAX}")
+    # Swap is counted in whole gigabytes, rounded up.
+    swap_gb = -(-flavor.swap_mb // _MB_PER_GB)
+    disk_gb = (flavor.disk_gb if root_disk else 0) + flavor.ephemeral_gb + swap_gb
+    if disk_gb > AMOUNT_MAX:
+        return SpecInvalid("disk_gb", str(disk_gb), f"{AMOUNT_MAX} at most, with ephemeral and swap disks")
+    named = {name for group in groups.values() for name in group.resources}
+    sizes = {"VCPU": flavor.vcpus, "MEMORY_MB": flavor.memory_mb, "DISK_GB": disk_gb}
+    resources = groups[UNSUFFIXED].resources
+    groups[UNSUFFIXED].resources = {n: s for n, s in sizes.items() if n not in named} | resources
+    return None
+
+
+def _wrong_groups(groups: Iterable[RequestGroup]) -> SpecInvalid | None:
+    """What cannot be asked for, although each key by itself could."""
+    found_any = False
+    for group in groups:
+        found_any = found_any or bool(group.resources)
+        required = {name for names in group.required for name in names}
+        for name in sorted(required & group.forbidden):
+            key = f"trait{group.suffix}:{name}"
+            return SpecInvalid(key, "forbidden", "not both required (by the image, too) and forbidden")
+        if not group.resources and (required or group.forbidden):
+            name = min(required | group.forbidden)
+            key = f"trait{group.suffix}:{name}"
+            value = "required" if name in required else "forbidden"
+            return SpecInvalid(key, value, f"traits of a group that asks for resources{group.suffix}: too")
+    return None if found_any else SpecInvalid("resources", "nothing", "some resource, of a size above 0")

@@ -1,0 +1,186 @@
+"""Which hosts are left after each constraint in turn: how a request narrows down a fleet.
+
+Each constraint is judged as generously as it can be by itself: a host is removed by the first one that makes
+every way on it impossible. What only all of them together rule out is removed by the last, ``together``.
+This is for explanations; a plan that succeeds never needs it.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from berth.model.rejections import Rejection
+from berth.model.requests import UNSUFFIXED, AnyOf, CandidatesRequest, RequestGroup
+from berth.model.scheduling import ScheduleRequest, Step
+from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.scheduler.hints import host_called
+from berth.scheduler.options import SchedulerOptions
+from berth.scheduler.plugins import name_of
+from berth.scheduler.ways import Ways
+from berth.search.masks import (
+    in_all_aggregates,
+    in_any_aggregate,
+    narrow_to_tree,
+    with_all_traits,
+    with_any_trait,
+    with_room,
+)
+from berth.view import View
+from berth.view.rowset import Mask
+
+TOGETHER_MAX: Final = 1_000
+"""How many hosts are searched for a way, at most; of the others it is believed that there is one."""
+
+
+class Narrowing(NamedTuple):
+    """A constraint, what it asks for in words, and the hosts that are left after it (a mask of rows)."""
+
+    constraint: str
+    asked: str
+    left: Mask
+
+
+def all_hosts(view: View) -> Mask:
+    """The rows of roots."""
+    mask = np.zeros(view.row_end, np.bool_)
+    mask[[record.row for record in view.providers.values() if record.parent is None]] = True
+    return mask
+
+
+def narrow(view: View, request: ScheduleRequest, options: SchedulerOptions) -> list[Narrowing] | Rejection:
+    """The constraints in order. The first entry, ``hosts``, is where they start from: all of them."""
+    ways = Ways.of(view, request.ask)
+    if isinstance(ways, Rejection):
+        return ways
+    left = all_hosts(view)
+    found = [Narrowing("hosts", "any host", left)]
+    for name, asked, mask in _constraints(view, request, options):
+        left = left & mask
+        found.append(Narrowing(name, asked, left))
+    found.append(Narrowing("together", "all of it at once on one host", _together(view, ways, left)))
+    return found
+
+
+def steps(narrowings: list[Narrowing]) -> tuple[Step, ...]:
+    """The same in numbers."""
+    counts = [int(np.count_nonzero(narrowing.left)) for narrowing in narrowings]
+    return tuple(
+        Step(narrowing.constraint, narrowing.asked, before - count, count)
+        for narrowing, before, count in zip(narrowings[1:], counts, counts[1:], strict=False)
+    )
+
+
+def _constraints(
+    view: View, request: ScheduleRequest, options: SchedulerOptions
+) -> Iterator[tuple[str, str, Mask]]:
+    """Each constraint with the hosts that meet it (and those before it of the same group)."""
+    forced = request.hints.forced_host
+    if forced is None:
+        for filter in options.filters:
+            asked = filter.asked(view, request)
+            if asked is not None:
+                yield name_of(filter), asked, filter.passing(view, request)
+    else:
+        yield "forced_host", f"the host {forced}", forced_host(view, forced)
+    yield from _root_traits(view, request.ask)
+    for group in request.ask.groups:
+        yield from _group(view, group)
+
+
+def forced_host(view: View, name: str) -> Mask:
+    """The one host that a request insists on."""
+    mask = np.zeros(view.row_end, np.bool_)
+    host = host_called(view, name)
+    if host is not None:
+        mask[host.row] = True
+    return mask
+
+
+def _root_traits(view: View, ask: CandidatesRequest) -> Iterator[tuple[str, str, Mask]]:
+    have = with_all_traits(view, tuple((name,) for name in sorted(ask.root_required)))
+    if have is not None:
+        yield "root_required", f"the host itself has {_and(ask.root_required)}", have
+    have_not = with_any_trait(view, ask.root_forbidden)
+    if have_not is not None:
+        yield "root_forbidden", f"the host itself has not {_or(ask.root_forbidden)}", ~have_not
+
+
+def _group(view: View, group: RequestGroup) -> Iterator[tuple[str, str, Mask]]:
+    """What one group of a request asks for. ``usable`` are the rows that can still serve it; where a group
+    may span providers, traits that it requires may lie on any of them, and classes need not share one."""
+    spans = group.suffix == UNSUFFIXED and bool(
+        view.nested_count or view.rows_with_trait(SHARES_VIA_AGGREGATE)
+    )
+    usable = np.ones(view.row_end, np.bool_)
+    where = "" if group.suffix == UNSUFFIXED else " on one provider"
+    for any_of in group.required:
+        having = with_all_traits(view, (any_of,))
+        assert having is not None, "an alternative names traits"
+        if not spans:
+            having = usable = usable & having
+        yield f"required{group.suffix}", f"{_alternatives(any_of)}{where}", _reached(view, having)
+    having_not = with_any_trait(view, group.forbidden)
+    if having_not is not None:
+        usable = usable & ~having_not
+        yield f"forbidden{group.suffix}", f"not {_or(group.forbidden)}{where}", _reached(view, usable)
+    inside = in_all_aggregates(view, group.member_of)
+    if inside is not None:
+        usable = usable & (inside | inside[view.root_rows] if spans else inside)
+        asked = " and ".join(f"in aggregate {' or '.join(ids)}" for ids in group.member_of)
+        yield f"member_of{group.suffix}", asked, _reached(view, usable)
+    outside = in_any_aggregate(view, group.not_member_of)
+    if outside is not None:
+        usable = usable & ~outside
+        if spans:
+            usable &= ~outside[view.root_rows]
+        asked = f"not in aggregate {_or(group.not_member_of)}"
+        yield f"not_member_of{group.suffix}", asked, _reached(view, usable)
+    if group.in_tree is not None:
+        usable = usable.copy()
+        narrow_to_tree(view, usable, group)
+        yield f"in_tree{group.suffix}", f"in the tree of {group.in_tree}", _reached(view, usable)
+    for name, amount in group.resources:
+        class_id = view.classes.id_of(name)
+        assert class_id is not None, "names were looked up before"
+        having = usable & with_room(view, class_id, amount)
+        if not spans:
+            usable = having
+        yield f"resources{group.suffix}:{name}", f"{amount} {name} free{where}", _reached(view, having)
+
+
+def _may_span(view: View) -> bool:
+    return view.nested_count > 0 or len(view.rows_with_trait(SHARES_VIA_AGGREGATE)) > 0
+
+
+def _reached(view: View, usable: Mask) -> Mask:
+    """The hosts that these rows can serve: in their own tree, or through an aggregate that they share."""
+    found = np.zeros(view.row_end, np.bool_)
+    found[view.root_rows[usable]] = True
+    for row in view.rows_with_trait(SHARES_VIA_AGGREGATE):
+        if usable[row]:
+            for aggregate in view.record(row).aggregates:
+                found[view.root_rows[view.rows_in_aggregate(aggregate).mask(view.row_end)]] = True
+    return found
+
+
+def _together(view: View, ways: Ways, left: Mask) -> Mask:
+    """The hosts on which there is a way."""
+    left = left & ways.hosts
+    if ways.is_certain:
+        return left
+    for row in np.flatnonzero(left)[:TOGETHER_MAX].tolist():
+        left[row] = next(ways.at(view.record(row)), None) is not None
+    return left
+
+
+def _alternatives(any_of: AnyOf) -> str:
+    return any_of[0] if len(any_of) == 1 else "one of " + ", ".join(any_of)
+
+
+def _and(names: frozenset[str]) -> str:
+    return " and ".join(sorted(names))
+
+
+def _or(names: frozenset[str]) -> str:
+    return " or ".join(sorted(names))

@@ -1,0 +1,256 @@
+"""Plan: for each member a host, a way to take what it needs there, and hosts to go to if that one fails.
+
+A member after the other: masks say which hosts could have it, weights which of them is best, and the ledger
+whether a way on it stands; if not, the next way is tried, then the next host. The claim of a member is
+applied to the view before the next is placed, so that a batch sees itself. All of it is taken back in the
+end: nothing but the answer comes out of a plan. Nobody else may look at the view meanwhile.
+
+The alternative, a copy of the view that a plan could keep its claims in, would cost more than the plan.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final, Literal
+
+import msgspec
+import numpy as np
+
+from berth.ledger import decide
+from berth.model.commands import UNCHECKED, Claim, ReplaceAllocations, Unchecked
+from berth.model.events import Event, inverse
+from berth.model.ids import ConsumerId, Row
+from berth.model.rejections import (
+    ConsumerClaimsTwice,
+    ConsumerGenerationConflict,
+    GroupFull,
+    GroupNotFound,
+    InAnotherGroup,
+    Rejection,
+)
+from berth.model.scheduling import NoFit, Placement, Plan, ScheduleRequest, Way
+from berth.scheduler.cells import same_cell
+from berth.scheduler.hints import unknown_in
+from berth.scheduler.narrowing import forced_host, narrow, steps
+from berth.scheduler.options import SchedulerOptions
+from berth.scheduler.together import domain_of, stays_together, with_most_room
+from berth.scheduler.ways import Ways
+from berth.scheduler.weighing import Ranking, Rng, weights_of
+from berth.view import View
+from berth.view.rowset import Mask
+
+_WRONG_ANYWHERE: Final = (ConsumerGenerationConflict, GroupNotFound, InAnotherGroup)
+"""What the ledger says of a member wherever it goes, because the request is wrong."""
+
+_DOMAINS_TRIED_MAX: Final = 4
+"""In how many domains members that must stay together are tried, if they do not all fit in the first."""
+
+Generation = int | Literal[Unchecked.UNCHECKED] | None
+
+
+def plan(
+    view: View, request: ScheduleRequest, options: SchedulerOptions, rng: Rng, now_s: int
+) -> Plan | Rejection:
+    """A plan for as many members as fit, if these are enough; NoFit if not; or what is wrong with the
+    request. The view is as it was before."""
+    unknown = unknown_in(view, request.hints)
+    if unknown is not None:
+        return unknown
+    twice = _named_twice(request.members)
+    if twice is not None:
+        return ConsumerClaimsTwice(twice)
+    attempt = _Attempt(view, request, options, rng, now_s, _allowed(view, request, options))
+    answer = attempt.answer()
+    if not stays_together(view, request):
+        return answer
+    for _ in range(_DOMAINS_TRIED_MAX - 1):
+        if not attempt.placed or len(attempt.placed) == len(request.members):
+            break
+        host = view.providers[attempt.placed[0].way.host]
+        allowed = attempt.allowed & ~domain_of(view, request, host)
+        attempt = _Attempt(view, request, options, rng, now_s, allowed)
+        other = attempt.answer()
+        if _count(other) > _count(answer):
+            answer = other
+    return answer
+
+
+def _named_twice(members: tuple[ConsumerId, ...]) -> ConsumerId | None:
+    if len(set(members)) == len(members):
+        return None
+    return next(member for number, member in enumerate(members) if member in members[:number])
+
+
+def _count(answer: Plan | Rejection) -> int:
+    if isinstance(answer, Plan):
+        return len(answer.placements)
+    return answer.fitting if isinstance(answer, NoFit) else 0
+
+
+def _allowed(view: View, request: ScheduleRequest, options: SchedulerOptions) -> Mask:
+    """The hosts that are not out of the question whatever the plan does."""
+    if request.hints.forced_host is not None:
+        return forced_host(view, request.hints.forced_host)
+    mask = np.ones(view.row_end, np.bool_)
+    for filter in options.filters:
+        if not filter.FOLLOWS_CLAIMS and filter.asked(view, request) is not None:
+            mask &= filter.passing(view, request)
+    return mask
+
+
+class _Attempt:
+    """One try to place the members. ``placed`` is what has come of it."""
+
+    def __init__(
+        self,
+        view: View,
+        request: ScheduleRequest,
+        options: SchedulerOptions,
+        rng: Rng,
+        now_s: int,
+        allowed: Mask,
+    ) -> None:
+        self._view = view
+        self._request = request
+        self._options = options
+        self._rng = rng
+        self._now_s = now_s
+        self._is_free = request.hints.forced_host is None
+        self._patience = options.hosts_tried_max
+        self._applied: list[Event] = []
+        self._refused: Rejection | None = None
+        self.allowed = allowed
+        self.placed: list[Placement] = []
+
+    def answer(self) -> Plan | Rejection:
+        ways = Ways.of(self._view, self._request.ask)
+        if isinstance(ways, Rejection):
+            return ways
+        try:
+            return self._placed_all(ways)
+        finally:
+            for event in reversed(self._applied):
+                self._view.apply(inverse(event))
+
+    def _placed_all(self, ways: Ways) -> Plan | Rejection:
+        request, view = self._request, self._view
+        is_batch = len(request.members) > 1
+        for member in request.members:
+            one = msgspec.structs.replace(request, members=(member,)) if is_batch else request
+            ranking = self._ranking(ways, one)
+            chosen = self._chosen(ways, ranking, member)
+            if chosen is None:
+                if isinstance(self._refused, _WRONG_ANYWHERE):
+                    return self._refused
+                break
+            way, events = chosen
+            alternates = () if is_batch else self._alternates(ways, way, member, ranking.best_first())
+            self.placed.append(Placement(member, way, alternates))
+            if is_batch:
+                for event in events:
+                    view.apply(event)
+                    self._applied.append(event)
+                ways = ways.claimed(way.wanted)
+        if len(self.placed) < min(request.at_least, len(request.members)):
+            return self._no_fit()
+        if is_batch and request.alternates and self._is_free:
+            self._find_alternates(ways)
+        return Plan(request, tuple(self.placed), view.index)
+
+    def _no_fit(self) -> Rejection:
+        """Why the member whose turn it was does not fit, with those before it where they are."""
+        request = self._request
+        rest = msgspec.structs.replace(request, members=request.members[len(self.placed) :])
+        narrowings = narrow(self._view, rest, self._options)
+        if isinstance(narrowings, Rejection):
+            return narrowings
+        return NoFit(request.at_least, len(self.placed), steps(narrowings), self._refused)
+
+    # -- one member -----------------------------------------------------------------------------
+
+    def _ranking(self, ways: Ways, one: ScheduleRequest) -> Ranking:
+        """The hosts that could have a member, and how good they are."""
+        mask = ways.hosts & self.allowed
+        for passing in self._passing_now(one):
+            mask &= passing
+        hosts = np.flatnonzero(mask)
+        if not self.placed and stays_together(self._view, self._request):
+            hosts = with_most_room(self._view, self._request, hosts)
+        return Ranking(hosts, weights_of(self._view, one, self._options, hosts))
+
+    def _passing_now(self, one: ScheduleRequest) -> Iterator[Mask]:
+        """What filters say that are to be asked for each member anew."""
+        for filter in self._options.filters if self._is_free else ():
+            if filter.FOLLOWS_CLAIMS and filter.asked(self._view, one) is not None:
+                yield filter.passing(self._view, one)
+
+    def _chosen(self, ways: Ways, ranking: Ranking, member: ConsumerId) -> tuple[Way, list[Event]] | None:
+        while self._patience:
+            row = ranking.take_any_of_best(self._options.subset_size, self._rng)
+            if row is None:
+                return None
+            granted = self._granted_at(ways, row, member)
+            if granted is not None:
+                return granted
+            if isinstance(self._refused, (*_WRONG_ANYWHERE, GroupFull)):
+                return None
+        return None
+
+    def _granted_at(
+        self, ways: Ways, row: Row, member: ConsumerId, generation: Generation = None
+    ) -> tuple[Way, list[Event]] | None:
+        """The first way on a host that the ledger grants, and what follows from it."""
+        request = self._request
+        for way in islice(ways.at(self._view.record(row)), self._options.ways_tried_max):
+            claim = Claim(
+                member,
+                way.wanted,
+                request.project,
+                request.user,
+                generation,
+                request.consumer_type,
+                request.group,
+            )
+            verdict = decide(self._view, ReplaceAllocations((claim,)), self._now_s)
+            if not isinstance(verdict, Rejection):
+                return way, verdict
+            self._refused = verdict
+        self._patience -= 1
+        return None
+
+    # -- alternates -----------------------------------------------------------------------------
+
+    def _find_alternates(self, ways: Ways) -> None:
+        """Alternates for the members of a batch, when all of them have been placed: each as if it alone were
+        to go elsewhere, with the others where they are."""
+        view, request = self._view, self._request
+        hosts = np.flatnonzero(ways.hosts & self.allowed)
+        ranking = Ranking(hosts, weights_of(view, request, self._options, hosts))
+        ranked = np.fromiter(ranking.best_first(), np.intp, len(hosts))
+        for number, placement in enumerate(self.placed):
+            one = msgspec.structs.replace(request, members=(placement.member,))
+            rows = ranked
+            for passing in self._passing_now(one):
+                rows = rows[passing[rows]]
+            found = self._alternates(ways, placement.way, placement.member, map(Row, rows))
+            self.placed[number] = msgspec.structs.replace(placement, alternates=found)
+
+    def _alternates(
+        self, ways: Ways, chosen: Way, member: ConsumerId, rows: Iterable[Row]
+    ) -> tuple[Way, ...]:
+        """The best other hosts of the same cell that the member could go to."""
+        count = self._request.alternates
+        if not count:
+            return ()
+        found: list[Way] = []
+        host = self._view.providers[chosen.host]
+        cell = same_cell(self._view, host)
+        others = (row for row in rows if row != host.row and (cell is None or cell[row]))
+        for row in others:
+            if not self._patience:
+                break
+            granted = self._granted_at(ways, row, member, UNCHECKED)
+            if granted is not None:
+                found.append(granted[0])
+                if len(found) == count:
+                    break
+        return tuple(found)

@@ -1,0 +1,259 @@
+"""Other amounts that would fit: the nearest that some host, which passes all else, could give.
+
+Over all hosts at once: how far is each from what is asked, with the best of its providers for each class.
+Columns do not tell units, so hosts are sorted by what stands in the way (too little free, the units, nothing
+there), and of each sort the few that are nearest are looked at one by one. Whether a request with other
+amounts then fits is for a trial to say; here it is enough to guess well.
+"""
+
+from collections.abc import Iterator
+from math import ceil
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from berth.model.explanations import Change
+from berth.model.ids import ClassId, Row
+from berth.model.inventory import Inventory
+from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
+from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.scheduler.smallest_trials import Trial, Trials
+from berth.search.masks import in_all_aggregates, in_any_aggregate, narrow, with_all_traits, with_any_trait
+from berth.view import ProviderRecord, View
+from berth.view.rowset import Mask
+
+_HOSTS_OF_A_SORT: Final = 16
+_SORTS_MAX: Final = 8
+_OFFERED_MAX: Final = 6
+
+WITHOUT_COST: Final = 1.0
+"""What it costs to do without a class; to have less of it costs the fraction that is lost."""
+
+Amounts = dict[tuple[str, str], int]
+"""Amounts by group and class, of those that change; 0 is to do without."""
+
+
+class Part(NamedTuple):
+    """What one group asks of one class, and the providers that could serve it as far as all else goes."""
+
+    suffix: str
+    name: str
+    class_id: ClassId
+    asked: int
+    usable: Mask
+
+
+def other_amounts(trials: Trials, trial: Trial) -> Iterator[Trial]:
+    """The request with other amounts, those first that change the least."""
+    view, ask = trials.view, trial.request.ask
+    parts = [part for group in ask.groups for part in parts_of(view, group)]
+    hosts = trials.hosts(trial)
+    _leave_root_traits(view, ask, hosts)
+    offered: dict[tuple[tuple[tuple[str, str], int], ...], float] = {}
+    for share in sorted({1, min(2, trials.needed), ceil(trials.needed / 2), trials.needed}):
+        for row in _nearest(view, parts, hosts, share):
+            amounts = _amounts_at(view, ask, parts, row, share)
+            if amounts:
+                offered[tuple(sorted(amounts.items()))] = _cost(parts, amounts)
+    ranked = sorted(offered, key=lambda amounts: (offered[amounts], amounts))
+    # Of many members the nearest host may take one, and the last of them needs a host further away.
+    step = max(1, len(ranked) // _OFFERED_MAX) if trials.needed > 1 else 1
+    for chosen in ranked[::step][:_OFFERED_MAX]:
+        asked = _asking(ask, dict(chosen))
+        if asked is not None:
+            yield _changed(trial, asked, parts, dict(chosen))
+
+
+# -- over all hosts -----------------------------------------------------------------------------
+
+
+def parts_of(view: View, group: RequestGroup) -> Iterator[Part]:
+    """What a group asks for, class by class."""
+    usable = np.ones(view.row_end, np.bool_)
+    if group.suffix == UNSUFFIXED and (view.nested_count or view.rows_with_trait(SHARES_VIA_AGGREGATE)):
+        # Traits that it requires may lie on any of its providers, and aggregates are those of the host.
+        unfit = with_any_trait(view, group.forbidden)
+        inside = in_all_aggregates(view, group.member_of)
+        outside = in_any_aggregate(view, group.not_member_of)
+        usable &= True if unfit is None else ~unfit
+        usable &= True if inside is None else inside | inside[view.root_rows]
+        usable &= True if outside is None else ~(outside | outside[view.root_rows])
+    else:
+        narrow(view, usable, group)
+    for name, amount in group.resources:
+        class_id = view.classes.id_of(name)
+        assert class_id is not None, "names were looked up before"
+        yield Part(group.suffix, name, class_id, amount, usable)
+
+
+def _leave_root_traits(view: View, ask: CandidatesRequest, hosts: Mask) -> None:
+    have = with_all_traits(view, tuple((name,) for name in sorted(ask.root_required)))
+    have_not = with_any_trait(view, ask.root_forbidden)
+    hosts &= True if have is None else have
+    hosts &= True if have_not is None else ~have_not
+
+
+def _nearest(view: View, parts: list[Part], hosts: Mask, share: int) -> Iterator[Row]:
+    """Of each sort of hosts those that are nearest to having ``share`` times what is asked."""
+    distance = np.zeros(view.row_end)
+    sort = np.zeros(view.row_end, np.int64)
+    for part in parts:
+        best, fits = _best_free(view, part, share)
+        short = best < part.asked * share
+        none = best <= 0
+        distance += np.where(none, WITHOUT_COST, np.maximum(0, 1 - best / (part.asked * share)))
+        sort = sort * 4 + np.where(none, 3, np.where(short, 2, np.where(fits, 0, 1)))
+    # Where each part would fit by itself, and parts compete, it may be that all of them do not.
+    rows = np.flatnonzero(hosts if _compete(parts) else hosts & (sort > 0))
+    rows = rows[np.lexsort((-_free_in_all(view, parts)[rows], distance[rows]))]
+    _, first = np.unique(sort[rows], return_index=True)
+    for place in np.sort(first)[:_SORTS_MAX].tolist():
+        alike = rows[sort[rows] == sort[rows[place]]]
+        yield from (Row(row) for row in alike[:_HOSTS_OF_A_SORT].tolist())
+
+
+def _compete(parts: list[Part]) -> bool:
+    return len({part.class_id for part in parts}) < len(parts)
+
+
+def _free_in_all(view: View, parts: list[Part]) -> NDArray[np.float64]:
+    """What each host has free of the classes that parts compete for."""
+    free_of_all = np.zeros(view.row_end)
+    for class_id in {part.class_id for part in parts} if _compete(parts) else ():
+        rows, free = view.classes.column(class_id).free()
+        free_of_all += np.bincount(view.root_rows[rows], free, view.row_end)
+    return free_of_all
+
+
+def _best_free(view: View, part: Part, share: int) -> tuple[NDArray[np.int64], Mask]:
+    """For each host, what is free on the best provider, and whether one could give what is asked."""
+    column = view.classes.column(part.class_id)
+    rows, free = column.free()
+    chosen = part.usable[rows]
+    rows, free = rows[chosen], free[chosen]
+    best = np.zeros(view.row_end, np.int64)
+    fits = np.zeros(view.row_end, np.bool_)
+    if view.nested_count:
+        np.maximum.at(best, view.root_rows[rows], free)
+    else:
+        best[rows] = free
+    fitting = column.fitting(part.asked)
+    fits[view.root_rows[fitting[part.usable[fitting]]]] = True
+    for row in view.rows_with_trait(SHARES_VIA_AGGREGATE):
+        record = view.record(row)
+        if part.usable[row] and part.class_id in record.inventories:
+            served = _served(view, row)
+            room = record.inventories[part.class_id].capacity - record.used.get(part.class_id, 0)
+            best[served] = np.maximum(best[served], room)
+            fits[served] |= row in fitting
+    return best, fits
+
+
+def _served(view: View, row: Row) -> Mask:
+    mask = np.zeros(view.row_end, np.bool_)
+    for aggregate in view.record(row).aggregates:
+        mask[view.root_rows[view.rows_in_aggregate(aggregate).rows()]] = True
+    return mask
+
+
+# -- on one host --------------------------------------------------------------------------------
+
+
+def _amounts_at(view: View, ask: CandidatesRequest, parts: list[Part], host: Row, share: int) -> Amounts:
+    """The nearest amounts that the host could give ``share`` times, where they are not those asked."""
+    given = _Given(view, ask, host)
+    amounts = [(part, given.amount(part, share)) for part in parts]
+    return {(part.suffix, part.name): amount for part, amount in amounts if amount != part.asked}
+
+
+class _Given:
+    """What a host would give to one part after the other, so that nothing is given twice."""
+
+    def __init__(self, view: View, ask: CandidatesRequest, host: Row) -> None:
+        lenders = [row for row in view.rows_with_trait(SHARES_VIA_AGGREGATE) if _served(view, row)[host]]
+        records = (*view.record(host).tree(), *map(view.record, lenders))
+        self._providers = {record.row: record for record in records}
+        self._isolate = ask.isolate
+        self._taken: dict[tuple[Row, ClassId], int] = {}
+        self._holder: dict[Row, str] = {}
+
+    def amount(self, part: Part, share: int) -> int:
+        """The nearest amount there is, from the tightest place for it; 0 if there is none."""
+        choices = [
+            (abs(amount - part.asked), amount, room, row)
+            for row, record in self._providers.items()
+            if (inventory := record.inventories.get(part.class_id)) is not None and self._may_hold(row, part)
+            for room in [self._room(record, inventory, part.class_id)]
+            for amount in _valid_amounts(inventory, room // share, part.asked)
+        ]
+        if not choices:
+            return 0
+        _, amount, _, row = min(choices)
+        self._taken[row, part.class_id] = self._taken.get((row, part.class_id), 0) + amount * share
+        if part.suffix != UNSUFFIXED:
+            self._holder[row] = part.suffix
+        return amount
+
+    def _may_hold(self, row: Row, part: Part) -> bool:
+        is_apart = self._isolate and part.suffix != UNSUFFIXED
+        return bool(part.usable[row]) and not (is_apart and self._holder.get(row, part.suffix) != part.suffix)
+
+    def _room(self, record: ProviderRecord, inventory: Inventory, class_id: ClassId) -> int:
+        return inventory.capacity - record.used.get(class_id, 0) - self._taken.get((record.row, class_id), 0)
+
+
+def _valid_amounts(inventory: Inventory, free: int, asked: int) -> Iterator[int]:
+    """The nearest amounts to what is asked, from below and from above, that units and room allow."""
+    step, least = inventory.step_size, max(inventory.min_unit, 1)
+    most = min(free, inventory.max_unit)
+    less = min(asked, most) // step * step
+    if less >= least:
+        yield less
+    more = ceil(max(asked, least) / step) * step
+    if more <= most:
+        yield more
+
+
+# -- as a trial ---------------------------------------------------------------------------------
+
+
+def _cost(parts: list[Part], amounts: Amounts) -> float:
+    asked = {(part.suffix, part.name): part.asked for part in parts}
+    return sum(
+        abs(asked[key] - amount) / asked[key] if amount else WITHOUT_COST for key, amount in amounts.items()
+    )
+
+
+def _asking(ask: CandidatesRequest, amounts: Amounts) -> CandidatesRequest | None:
+    """The request with these amounts; None if nothing would be asked for any more."""
+    groups = []
+    for group in ask.groups:
+        wanted = ((name, amounts.get((group.suffix, name), amount)) for name, amount in group.resources)
+        resources = tuple((name, amount) for name, amount in wanted if amount)
+        if resources or not group.resources:
+            groups.append(msgspec.structs.replace(group, resources=resources))
+    if not any(group.resources for group in groups):
+        return None
+    return msgspec.structs.replace(ask, groups=tuple(groups))
+
+
+def _changed(trial: Trial, ask: CandidatesRequest, parts: list[Part], amounts: Amounts) -> Trial:
+    trial = trial._replace(request=msgspec.structs.replace(trial.request, ask=ask))
+    for part in parts:
+        after = amounts.get((part.suffix, part.name))
+        if after is not None:
+            cost = abs(part.asked - after) / part.asked if after else WITHOUT_COST
+            trial = trial.but(_change(part, after), cost)
+    return trial
+
+
+def _change(part: Part, after: int) -> Change:
+    where = f" in the group {part.suffix}" if part.suffix != UNSUFFIXED else ""
+    if not after:
+        return Change("without_resource", part.name, f"without {part.name}{where}", part.asked, 0)
+    kind = "less" if after < part.asked else "more"
+    difference = abs(after - part.asked)
+    text = f"with {difference} {part.name} {kind}{where} ({after} instead of {part.asked})"
+    return Change(kind, part.name, text, part.asked, after)

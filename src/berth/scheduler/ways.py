@@ -1,0 +1,137 @@
+"""The ways on a host to give one member all it asks for.
+
+Which hosts have any is a question of masks, asked of the whole fleet at once; what the ways on a host are is
+found when that host's turn comes. A way stands on its host and nowhere else: what others share with the host
+may be part of it, but something that only others lend is not a place to run.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, Self
+
+from berth.model.commands import Wanted
+from berth.model.consumer import Amounts
+from berth.model.ids import ProviderId
+from berth.model.rejections import Rejection
+from berth.model.requests import CandidatesRequest, Constraints
+from berth.model.scheduling import Way
+from berth.search.assignments import Effort, assignments_at
+from berth.search.masks import unknown_traits
+from berth.search.patterns import Patterns
+from berth.search.places import Slot, anchors_of, slots_of
+from berth.view import ProviderRecord, View
+from berth.view.rowset import Mask
+
+_RESULTS_MAX: Final = 2_000
+"""So many ways the search of one plan is allowed steps for."""
+
+
+class Ways:
+    """The ways of a request in a view. After a claim, ``claimed`` brings it up to date.
+
+    ``hosts`` are the hosts that may have a way; where ``is_certain``, they do have one.
+    """
+
+    def __init__(self, view: View, ask: CandidatesRequest, slots: list[Slot], effort: Effort) -> None:
+        self._view = view
+        self._ask = ask
+        self._slots = slots
+        self._effort = effort
+        self._is_single = len(slots) == 1 and not slots[0].spans and not slots[0].lenders
+        self._patterns = Patterns(slots)
+        self.hosts: Mask = anchors_of(view, ask, slots)
+        if not any(amounts for slot in slots for amounts in slot.amounts):
+            # One that takes nothing stands nowhere.
+            self.hosts[:] = False
+
+    @classmethod
+    def of(cls, view: View, ask: CandidatesRequest) -> Self | Rejection:
+        """Refused are names that do not exist."""
+        required = tuple((name,) for name in ask.root_required)
+        unknown = unknown_traits(view, Constraints(required=required, forbidden=ask.root_forbidden))
+        if unknown is not None:
+            return unknown
+        slots = slots_of(view, ask)
+        return slots if isinstance(slots, Rejection) else cls(view, ask, slots, Effort(_RESULTS_MAX))
+
+    @property
+    def is_certain(self) -> bool:
+        return self._is_single
+
+    # -- one host -------------------------------------------------------------------------------
+
+    def at(self, host: ProviderRecord) -> Iterator[Way]:
+        """The ways on a host, each once. The view is not to be changed meanwhile."""
+        if not self.hosts[host.row]:
+            return iter(())
+        return self._single_at(host) if self._is_single else self._searched_at(host)
+
+    def _single_at(self, host: ProviderRecord) -> Iterator[Way]:
+        slot = self._slots[0]
+        own = slot.own
+        for record in host.tree():
+            if own[record.row]:
+                wanted = ((record.id, self._named(slot.amounts)),)
+                yield Way(host.id, host.name, wanted, ((slot.group.suffix, (record.id,)),))
+
+    def _searched_at(self, host: ProviderRecord) -> Iterator[Way]:
+        view = self._view
+        found = False
+        assignments = assignments_at(view, self._ask, self._slots, host, self._effort)
+        for candidate in self._patterns.candidates(assignments):
+            held = candidate.allocations
+            if view.hosts_held(tuple((record.id, amounts) for record, amounts in held)) == [host]:
+                wanted = tuple((record.id, self._named(amounts)) for record, amounts in held)
+                found = True
+                yield Way(host.id, host.name, wanted, _mappings(candidate.mappings))
+        if not found:
+            # Claims take and never give: the next member need not look here again.
+            self.hosts[host.row] = False
+
+    def _named(self, amounts: Amounts) -> tuple[tuple[str, int], ...]:
+        name_of = self._view.classes.name_of
+        return tuple([(name_of(class_id), amount) for class_id, amount in amounts])
+
+    # -- after a claim --------------------------------------------------------------------------
+
+    def claimed(self, wanted: Iterable[Wanted]) -> "Ways":
+        """The ways that are left after a claim by a consumer that held nothing before. This object may be
+        changed by it, and is not to be used any more."""
+        view = self._view
+        if any(slot.lenders for slot in self._slots):
+            # What is lent counts at many hosts.
+            again = Ways(view, self._ask, _again(view, self._ask), self._effort)
+            again.hosts &= self.hosts
+            return again
+        # Claims take and never give, so that it is enough to look again at what was taken from.
+        for provider, _ in wanted:
+            self._look_again(view.providers[provider])
+        return self
+
+    def _look_again(self, record: ProviderRecord) -> None:
+        row = record.row
+        for slot in self._slots:
+            if slot.own[row] and not _has_room(record, slot.amounts):
+                slot.own[row] = False
+                slot.own_bytes = slot.own_bytes[:row] + b"\0" + slot.own_bytes[row + 1 :]
+                if not any(slot.own[other.row] for other in record.tree()):
+                    self.hosts[record.root.row] = False
+
+
+def _again(view: View, ask: CandidatesRequest) -> list[Slot]:
+    slots = slots_of(view, ask)
+    assert not isinstance(slots, Rejection), "names that were known still are"
+    return slots
+
+
+def _has_room(record: ProviderRecord, amounts: Amounts) -> bool:
+    """Whether what was fit to hold these amounts, as far as units go, still has as much free."""
+    return all(
+        record.inventories[class_id].capacity - record.used.get(class_id, 0) >= amount
+        for class_id, amount in amounts
+    )
+
+
+def _mappings(
+    mappings: tuple[tuple[str, tuple[ProviderRecord, ...]], ...],
+) -> tuple[tuple[str, tuple[ProviderId, ...]], ...]:
+    return tuple((suffix, tuple(record.id for record in records)) for suffix, records in mappings)

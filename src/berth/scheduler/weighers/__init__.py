@@ -1,0 +1,1 @@
+"""Which hosts are better: one file per taste."""

@@ -1,0 +1,11 @@
+"""Hosts by the disk they have free: more first, so that members spread. With a multiplier below zero the
+fullest come first, so that members pack."""
+
+from berth.model.scheduling import ScheduleRequest
+from berth.scheduler.plugins import Rows, Weights
+from berth.scheduler.rooms import free_of
+from berth.view import View
+
+
+def weigh(view: View, request: ScheduleRequest, hosts: Rows) -> Weights | None:
+    return free_of(view, ("DISK_GB",), hosts)

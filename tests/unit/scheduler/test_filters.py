@@ -1,0 +1,207 @@
+"""Each filter: whom it lets pass, when it has no say, and what it says of a host."""
+
+import re
+import textwrap
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from berth.model.hosts import HostStatus
+from berth.model.ids import ConsumerId, GroupId
+from berth.model.scheduling import Hints, ScheduleRequest
+from berth.scheduler.options import DEFAULT_FILTERS
+from berth.scheduler.plugins import UnknownPlugin, filters
+from tests.servers import ROOT
+from tests.unit.scheduler.fleets import Fleet, asking, request, resources
+
+pytestmark = pytest.mark.fast
+
+ONE = asking(resources(VCPU=1))
+PLAIN = request(ONE)
+
+
+def passing(fleet: Fleet, name: str, wanted: ScheduleRequest) -> set[str] | None:
+    """The hosts that pass; None if the filter has no say."""
+    (filter,) = filters([name])
+    if filter.asked(fleet.view, wanted) is None:
+        return None
+    mask = filter.passing(fleet.view, wanted)
+    assert len(mask) == fleet.view.row_end
+    roots = [record for record in fleet.view.providers.values() if record.parent is None]
+    return {host.name for host in roots if mask[host.row]}
+
+
+def found(fleet: Fleet, name: str, wanted: ScheduleRequest, host: str) -> str:
+    (filter,) = filters([name])
+    return filter.found(fleet.view, wanted, fleet.view.names[host])
+
+
+def three() -> Fleet:
+    fleet = Fleet()
+    for name in ("a", "b", "c"):
+        fleet.provider(name, {"VCPU": 8})
+    return fleet
+
+
+def test_a_request_for_nothing_special_concerns_but_two() -> None:
+    fleet = three()
+    assert [name for name in DEFAULT_FILTERS if passing(fleet, name, PLAIN) is not None] == [
+        "enabled",
+        "host_state",
+    ]
+
+
+def test_a_filter_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(UnknownPlugin, match=r"no filter called zones; there are aggregate_metadata, .*zone"):
+        filters(["zones"])
+
+
+def test_enabled() -> None:
+    fleet = three()
+    fleet.provider("d", {"VCPU": 8}, traits=("COMPUTE_STATUS_DISABLED",))
+    fleet.status("b", HostStatus(disabled=True, reason="maintenance"))
+    assert passing(fleet, "enabled", PLAIN) == {"a", "c"}
+    assert found(fleet, "enabled", PLAIN, "a") == "enabled"
+    assert found(fleet, "enabled", PLAIN, "b") == "disabled: maintenance"
+    assert found(fleet, "enabled", PLAIN, "d") == "it has the trait COMPUTE_STATUS_DISABLED"
+
+
+def test_host_state() -> None:
+    fleet = three()
+    fleet.status("b", HostStatus(down=True))
+    assert passing(fleet, "host_state", PLAIN) == {"a", "c"}
+    assert [found(fleet, "host_state", PLAIN, host) for host in "ab"] == ["up", "down"]
+
+
+def test_zone() -> None:
+    fleet = Fleet()
+    fleet.aggregate("east", "zone")
+    fleet.aggregate("west", "rack")
+    fleet.provider("a", aggregates=("east",))
+    fleet.provider("b", aggregates=("west",))
+    wanted = request(ONE, zone="east")
+    assert passing(fleet, "zone", wanted) == {"a"}
+    assert passing(fleet, "zone", request(ONE, zone="west")) == set()
+    assert [found(fleet, "zone", wanted, host) for host in "ab"] == ["in the zone east", "in no zone"]
+
+
+def test_aggregate_metadata() -> None:
+    fleet = Fleet()
+    fleet.aggregate("one", None, ssd="true", gpu="a100, h100")
+    fleet.aggregate("two", None, ssd="false")
+    fleet.aggregate("three", None, gpu="h100")
+    fleet.provider("a", aggregates=("one",))
+    fleet.provider("b", aggregates=("two", "three"))
+    fleet.provider("c")
+    assert passing(fleet, "aggregate_metadata", request(ONE, metadata=(("gpu", "h100"),))) == {"a", "b"}
+    both = request(ONE, metadata=(("gpu", "h100"), ("ssd", "false")))
+    assert passing(fleet, "aggregate_metadata", both) == {"b"}
+    assert found(fleet, "aggregate_metadata", both, "a") == "its aggregates say gpu=a100|h100, ssd=true"
+    assert found(fleet, "aggregate_metadata", both, "c") == "its aggregates say no gpu, no ssd"
+
+
+def test_ignored() -> None:
+    fleet = three()
+    wanted = request(ONE, hints=Hints(ignore_hosts=frozenset({"a", fleet.id_of("b")})))
+    assert passing(fleet, "ignored", wanted) == {"c"}
+
+
+@pytest.mark.parametrize(
+    ("patterns", "names"),
+    [
+        (("rack1-*",), {"rack1-1", "rack1-2"}),
+        (("rack?-1",), {"rack1-1", "rack2-1"}),
+        (("rack2-1",), {"rack2-1"}),
+        (("rack2-1", "rack1-1"), {"rack2-1", "rack1-1"}),
+        (("rack",), set()),
+        (("*",), {"rack1-1", "rack1-2", "rack2-1"}),
+    ],
+)
+def test_host_names(patterns: tuple[str, ...], names: set[str]) -> None:
+    fleet = Fleet()
+    for name in ("rack1-1", "rack1-2", "rack2-1"):
+        fleet.provider(name)
+    assert passing(fleet, "host_names", request(ONE, hints=Hints(host_names=patterns))) == names
+
+
+def test_same_host_is_that_of_any_and_different_host_that_of_none() -> None:
+    fleet = three()
+    first, second = fleet.take("a", {"VCPU": 1}), fleet.take("b", {"VCPU": 1})
+    same = request(ONE, hints=Hints(same_host=(first, second)))
+    different = request(ONE, hints=Hints(different_host=(first, second)))
+    assert passing(fleet, "same_host", same) == {"a", "b"}
+    assert passing(fleet, "different_host", different) == {"c"}
+    assert found(fleet, "same_host", same, "c") == "they are on a and b"
+    assert found(fleet, "different_host", different, "a") == f"{first} is there"
+
+
+def test_group_policy_by_host() -> None:
+    fleet = three()
+    apart = fleet.group("apart", "anti-affinity", max_per_domain=1)
+    together = fleet.group("together", "affinity")
+    soft = fleet.group("soft", "soft-affinity")
+    assert passing(fleet, "group_policy", request(ONE, group=apart)) == {"a", "b", "c"}
+    assert passing(fleet, "group_policy", request(ONE, group=together)) == {"a", "b", "c"}
+    fleet.take("a", {"VCPU": 1}, apart)
+    fleet.take("b", {"VCPU": 1}, together)
+    fleet.take("b", {"VCPU": 1}, soft)
+    assert passing(fleet, "group_policy", request(ONE, group=apart)) == {"b", "c"}
+    assert passing(fleet, "group_policy", request(ONE, group=together)) == {"b"}
+    assert passing(fleet, "group_policy", request(ONE, group=soft)) is None
+    assert found(fleet, "group_policy", request(ONE, group=apart), "a") == "the host a has 1 member"
+
+
+def test_group_policy_by_kind() -> None:
+    fleet = Fleet()
+    for zone in ("east", "west", "north"):
+        fleet.aggregate(zone, "zone")
+        for number in range(2):
+            fleet.provider(f"{zone}-{number}", {"VCPU": 8}, aggregates=(zone,))
+    fleet.provider("stray", {"VCPU": 8})
+    even = fleet.group("even", "anti-affinity", "zone", max_skew=1)
+    one = fleet.group("one", "anti-affinity", "zone", max_per_domain=1)
+    near = fleet.group("near", "affinity", "zone")
+    for group in (even, one, near):
+        fleet.take("east-0", {"VCPU": 1}, group)
+    elsewhere = {"west-0", "west-1", "north-0", "north-1"}
+    assert passing(fleet, "group_policy", request(ONE, group=even)) == elsewhere
+    assert passing(fleet, "group_policy", request(ONE, group=one)) == elsewhere
+    assert passing(fleet, "group_policy", request(ONE, group=near)) == {"east-0", "east-1"}
+    assert found(fleet, "group_policy", request(ONE, group=near), "stray") == "it is in no zone"
+    assert (
+        found(fleet, "group_policy", request(ONE, group=near), "west-0")
+        == "the zone west has 0 members, others are on east-0"
+    )
+
+
+def test_group_policy_of_one_that_is_declared_and_names_no_group() -> None:
+    fleet = three()
+    apart = fleet.group("apart", "anti-affinity", max_per_domain=1)
+    member = fleet.take("a", {"VCPU": 1}, apart)
+    fleet.take("b", {"VCPU": 1}, apart)
+    wanted = ScheduleRequest(ask=ONE, members=(member,), at_least=1, project="p", user="u")
+    assert passing(fleet, "group_policy", wanted) == {"a", "c"}
+    nobody = ScheduleRequest(ask=ONE, members=(ConsumerId("x"),), at_least=1, project="p", user="u")
+    assert passing(fleet, "group_policy", nobody) is None
+    assert passing(fleet, "group_policy", request(ONE, group=GroupId("unknown"))) is None
+
+
+def test_what_the_guide_shows_works() -> None:
+    guide = (ROOT / "docs" / "guides" / "add-a-filter-or-weigher.md").read_text()
+    filter_code, weigher_code = re.findall(r"^ *```python\n(.*?)^ *```", guide, re.DOTALL | re.MULTILINE)
+    fleet = three()
+    fleet.take("b", {"VCPU": 1})
+    filter, weigher = module(filter_code), module(weigher_code)
+    wanted = request(ONE, metadata=(("order", "yes"),))
+    assert filter.asked(fleet.view, PLAIN) is None
+    assert filter.asked(fleet.view, wanted) == "an even number of consumers"
+    assert filter.passing(fleet.view, wanted).tolist() == [True, False, True]
+    assert filter.found(fleet.view, wanted, fleet.view.names["b"]) == "it has 1"
+    assert weigher.weigh(fleet.view, wanted, np.arange(3)).tolist() == [1, 2, 1]
+
+
+def module(text: str) -> SimpleNamespace:
+    names: dict[str, object] = {}
+    exec(textwrap.dedent(text), names)
+    return SimpleNamespace(**names)

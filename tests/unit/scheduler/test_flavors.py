@@ -1,0 +1,118 @@
+"""What a flavor and an image ask for."""
+
+import pytest
+
+from berth.model.requests import CandidatesRequest
+from berth.model.scheduling import SpecInvalid
+from berth.scheduler.flavors import Flavor, FlavorAsk, ask_of
+
+pytestmark = pytest.mark.fast
+
+
+def asked(specs: dict[str, str], image: dict[str, str] | None = None) -> FlavorAsk:
+    found = ask_of(Flavor(vcpus=2, memory_mb=4096, disk_gb=20, extra_specs=specs), image or {})
+    assert isinstance(found, FlavorAsk), found
+    return found
+
+
+def wrong(specs: dict[str, str], image: dict[str, str] | None = None) -> SpecInvalid:
+    found = ask_of(Flavor(vcpus=2, memory_mb=4096, disk_gb=20, extra_specs=specs), image or {})
+    assert isinstance(found, SpecInvalid), found
+    return found
+
+
+def resources(ask: CandidatesRequest) -> dict[str, dict[str, int]]:
+    return {group.suffix: dict(group.resources) for group in ask.groups}
+
+
+def test_sizes_are_resources() -> None:
+    assert resources(asked({}).ask) == {"": {"VCPU": 2, "MEMORY_MB": 4096, "DISK_GB": 20}}
+
+
+def test_ephemeral_and_swap_disks_count_and_a_volume_does_not() -> None:
+    flavor = Flavor(vcpus=1, memory_mb=1, disk_gb=10, ephemeral_gb=5, swap_mb=1025)
+    for root_disk, disk_gb in ((True, 17), (False, 7)):
+        found = ask_of(flavor, root_disk=root_disk)
+        assert isinstance(found, FlavorAsk)
+        assert resources(found.ask)[""]["DISK_GB"] == disk_gb
+
+
+def test_extra_specs_change_take_away_and_add() -> None:
+    found = asked({"resources:VCPU": "0", "resources:DISK_GB": "7", "resources:CUSTOM_IRON": "1"})
+    assert resources(found.ask) == {"": {"MEMORY_MB": 4096, "DISK_GB": 7, "CUSTOM_IRON": 1}}
+
+
+def test_suffixed_groups_have_their_own_and_take_the_place_of_sizes() -> None:
+    specs = {
+        "resources1:VCPU": "2",
+        "resources1:MEMORY_MB": "512",
+        "trait1:HW_NUMA_ROOT": "required",
+        "resources_NET-a:SRIOV_NET_VF": "1",
+        "trait_NET-a:CUSTOM_SLOW": "forbidden",
+        "group_policy": "isolate",
+    }
+    ask = asked(specs).ask
+    assert resources(ask) == {
+        "": {"DISK_GB": 20},
+        "1": {"VCPU": 2, "MEMORY_MB": 512},
+        "_NET-a": {"SRIOV_NET_VF": 1},
+    }
+    assert ask.isolate
+    assert [group.required for group in ask.groups] == [(), (("HW_NUMA_ROOT",),), ()]
+    assert [group.forbidden for group in ask.groups] == [frozenset(), frozenset(), frozenset({"CUSTOM_SLOW"})]
+
+
+def test_traits_of_flavor_and_image_come_together() -> None:
+    specs = {"trait:HW_CPU_X86_AVX": "required", "trait:STORAGE_DISK_HDD": "forbidden"}
+    (group,) = asked(specs, {"trait:STORAGE_DISK_SSD": "required", "hw_disk_bus": "scsi"}).ask.groups
+    assert group.required == (("HW_CPU_X86_AVX",), ("STORAGE_DISK_SSD",))
+    assert group.forbidden == {"STORAGE_DISK_HDD"}
+
+
+def test_aggregates_must_say_what_is_in_their_scope() -> None:
+    specs = {"aggregate_instance_extra_specs:ssd": "true", "aggregate_instance_extra_specs:a:b": "x"}
+    assert asked(specs).metadata == (("ssd", "true"), ("a:b", "x"))
+
+
+def test_what_others_read_is_left_alone() -> None:
+    specs = {"hw:cpu_policy": "dedicated", "quota:vif_inbound_average": "x", "ssd": "yes", "traits": "none"}
+    assert asked(specs) == asked({})
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "accepted"),
+    [
+        ("resources:VCPU", "two", "a whole number from 0 to 2147483647"),
+        ("resources:VCPU", "-1", "a whole number from 0 to 2147483647"),
+        ("resources:VCPU", "2147483648", "a whole number from 0 to 2147483647"),
+        ("resources:VCPU", "9" * 1000, "a whole number from 0 to 2147483647"),
+        ("resources:VCPU", "٣", "a whole number from 0 to 2147483647"),
+        ("resources:", "1", "the name of a resource class behind the colon: A-Z, 0-9 and _"),
+        ("resources2:vcpu", "1", "the name of a resource class behind the colon: A-Z, 0-9 and _"),
+        ("trait:CUSTOM_A", "yes", "required or forbidden"),
+        ("trait:custom", "required", "the name of a trait behind the colon: A-Z, 0-9 and _"),
+        ("group_policy", "isolated", "none or isolate"),
+        ("trait1:CUSTOM_A", "required", "traits of a group that asks for resources1: too"),
+        (
+            "aggregate_instance_extra_specs:",
+            "x",
+            "the key that an aggregate's metadata must have, behind the colon",
+        ),
+    ],
+)
+def test_what_cannot_be_understood_is_named(key: str, value: str, accepted: str) -> None:
+    assert wrong({key: value}) == SpecInvalid(key, value, accepted)
+
+
+def test_what_cannot_be_asked_for_is_refused() -> None:
+    assert wrong({}, {"trait:CUSTOM_A": "forbidden"}).key == "trait:CUSTOM_A"
+    assert wrong({"trait:CUSTOM_A": "forbidden"}, {"trait:CUSTOM_A": "required"}).key == "trait:CUSTOM_A"
+    nothing = {f"resources:{name}": "0" for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
+    assert wrong(nothing).key == "resources"
+    assert isinstance(ask_of(Flavor(vcpus=-1, memory_mb=1)), SpecInvalid)
+    assert isinstance(ask_of(Flavor(vcpus=1, memory_mb=1, disk_gb=2**31 - 1, ephemeral_gb=1)), SpecInvalid)
+
+
+def test_numbers_of_specs_and_groups_are_bounded() -> None:
+    assert wrong({f"hw:{n}": "x" for n in range(1001)}).key == "extra_specs"
+    assert wrong({f"resources{n}:VCPU": "1" for n in range(200)}).accepted == "100 groups at most"

@@ -1,0 +1,190 @@
+"""Each weigher: which of two hosts it likes better; and how they are set."""
+
+import random
+
+import numpy as np
+import pytest
+
+from berth.model.hosts import HostStatus
+from berth.model.scheduling import ScheduleRequest
+from berth.scheduler.options import DEFAULT_WEIGHERS, scheduler_options
+from berth.scheduler.plugins import UnknownPlugin, WrongOption, weighers
+from berth.scheduler.weighing import Ranking, weights_of
+from tests.unit.scheduler.fleets import Fleet, asking, request, resources
+
+pytestmark = pytest.mark.fast
+
+WANTED = request(asking(resources(VCPU=2, MEMORY_MB=4)))
+
+
+def weights(fleet: Fleet, name: str, wanted: ScheduleRequest = WANTED) -> dict[str, float] | None:
+    """The weight of every host, the same whether all are asked about at once or one by one."""
+    (weigher,) = weighers([name])
+    roots = [record for record in fleet.view.providers.values() if record.parent is None]
+    rows = np.array([record.row for record in roots], np.intp)
+    all_at_once = weigher.weigh(fleet.view, wanted, rows)
+    if all_at_once is None:
+        return None
+    single = [weigher.weigh(fleet.view, wanted, rows[number : number + 1]) for number in range(len(rows))]
+    assert all_at_once.tolist() == [float(one[0]) for one in single if one is not None]
+    return {host.name: float(weight) for host, weight in zip(roots, all_at_once, strict=True)}
+
+
+def fleet_of(*stocks: dict[str, int], nested: bool = False) -> Fleet:
+    """Hosts h0, h1, ... and then many small ones, so that vectors are long."""
+    fleet = Fleet()
+    for number, stock in enumerate((*stocks, *[{"VCPU": 1}] * 10)):
+        name = f"h{number}"
+        fleet.provider(name, {} if nested else stock)
+        if nested:
+            fleet.provider(f"{name}.0", stock, parent=name)
+    return fleet
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize(
+    ("name", "resource_class"),
+    [("cpu", "VCPU"), ("cpu", "PCPU"), ("memory", "MEMORY_MB"), ("disk", "DISK_GB")],
+)
+def test_more_free_is_better(name: str, resource_class: str, nested: bool) -> None:
+    fleet = fleet_of({resource_class: 8}, {resource_class: 16}, {resource_class: 32}, nested=nested)
+    fleet.take("h2.0" if nested else "h2", {resource_class: 20})
+    found = weights(fleet, name)
+    assert found is not None
+    assert [found[host] for host in ("h0", "h1", "h2")] == [8, 16, 12]
+
+
+def test_a_class_that_nobody_has_is_no_reason() -> None:
+    assert weights(fleet_of({"VCPU": 8}), "disk") is None
+
+
+def test_pack_likes_the_fullest() -> None:
+    found = weights(fleet_of({"VCPU": 4, "MEMORY_MB": 16}, {"VCPU": 8, "MEMORY_MB": 32}), "pack")
+    assert found is not None
+    # One member more would fit by processors and three by memory: four members' worth is left.
+    assert found["h0"] == -4
+    assert found["h0"] > found["h1"]
+
+
+def test_fragmentation_likes_hosts_that_leave_nothing_stranded() -> None:
+    even = {"VCPU": 8, "MEMORY_MB": 16}
+    uneven = {"VCPU": 8, "MEMORY_MB": 8}
+    half = {"VCPU": 5, "MEMORY_MB": 8}
+    found = weights(fleet_of(even, uneven, half), "fragmentation")
+    assert found is not None
+    assert [found[host] for host in ("h0", "h1", "h2")] == [0, -2, -0.5]
+
+
+def test_build_failures() -> None:
+    fleet = fleet_of({"VCPU": 8}, {"VCPU": 8})
+    assert weights(fleet, "build_failures") is None
+    fleet.status("h1", HostStatus(build_failures=3))
+    found = weights(fleet, "build_failures")
+    assert found is not None
+    assert (found["h0"], found["h1"]) == (0, -3)
+
+
+def test_soft_affinity_likes_company_or_shuns_it_by_domain() -> None:
+    fleet = Fleet()
+    for zone in ("east", "west"):
+        fleet.aggregate(zone, "zone")
+        for number in range(2):
+            fleet.provider(f"{zone}-{number}", {"VCPU": 8, "MEMORY_MB": 64}, aggregates=(zone,))
+    near = fleet.group("near", "soft-affinity", "zone")
+    apart = fleet.group("apart", "soft-anti-affinity")
+    hard = fleet.group("hard", "affinity")
+    assert weights(fleet, "soft_affinity") is None
+    for group in (near, apart, hard):
+        for _ in range(2):
+            fleet.take("east-0", {"VCPU": 1}, group)
+    ask = WANTED.ask
+    assert weights(fleet, "soft_affinity", request(ask, group=near)) == {
+        "east-0": 2,
+        "east-1": 2,
+        "west-0": 0,
+        "west-1": 0,
+    }
+    assert weights(fleet, "soft_affinity", request(ask, group=apart)) == {
+        "east-0": -2,
+        "east-1": 0,
+        "west-0": 0,
+        "west-1": 0,
+    }
+    assert weights(fleet, "soft_affinity", request(ask, group=hard)) is None
+
+
+def test_spread_evens_out_what_a_policy_leaves_open() -> None:
+    fleet = Fleet()
+    for zone in ("east", "west"):
+        fleet.aggregate(zone, "zone")
+        fleet.provider(zone, {"VCPU": 8}, aggregates=(zone,))
+    loose = fleet.group("loose", "anti-affinity", "zone", max_per_domain=3)
+    strict = fleet.group("strict", "anti-affinity", max_per_domain=1)
+    for group in (loose, strict):
+        fleet.take("east", {"VCPU": 1}, group)
+    assert weights(fleet, "spread", request(WANTED.ask, group=loose)) == {"east": -1, "west": 0}
+    assert weights(fleet, "spread", request(WANTED.ask, group=strict)) is None
+
+
+def test_weights_are_brought_to_one_scale_before_they_are_added() -> None:
+    fleet = fleet_of({"VCPU": 11, "MEMORY_MB": 1}, {"VCPU": 6, "MEMORY_MB": 100_001})
+    options = scheduler_options(weigher_settings=["cpu=3", "memory=-1"])
+    rows = np.arange(2)
+    assert weights_of(fleet.view, WANTED, options, rows).tolist() == [3.0, -1.0]
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 32, 128, 129, 1000])
+def test_hosts_come_in_the_order_of_their_weights_each_once(count: int) -> None:
+    rng = random.Random(count)
+    values = [float(rng.randrange(1 + count // 3)) for _ in range(count)]
+    order = sorted(range(count), key=lambda row: (-values[row], row))
+    ranking = Ranking(np.arange(count), np.array(values))
+    taken = ranking.take_any_of_best(1, rng)
+    assert (taken is None) == (count == 0)
+    if taken is not None:
+        assert values[taken] == max(values)
+        order.remove(taken)
+    assert list(ranking.best_first()) == order
+
+
+def test_all_hosts_are_taken_in_the_end() -> None:
+    ranking = Ranking(np.arange(50), np.array([float(row % 7) for row in range(50)]))
+    rng = random.Random(1)
+    taken = [ranking.take_any_of_best(5, rng) for _ in range(51)]
+    assert taken[-1] is None
+    assert sorted(row for row in taken if row is not None) == list(range(50))
+
+
+# -- options ------------------------------------------------------------------------------------
+
+
+def test_defaults_are_all_there() -> None:
+    assert len(scheduler_options().weighers) == len(DEFAULT_WEIGHERS)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (["cpu=x"], "the multiplier of the weigher cpu is 'x'; it must be a number from"),
+        (["cpu=nan"], "'nan'"),
+        (["cpu=inf"], "'inf'"),
+        (["cpu="], "''"),
+        (["cpu=1", "cpu=2"], "the weigher cpu is named twice"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_in_words(settings: list[str], words: str) -> None:
+    with pytest.raises(WrongOption, match=words):
+        scheduler_options(weigher_settings=settings)
+
+
+def test_a_weigher_that_is_not_there_is_named_with_those_that_are() -> None:
+    with pytest.raises(UnknownPlugin, match=r"no weigher called ram; there are build_failures, cpu"):
+        scheduler_options(weigher_settings=["ram=1.0"])
+
+
+def test_bounds_are_bounded() -> None:
+    with pytest.raises(WrongOption, match="subset_size is 0; it must be from 1 to"):
+        scheduler_options(subset_size=0)
+    with pytest.raises(WrongOption, match="the filter zone is named twice"):
+        scheduler_options(filter_names=["zone", "zone"])
+    assert scheduler_options(weigher_settings=["cpu"]).weighers[0][1] == 1
