@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from bench import meter
-from bench.client import BrokenServer, Connection, Load, load, request_bytes
+from bench.client import BrokenServer, Connection, Load, Operation, load, request_bytes
 from bench.fleets import Provider
 from bench.operations import PROJECT, Clients, candidates_path
 from bench.workload import Request, Searches
@@ -110,8 +110,19 @@ async def measure(
 
 
 async def _measure(server: Server, database_pid: int | None, clients: Clients, seconds: float) -> Measurement:
+    measured = await measure_operations(server, database_pid, clients.operations, seconds)
+    if not measured.failures and measured.problem is None:
+        assert await claimed_count(server.port) == clients.claimed, "acknowledged claims are missing"
+    return measured
+
+
+async def measure_operations(
+    server: Server, database_pid: int | None, operations: Sequence[Operation], seconds: float
+) -> Measurement:
+    """What operations cost that each client repeats for a time, after a little while to warm up."""
+
     async def send(seconds: float) -> Load:
-        return await load(HOST, server.port, clients.operations, seconds=seconds)
+        return await load(HOST, server.port, operations, seconds=seconds)
 
     def spent_s() -> tuple[float, float]:
         return meter.cpu_s(server.pid), 0.0 if database_pid is None else meter.cpu_s(database_pid)
@@ -120,19 +131,18 @@ async def _measure(server: Server, database_pid: int | None, clients: Clients, s
     before_s = spent_s()
     seen = await send(seconds)
     cpu_s, database_cpu_s = (after - before for after, before in zip(spent_s(), before_s, strict=True))
-    operations = len(seen.latencies_ns)
-    if not seen.failures and not warm_up.failures:
-        assert await claimed_count(server.port) == clients.claimed, "acknowledged claims are missing"
-    if not operations:
-        return Measurement(failures=dict(seen.failures), problem="nothing succeeded")
+    count = len(seen.latencies_ns)
+    failures = dict(seen.failures + warm_up.failures)
+    if not count:
+        return Measurement(failures=failures, problem="nothing succeeded")
     return Measurement(
-        operations=operations,
-        failures=dict(seen.failures),
+        operations=count,
+        failures=failures,
         latency_ms=statistics.median(seen.latencies_ns) / 1e6,
-        latency_p99_ms=sorted(seen.latencies_ns)[int(operations * 0.99)] / 1e6,
-        throughput_per_s=operations / seen.seconds,
-        cpu_ms=cpu_s / operations * 1000,
-        database_cpu_ms=None if database_pid is None else database_cpu_s / operations * 1000,
+        latency_p99_ms=sorted(seen.latencies_ns)[int(count * 0.99)] / 1e6,
+        throughput_per_s=count / seen.seconds,
+        cpu_ms=cpu_s / count * 1000,
+        database_cpu_ms=None if database_pid is None else database_cpu_s / count * 1000,
         memory_peak_mb=meter.memory_peak_mb(server.pid),
         client_busy=seen.client_busy,
     )

@@ -22,6 +22,7 @@ FOLDER: Final = Path(__file__).with_name("results")
 COMPARISON: Final = FOLDER / "results.json"
 EMBEDDED: Final = FOLDER / "embedded.json"
 GROWTH: Final = FOLDER / "growth.json"
+SCHEDULING: Final = FOLDER / "scheduling.json"
 PAGE: Final = FOLDER / "results.md"
 README: Final = Path(__file__).parent.parent / "README.md"
 BEGIN: Final = "<!-- bench: begin. Written by bench/report.py, as is all up to the end. -->"
@@ -67,7 +68,16 @@ class Results(msgspec.Struct, frozen=True):
 
 
 def machine() -> dict[str, str]:
-    packages = ("berth", "openstack-placement", "pyuwsgi", "PyMySQL", "granian", "SQLAlchemy", "numpy")
+    packages = (
+        "berth",
+        "openstack-placement",
+        "pyuwsgi",
+        "PyMySQL",
+        "httptools",
+        "uvloop",
+        "SQLAlchemy",
+        "numpy",
+    )
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "cpu": f"{os.cpu_count()} x {_first('/proc/cpuinfo', 'model name') or platform.machine()}",
@@ -209,8 +219,9 @@ def page(results: Results, growth: Results | None, embedded: Results | None) -> 
     ]
     if embedded is not None:
         parts += ["## Both on SQLite", "", *_about(embedded), "", tables(embedded), ""]
-    if growth is not None:
-        parts += ["## How cost grows with the fleet", "", *_about(growth), "", growth_table(growth), ""]
+    for title, grown in (("How cost grows with the fleet", growth), ("The scheduler", _kept(SCHEDULING))):
+        if grown is not None:
+            parts += [f"## {title}", "", *_about(grown), "", growth_table(grown), ""]
     return "\n".join(parts)
 
 

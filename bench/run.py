@@ -1,6 +1,6 @@
 """Measure Berth beside OpenStack Placement: same machine, same run, same data, same database server.
 
-    python -m bench.run [--only NAME] [--quick] [--embedded | --growth] [--threads N]
+    python -m bench.run [--only NAME] [--quick] [--embedded | --growth | --scheduling] [--threads N]
 
 Every fleet is loaded once on each side and checked through the API. Every workload that writes starts from a
 copy of that, so that no measurement sees what another one wrote.
@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 import uvloop
 
-from bench import databases, report
+from bench import databases, report, scheduling
 from bench.client import load, request_bytes
 from bench.fleets import providers
 from bench.measure import Measurement, check_fleet, measure
@@ -187,6 +187,24 @@ async def grow(sizes: Sequence[int], seconds: float, scratch: Path) -> report.Re
     return report.Results(machine, about, ceiling_per_s, list(rows.values()))
 
 
+async def schedule(sizes: Sequence[int], seconds: float, scratch: Path) -> report.Results:
+    """What the scheduler does in a second, for Berth alone."""
+    machine, ceiling_per_s = report.machine(), await client_ceiling_per_s()
+    rows: dict[str, report.Row] = {}
+    with databases.mariadb() as mariadb:
+        bench, side = Bench(scratch), Berth(mariadb, PROCESSES)
+        for hosts in sizes:
+            database = await bench.fleet(side, Flat(hosts))
+            with running(side.server(database, bench.directory())) as server:
+                measured = await scheduling.measure_all(server, mariadb.pid, hosts, seconds)
+            for title, result in measured.items():
+                say(f"  {hosts:,} hosts, {title}: {describe(result)}")
+                row = rows.setdefault(title, report.Row("scheduling", title, scheduling.CLIENTS, {}))
+                row.measurements[f"{hosts:,} hosts"] = result
+        about = {side.name: side.about()}
+    return report.Results(machine, about, ceiling_per_s, list(rows.values()))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         prog="bench.run", description="Measure Berth beside OpenStack Placement."
@@ -195,6 +213,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="only to see that it works: half a second each")
     parser.add_argument("--embedded", action="store_true", help="only both on SQLite")
     parser.add_argument("--growth", action="store_true", help="only how cost grows, for Berth alone")
+    parser.add_argument("--scheduling", action="store_true", help="only the scheduler, for Berth alone")
     parser.add_argument("--threads", type=int, default=1, help="threads in each process of upstream")
     args = parser.parse_args()
     workloads = [one for one in all_workloads() if args.only is None or args.only in one.name]
@@ -212,22 +231,30 @@ def main() -> None:
 
 def _run(args: argparse.Namespace, workloads: Sequence[Workload], scratch: Path) -> None:
     # What is kept is a whole run.
-    if not args.growth:
+    is_whole = args.only is None and not args.quick
+    chosen = [part for part in ("embedded", "growth", "scheduling") if getattr(args, part)]
+    if not chosen:
+        chosen = ["embedded", "compared"] + (["growth", "scheduling"] if args.only is None else [])
+    if "embedded" in chosen:
         embedded = uvloop.run(compare_embedded(workloads, args.threads, scratch))
         print(f"{report.tables(embedded)}\n")
-        if args.only is None and not args.quick:
+        if is_whole:
             report.keep(embedded, report.EMBEDDED)
-    if not args.growth and not args.embedded:
+    if "compared" in chosen:
         results = uvloop.run(compare(workloads, args.threads, scratch))
         print(report.tables(results))
-        if args.only is None and not args.quick:
+        if is_whole:
             report.keep(results, report.COMPARISON)
-    if args.only is None and not args.embedded:
-        sizes, seconds = (SIZES[:2], QUICK_S) if args.quick else (SIZES, GROWTH_S)
-        growth = uvloop.run(grow(sizes, seconds, scratch))
-        print(f"\n{report.growth_table(growth)}")
-        if not args.quick:
-            report.keep(growth, report.GROWTH)
+    seconds = QUICK_S if args.quick else GROWTH_S
+    for part, measure_sizes, sizes, path in (
+        ("growth", grow, SIZES, report.GROWTH),
+        ("scheduling", schedule, SIZES[:2], report.SCHEDULING),
+    ):
+        if part in chosen:
+            grown = uvloop.run(measure_sizes(sizes[:2] if args.quick else sizes, seconds, scratch))
+            print(f"\n{report.growth_table(grown)}")
+            if is_whole:
+                report.keep(grown, path)
 
 
 if __name__ == "__main__":

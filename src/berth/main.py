@@ -27,6 +27,7 @@ from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import Telemetry
 from berth.runtime.turns import Turns
+from berth.scheduler.options import SchedulerOptions, scheduler_options
 
 
 def application(settings: Settings, turns: Turns | None = None) -> "Server":
@@ -55,6 +56,7 @@ class Server:
         clock, ids = SystemClock(), Ids()
         telemetry = Telemetry(self._settings, clock)
         policy = Policy(self._settings.policy_file, self._settings.policy_defaults, clock)
+        scheduler = _scheduler(self._settings)
         authenticator = _authenticator(self._settings, clock)
         engine = await _engine(self._settings, self._turns, clock, ids, telemetry)
         await engine.start()
@@ -62,7 +64,7 @@ class Server:
         gc.freeze()
         self._application = Application(
             PlacementApi(engine, policy, self._settings, clock, ids),
-            NativeApi(engine, policy, self._settings),
+            NativeApi(engine, policy, self._settings, scheduler, clock, ids),
             Health(engine, telemetry.exposition),
             authenticator,
             Cors(self._settings.cors_allowed_origins, self._settings.cors_allow_headers),
@@ -77,6 +79,12 @@ class Server:
         if isinstance(authenticator, Keystone):
             authenticator.close()
         await send({"type": "lifespan.shutdown.complete"})
+
+
+def _scheduler(settings: Settings) -> SchedulerOptions:
+    return scheduler_options(
+        settings.scheduler_filters, settings.scheduler_weighers, settings.scheduler_subset_size
+    )
 
 
 def _authenticator(settings: Settings, clock: Clock) -> Authenticator:

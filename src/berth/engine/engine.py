@@ -27,7 +27,7 @@ from berth.journal import Conflict, Journal, JournalFailure, NotWritten, Pruned
 from berth.ledger import decide
 from berth.model.batches import Batch, Entry
 from berth.model.commands import Command
-from berth.model.events import inverse
+from berth.model.events import Event, inverse
 from berth.model.ids import Index
 from berth.model.origin import Origin
 from berth.model.rejections import Rejection
@@ -65,21 +65,26 @@ class Observer(Protocol):
     def rejected(self, kind: str) -> None: ...
 
 
-class _Pending:
-    """A command on its way, with the question to ask the view once it is applied."""
+Wish = Command | Callable[[View, int], Command | Rejection]
+"""A command; or what makes one out of the view of the moment, and the time in seconds: then choosing and
+claiming are one act, and nobody can come in between. It is asked again whenever the race is lost."""
 
-    __slots__ = ("answer", "command", "future", "origin", "outcome", "size")
+
+class _Pending:
+    """A wish on its way, with the question to ask the view once it is fulfilled."""
+
+    __slots__ = ("answer", "future", "origin", "outcome", "size", "wish")
 
     def __init__(
         self,
-        command: Command,
+        wish: Wish,
         origin: Origin,
         answer: Callable[[View, bool], Any],
         future: asyncio.Future[Any],
         size: int,
     ) -> None:
         self.size = size
-        self.command = command
+        self.wish = wish
         self.origin = origin
         self.answer = answer
         self.future = future
@@ -130,6 +135,8 @@ class Engine:
         self._doubt: str | None = None
         # Whether others are known to have written what the view lacks.
         self._behind = False
+        # Whether the journal was looked at since the commands in hand were taken.
+        self._is_fresh = False
         # What has put an end to this engine, if anything has.
         self._bug: str | None = None
         # Held by whoever moves the view: the writer, or a look at the journal's tail.
@@ -204,7 +211,7 @@ class Engine:
         return False
 
     async def submit(
-        self, command: Command, origin: Origin, answer: Callable[[View, bool], T], size: int = 0
+        self, wish: Wish, origin: Origin, answer: Callable[[View, bool], T], size: int = 0
     ) -> T | Rejection:
         """Carry a command out, and answer from the view right after it; or say why not.
 
@@ -217,7 +224,7 @@ class Engine:
         if self._queue and self._queue_bytes + size > self._queue_bytes_max:
             raise Overloaded(f"{self._queue_bytes} bytes of commands are waiting already")
         future: asyncio.Future[T | Rejection] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Pending(command, origin, answer, future, size))
+        self._queue.append(_Pending(wish, origin, answer, future, size))
         self._queue_bytes += size
         self._work.set()
         return await future
@@ -293,6 +300,7 @@ class Engine:
     async def _carry_out(self, waiting: list[_Pending]) -> None:
         """Decide, append and answer these commands, as often as it takes to win the race."""
         tried: dict[str, list[Any]] = {}
+        self._is_fresh = False
         try:
             outcomes = None
             while outcomes is None:
@@ -319,10 +327,10 @@ class Engine:
         batch = self._decide(waiting)
         outcomes = [pending.outcome for pending in waiting]
         if batch is None:
-            if not self._shared:
+            if not self._shared or self._is_fresh:
                 return outcomes
-            # No append has shown that the view was current. Others may have written what would turn these
-            # refusals around.
+            # Nothing has shown that the view has what was written before these commands came, which might
+            # turn their refusals around. Once is enough: what is written later comes later.
             before = self.view.index
             got_in = await self._catch_up(tried)
             return got_in or (outcomes if self.view.index == before else None)
@@ -360,7 +368,7 @@ class Engine:
         entries = []
         for pending in waiting:
             try:
-                verdict = decide(view, pending.command, now_s)
+                verdict = _judged(view, pending.wish, now_s)
             except Exception as bug:
                 # A rule that fails has changed nothing: this command is lost, the others are not.
                 pending.outcome = bug
@@ -456,6 +464,7 @@ class Engine:
             raise self._stop_for(bug) from bug
         self._doubt = None
         self._behind = False
+        self._is_fresh = True
         if untold:
             raise Unavailable("whether this was done cannot be told any more: look, and ask again")
         if self.view.index != before:
@@ -468,6 +477,11 @@ class Engine:
     def _tell_news(self) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()
+
+
+def _judged(view: View, wish: Wish, now_s: int) -> list[Event] | Rejection:
+    command = wish(view, now_s) if callable(wish) else wish
+    return command if isinstance(command, Rejection) else decide(view, command, now_s)
 
 
 def _settle_all(waiting: Iterable[_Pending], error: Exception) -> None:

@@ -97,6 +97,34 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         About("take candidates from all hosts in turn, or all of one host first"),
     ] = "breadth-first"
 
+    # -- the scheduler --
+    scheduler_filters: Annotated[
+        tuple[str, ...], About("filters that have a say, in the order in which explanations name them")
+    ] = (
+        "enabled",
+        "host_state",
+        "zone",
+        "aggregate_metadata",
+        "ignored",
+        "host_names",
+        "same_host",
+        "different_host",
+        "group_policy",
+    )
+    scheduler_weighers: Annotated[
+        tuple[str, ...], About("weighers, each as NAME=MULTIPLIER; less than nothing turns its taste around")
+    ] = (
+        "cpu=1.0",
+        "memory=1.0",
+        "disk=1.0",
+        "soft_affinity=2.0",
+        "spread=2.0",
+        "build_failures=100.0",
+    )
+    scheduler_subset_size: Annotated[
+        int, About("the choice is made at random among the best that many hosts", 1, 10_000)
+    ] = 1
+
     # -- the Placement API --
     incomplete_consumer_project_id: Annotated[
         str, About("project of allocations written before microversion 1.8")

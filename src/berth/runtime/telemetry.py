@@ -6,6 +6,7 @@ nothing at all when the level is above INFO. Labels are bounded: methods outside
 "other", and a path is only ever a label as its route's template.
 """
 
+import asyncio
 import logging
 import sys
 from datetime import UTC, datetime
@@ -160,7 +161,8 @@ class _AccessLine(msgspec.Struct):
 
 
 class _AccessLog:
-    """One line per request, written straight to the stream."""
+    """One line per request. Lines of requests that are answered together go to the stream together, before
+    the event loop waits again: a write each would cost as much as a small answer."""
 
     def __init__(self, clock: Clock, stream: TextIO, log_format: str) -> None:
         self._clock = clock
@@ -169,11 +171,19 @@ class _AccessLog:
         self._format = _json_line if _is_json(log_format, stream) else _text_line
         self._second = -1
         self._second_text = ""
+        self._lines: list[str] = []
 
     def write(self, request: SeenRequest, response: SeenResponse, seconds: float) -> None:
         if not self._logger.isEnabledFor(logging.INFO):
             return
-        self._stream.write(self._format(self._time(), request, response, seconds * 1000))
+        self._lines.append(self._format(self._time(), request, response, seconds * 1000))
+        if len(self._lines) == 1:
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        text = "".join(self._lines)
+        self._lines.clear()
+        self._stream.write(text)
         self._stream.flush()
 
     def _time(self) -> str:

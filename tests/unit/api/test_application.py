@@ -21,6 +21,7 @@ from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import Telemetry
+from berth.scheduler.options import scheduler_options
 
 pytestmark = pytest.mark.fast
 
@@ -75,7 +76,7 @@ class World:
             policy = cast(Policy, SomePolicy())
             self.application = Application(
                 PlacementApi(self.engine, policy, self.settings, clock, ids),
-                NativeApi(self.engine, policy, self.settings),
+                NativeApi(self.engine, policy, self.settings, scheduler_options(), clock, ids),
                 Health(self.engine, telemetry.exposition),
                 SomeAuth(),
                 Cors(self.origins, ("openstack-api-version",)),

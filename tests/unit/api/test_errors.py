@@ -6,16 +6,18 @@ from typing import Any
 import pytest
 
 from berth.api.http import Request, Response
+from berth.api.native.rejected import ROWS as NATIVE
 from berth.api.placement.error_bodies import render, render_outside, render_unauthorized
 from berth.api.placement.errors import CONCURRENT_UPDATE, Attempt, Problem, problem_of
 from berth.model import rejections as r
-from berth.model.ids import ConsumerId, ProviderId
+from berth.model.ids import ConsumerId, GroupId, ProviderId
 from berth.model.rejections import Rejection, TreeRule
 
 pytestmark = pytest.mark.fast
 
 P = ProviderId("11111111-1111-1111-1111-111111111111")
 C = ConsumerId("22222222-2222-2222-2222-222222222222")
+G = GroupId("33333333-3333-3333-3333-333333333333")
 
 
 def request(method: str = "GET", **headers: str) -> Request:
@@ -190,11 +192,15 @@ EVERY: list[Rejection] = [
     r.UnitsViolated(P, "X", 5, 1, 4, 1),
     r.CapacityExceeded(P, "X", 5, 3, 4),
     r.AllocationsNotFound(C),
+    r.GroupPolicyBroken(G, "db", "anti-affinity", C, "host-1", "rack-1", "it is full", ((C, "host-2"),)),
+    r.GroupFull(G, 10),
 ]
+"""What the ledger may answer to a request of the Placement API."""
 
 
 def test_every_rejection_is_in_the_table() -> None:
-    assert {type(rejection) for rejection in EVERY} == set(Rejection.__subclasses__())
+    known = {type(rejection) for rejection in EVERY}
+    assert known | NATIVE.keys() == set(Rejection.__subclasses__())
 
 
 @pytest.mark.parametrize("rejection", EVERY, ids=lambda rejection: type(rejection).__name__)

@@ -10,8 +10,10 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from berth.api.auth.caller import Caller
 from berth.api.http import Request
 from berth.api.native import allocations, consumers, holders, usage, wire
+from berth.api.native.calls import Call
 from berth.api.native.parameters import AllocationsQuery, ConsumersQuery, UsageQuery, decode
 from berth.model.consumer import Consumer, Holdings
 from berth.model.events import (
@@ -122,13 +124,19 @@ def owner_and_place(rng: random.Random) -> dict[str, str]:
     )
 
 
+CALLER: Final = Caller("u", "p", ())
+NO_SERVICES: Final[Any] = None
+"""A list follows from the view alone."""
+
+
 def walked(view: View, reader: Any, kind: Any, query: dict[str, str], field: str) -> list[Any]:
     """All pages of a list, put together. No page is empty if there is another behind it."""
     rows: list[Any] = []
     marker: dict[str, str] = {}
     while True:
         text = "&".join(f"{name}={value}" for name, value in (query | marker).items())
-        answer = msgspec.to_builtins(reader(view, Request("GET", "/list", text, {}), decode(text, kind)))
+        call = Call(Request("GET", "/list", text), CALLER, (), decode(text, kind), None, NO_SERVICES)
+        answer = msgspec.to_builtins(reader(view, call))
         rows += answer[field]
         if answer["next"] is None:
             return rows

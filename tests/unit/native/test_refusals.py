@@ -66,7 +66,9 @@ def test_the_description_is_for_everybody_who_is_known(world: World) -> None:
     assert answer.status == 200
 
 
-@pytest.mark.parametrize("path", ["/berth/v1", "/berth/v1/", "/berth/v1/consumers/", "/berth/v1/hosts"])
+@pytest.mark.parametrize(
+    "path", ["/berth/v1", "/berth/v1/", "/berth/v1/consumers/", "/berth/v1/groups//members"]
+)
 def test_no_such_path(world: World, path: str) -> None:
     answer = world.run(lambda world: world.get(path))
     assert answer.status == 404

@@ -19,6 +19,7 @@ from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import Telemetry
+from berth.scheduler.options import scheduler_options
 
 T = TypeVar("T")
 
@@ -59,7 +60,7 @@ class World:
             policy = Policy(None, "legacy", clock)
             self.application = Application(
                 PlacementApi(self.engine, policy, self.settings, clock, ids),
-                NativeApi(self.engine, policy, self.settings),
+                NativeApi(self.engine, policy, self.settings, scheduler_options(), clock, ids),
                 Health(self.engine, telemetry.exposition),
                 NoAuth(),
                 Cors((), ()),
@@ -85,18 +86,31 @@ class World:
         version: str = "1.39",
         headers: Mapping[str, str] | None = None,
     ) -> Answer:
-        content = b"" if body is None else json.dumps(body).encode()
+        content = None if body is None else json.dumps(body).encode()
+        return await self.ask_raw(method, path, content, token=token, version=version, headers=headers)
+
+    async def ask_raw(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None,
+        *,
+        token: str | None = "admin",
+        version: str = "1.39",
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
         messages: list[MutableMapping[str, Any]] = []
 
         async def receive() -> MutableMapping[str, Any]:
-            return {"type": "http.request", "body": content, "more_body": False}
+            return {"type": "http.request", "body": content or b"", "more_body": False}
 
         async def send(message: MutableMapping[str, Any]) -> None:
             messages.append(message)
 
-        sent = {"openstack-api-version": f"placement {version}", **(headers or {})}
+        sent = {"openstack-api-version": f"placement {version}"}
         if content:
             sent |= {"content-length": str(len(content)), "content-type": "application/json"}
+        sent |= headers or {}
         if token is not None:
             sent["x-auth-token"] = token
         await self.application(scope_of(method, path, sent), receive, send)

@@ -1,5 +1,6 @@
 """Settings: which source wins, and what is said of those that are refused."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -57,11 +58,12 @@ def test_every_setting_can_be_given_as_its_default_in_every_source(tmp_path: Pat
     for setting in TABLE:
         if setting.default is None:
             continue
-        text = str(setting.default).lower() if setting.kind is bool else str(setting.default)
-        text = "" if setting.default == () else text
-        environ[setting.variable] = text
-        quoted = f'"{text}"' if setting.kind is str else text or "[]"
-        lines.append(f"{setting.name} = {quoted}")
+        default = setting.default
+        environ[setting.variable] = ",".join(default) if setting.kind is tuple else str(default).lower()
+        if setting.kind is str:
+            environ[setting.variable] = default
+        # Texts, lists of them and truth values are written in TOML as in JSON.
+        lines.append(f"{setting.name} = {json.dumps(default)}")
     assert resolve(toml(tmp_path, "\n".join(lines))).settings == Settings()
     assert resolve(None, environ).settings == Settings()
 

@@ -99,7 +99,24 @@ _GUARDS: Final = {
 }
 """What each operation asks for. In a policy file the names begin with ``placement:``."""
 
-_NATIVE_GUARDS: Final = ("consumers:list", "allocations:list", "usage:show", "events:list")
+_NATIVE_GUARDS: Final = (
+    "consumers:list",
+    "allocations:list",
+    "usage:show",
+    "events:list",
+    "groups:list",
+    "groups:show",
+    "groups:create",
+    "groups:update",
+    "groups:delete",
+    "aggregates:list",
+    "aggregates:update",
+    "hosts:list",
+    "hosts:update",
+    "schedule",
+    "explain",
+    "capacity",
+)
 """What the operations of /berth/v1 ask for. In a policy file the names begin with ``berth:``."""
 
 RULES: Final = (

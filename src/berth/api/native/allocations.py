@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from berth.api.http import Request
 from berth.api.native import wire
+from berth.api.native.calls import Call
 from berth.api.native.classes import class_named
 from berth.api.native.holders import Holders
 from berth.api.native.pages import next_link
@@ -12,7 +12,8 @@ from berth.model.ids import ConsumerId
 from berth.view import View
 
 
-def page(view: View, request: Request, query: AllocationsQuery) -> wire.Allocations:
+def page(view: View, call: Call) -> wire.Allocations:
+    query: AllocationsQuery = call.query
     """Whole consumers until the limit is reached; the first one whatever it holds."""
     class_id = None if query.resource_class is None else class_named(view, query.resource_class)
     holders = Holders(view, query, class_id)
@@ -26,7 +27,7 @@ def page(view: View, request: Request, query: AllocationsQuery) -> wire.Allocati
             break
         rows += own
         last = id
-    return wire.Allocations(rows, next_link(request, query, last) if more and last is not None else None)
+    return wire.Allocations(rows, next_link(call.request, query, last) if more and last is not None else None)
 
 
 def _rows(view: View, id: ConsumerId, holders: Holders) -> Iterator[wire.Allocation]:

@@ -1,24 +1,29 @@
 """/berth/v1 as one object: a request of a known caller goes in, a response comes out.
 
-    path -> method -> policy -> media type -> parameters -> handler
+    path -> method -> policy -> media types -> parameters -> body -> handler
 
 Every refusal on the way, whoever finds it, leaves through one door: a NativeProblem, rendered here.
 """
+
+import msgspec
 
 from berth.api.auth.caller import Caller
 from berth.api.auth.policy import Policy
 from berth.api.etags import StateTags
 from berth.api.http import JSON, Request, Response
-from berth.api.native import errors
-from berth.api.native.calls import Call, Route
+from berth.api.native import bodies, errors
+from berth.api.native.calls import Call, Route, Services
 from berth.api.native.errors import RETRY_SOON, NativeProblem, render
 from berth.api.native.events import EVENT_STREAM
 from berth.api.native.feed import Feed
 from berth.api.native.parameters import decode
-from berth.api.native.routes import PREFIX, TABLE
+from berth.api.native.routes import PREFIX, TABLE, find
 from berth.api.placement.accept import accepts_json, effective
 from berth.engine import Engine, Overloaded, Unavailable
+from berth.runtime.clock import Clock
+from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
+from berth.scheduler.options import SchedulerOptions
 
 
 def is_native(path: str) -> bool:
@@ -26,11 +31,18 @@ def is_native(path: str) -> bool:
 
 
 class NativeApi:
-    def __init__(self, engine: Engine, policy: Policy, settings: Settings) -> None:
-        self._engine = engine
+    def __init__(
+        self,
+        engine: Engine,
+        policy: Policy,
+        settings: Settings,
+        scheduler: SchedulerOptions,
+        clock: Clock,
+        ids: Ids,
+    ) -> None:
         self._policy = policy
-        self._tags = StateTags(settings)
-        self._feed = Feed(engine, settings.event_streams_max, settings.event_heartbeat_seconds)
+        feed = Feed(engine, settings.event_streams_max, settings.event_heartbeat_seconds)
+        self._services = Services(engine, feed, StateTags(settings), ids, clock, scheduler)
 
     async def handle(self, request: Request, caller: Caller) -> Response:
         try:
@@ -45,19 +57,32 @@ class NativeApi:
             return render(NativeProblem(503, errors.UNAVAILABLE, text, headers=RETRY_SOON), request)
 
     async def _answer(self, request: Request, caller: Caller) -> Response:
-        route = TABLE.get(request.path)
-        if route is None:
+        found = find(request.path)
+        if found is None:
             text = f"There is nothing here. Known are: {', '.join(TABLE)}."
             raise NativeProblem(404, errors.NOT_FOUND, text)
-        request.route = request.path
-        if request.method != "GET":
-            text = f"{request.method} is not known here, only GET."
-            raise NativeProblem(405, errors.METHOD_NOT_ALLOWED, text, headers=(("allow", "GET"),))
+        template, params = found
+        request.route = template
+        routes = TABLE[template]
+        route = routes.get(request.method)
+        if route is None:
+            known = ", ".join(routes)
+            text = f"{request.method} is not known here, only {known}."
+            raise NativeProblem(405, errors.METHOD_NOT_ALLOWED, text, headers=(("allow", known),))
         if route.rule is not None and not self._policy.allows(route.rule, caller):
             raise NativeProblem(403, errors.FORBIDDEN, f"Policy does not allow {route.rule}.")
         _check_accept(route, request)
         query = decode(request.query_string, route.query)
-        return await route.handler(Call(request, query, self._engine, self._feed, self._tags))
+        body = None if route.body is None else _decoded_body(request, route.body)
+        return await route.handler(Call(request, caller, params, query, body, self._services))
+
+
+def _decoded_body(request: Request, kind: type[msgspec.Struct]) -> msgspec.Struct:
+    sent = request.headers.get("content-type", JSON).partition(";")[0].strip()
+    if sent != JSON:
+        text = f"The body is {sent}; send {JSON}."
+        raise NativeProblem(415, errors.UNSUPPORTED_MEDIA, text)
+    return bodies.decode(request.body, kind)
 
 
 def _check_accept(route: Route, request: Request) -> None:

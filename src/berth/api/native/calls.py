@@ -9,13 +9,20 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from berth.api.auth.caller import Caller
 from berth.api.etags import CONDITION, StateTags, body_tag, names, tagged
 from berth.api.etags import HEADER as ETAG
 from berth.api.http import JSON, Request, Response
 from berth.api.native.errors import NativeProblem
 from berth.api.native.feed import Feed
-from berth.engine import Engine
+from berth.api.native.rejected import problem
+from berth.engine import Engine, Wish
 from berth.model.ids import Index
+from berth.model.origin import Origin
+from berth.model.rejections import Rejection
+from berth.runtime.clock import Clock
+from berth.runtime.ids import Ids
+from berth.scheduler.options import SchedulerOptions
 from berth.view import View
 
 _NO_CACHE: Final = ("cache-control", "no-cache")
@@ -23,23 +30,47 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class Call(NamedTuple):
-    """``query`` is what the route's struct made of the query string."""
+    """``query`` and ``body`` are what the route's structs made of them; ``params`` are the variable parts of
+    the path, in order."""
 
     request: Request
+    caller: Caller
+    params: tuple[str, ...]
     query: Any
+    body: Any
+    services: "Services"
+
+    async def submit(self, wish: Wish, answer: Callable[[View], Response]) -> Response:
+        """Have a change made, and answer from the view right after it; NativeProblem if it is refused."""
+        request, caller = self.request, self.caller
+        action = f"{request.method} {request.path}"
+        origin = Origin(request.request_id, caller.user_id, caller.project_id, action)
+        engine = self.services.engine
+        outcome = await engine.submit(wish, origin, lambda view, _: answer(view), len(request.body))
+        if isinstance(outcome, Rejection):
+            raise problem(outcome)
+        return outcome
+
+
+class Services(NamedTuple):
+    """What handlers work with, the same for every call."""
+
     engine: Engine
     feed: Feed
     tags: StateTags
+    ids: Ids
+    clock: Clock
+    scheduler: SchedulerOptions
 
 
 Handler = Callable[[Call], Awaitable[Response]]
 
 
 class Route(NamedTuple):
-    """A path that can be read. ``rule`` is the policy's; None: for everybody whose token is known.
+    """One method of a path. ``rule`` is the policy's; None: for everybody whose token is known.
 
-    ``answer`` None: a JSON object that no struct describes. ``is_stream``: it may be asked for as
-    server-sent events instead.
+    ``answer`` None: a JSON object that no struct describes, or nothing at all where the ``status`` is 204.
+    ``is_stream``: it may be asked for as server-sent events instead.
     """
 
     handler: Handler
@@ -50,34 +81,36 @@ class Route(NamedTuple):
     summary: str
     description: str
     is_stream: bool = False
+    body: type[msgspec.Struct] | None = None
+    status: int = 200
 
 
-Reader = Callable[[View, Request, Any], msgspec.Struct]
+Reader = Callable[[View, Call], msgspec.Struct]
 
 
 def listing(reader: Reader) -> Handler:
     """The handler that answers with what a reader says of the view; 304 to whom has that already."""
 
     async def handle(call: Call) -> Response:
-        request = call.request
+        request, services = call.request, call.services
         if CONDITION in request.headers:
-            index = await call.engine.read(lambda view: view.index)
-            tag = call.tags.tag(index, request)
+            index = await services.engine.read(lambda view: view.index)
+            tag = services.tags.tag(index, request)
             if names(request, tag):
                 return Response(304, headers=[(ETAG, tag), _NO_CACHE])
 
         def answer(view: View) -> tuple[Index, bytes] | NativeProblem:
             # A refusal is an answer too: it waits, like any, until what it saw is durable.
             try:
-                return view.index, _encode(reader(view, request, call.query))
-            except NativeProblem as problem:
-                return problem
+                return view.index, _encode(reader(view, call))
+            except NativeProblem as refused:
+                return refused
 
-        answered = await call.engine.read(answer)
+        answered = await services.engine.read(answer)
         if isinstance(answered, NativeProblem):
             raise answered
         index, body = answered
-        return tagged(request, json(body), call.tags.tag(index, request))
+        return tagged(request, json(body), services.tags.tag(index, request))
 
     return handle
 
@@ -87,9 +120,9 @@ def fixed(call: Call, body: bytes) -> Response:
     return tagged(call.request, json(body), body_tag(body))
 
 
-def json(body: bytes) -> Response:
-    return Response(200, body, JSON, [_NO_CACHE])
+def json(body: bytes, status: int = 200) -> Response:
+    return Response(status, body, JSON, [_NO_CACHE])
 
 
-def encoded(answer: msgspec.Struct) -> Response:
-    return json(_encode(answer))
+def encoded(answer: msgspec.Struct, status: int = 200) -> Response:
+    return json(_encode(answer), status)

@@ -5,8 +5,11 @@ from typing import Any, Final
 
 from berth.api.native import wire
 from berth.model import events as e
+from berth.model.aggregates import Label
 from berth.model.batches import Batch
 from berth.model.consumer import Consumer, Holdings
+from berth.model.groups import Group, Membership
+from berth.model.hosts import HostStatus
 from berth.model.ids import ClassId
 from berth.model.inventory import Inventory
 
@@ -119,6 +122,42 @@ def _consumer_state(
     )
 
 
+def _label(event: e.AggregateLabelled, names: ClassNames) -> wire.Change:
+    return wire.AggregateChange(event.id, _label_state(event.before), _label_state(event.after))
+
+
+def _label_state(label: Label | None) -> wire.AggregateState | None:
+    return None if label is None else wire.AggregateState(label.kind, label.name, dict(label.metadata))
+
+
+def _host(event: e.HostChanged, names: ClassNames) -> wire.Change:
+    return wire.HostChange(event.provider, _host_state(event.before), _host_state(event.after))
+
+
+def _host_state(status: HostStatus | None) -> wire.HostState | None:
+    if status is None:
+        return None
+    return wire.HostState(status.disabled, status.down, status.build_failures, status.reason)
+
+
+def _group(event: e.GroupChanged, names: ClassNames) -> wire.Change:
+    return wire.GroupChange(event.id, _group_state(event.before), _group_state(event.after))
+
+
+def _group_state(group: Group | None) -> wire.GroupState | None:
+    if group is None:
+        return None
+    return wire.GroupState(group.name, group.policy, group.domain, group.max_per_domain, group.max_skew)
+
+
+def _member(event: e.MemberChanged, names: ClassNames) -> wire.Change:
+    return wire.MemberChange(event.consumer, _member_state(event.before), _member_state(event.after))
+
+
+def _member_state(membership: Membership | None) -> wire.MemberState | None:
+    return None if membership is None else wire.MemberState(membership.group, membership.stands_for)
+
+
 _RENDERERS: Final[dict[type[e.Event], Callable[[Any, ClassNames], wire.Change]]] = {
     e.ResourceClassChanged: _class,
     e.TraitChanged: _trait,
@@ -128,4 +167,8 @@ _RENDERERS: Final[dict[type[e.Event], Callable[[Any, ClassNames], wire.Change]]]
     e.TraitsChanged: _traits,
     e.AggregatesChanged: _aggregates,
     e.ConsumerChanged: _consumer,
+    e.AggregateLabelled: _label,
+    e.HostChanged: _host,
+    e.GroupChanged: _group,
+    e.MemberChanged: _member,
 }

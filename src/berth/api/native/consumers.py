@@ -1,7 +1,7 @@
 """GET /berth/v1/consumers: who holds resources."""
 
-from berth.api.http import Request
 from berth.api.native import wire
+from berth.api.native.calls import Call
 from berth.api.native.holders import Holders
 from berth.api.native.pages import next_link
 from berth.api.native.parameters import ConsumersQuery
@@ -9,11 +9,12 @@ from berth.model.ids import ConsumerId
 from berth.view import ConsumerRecord, View
 
 
-def page(view: View, request: Request, query: ConsumersQuery) -> wire.Consumers:
+def page(view: View, call: Call) -> wire.Consumers:
+    query: ConsumersQuery = call.query
     found, more = Holders(view, query).page()
     return wire.Consumers(
         [_consumer(id, view.consumers[id]) for id in found],
-        next_link(request, query, found[-1]) if more else None,
+        next_link(call.request, query, found[-1]) if more else None,
     )
 
 

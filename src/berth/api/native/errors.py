@@ -10,7 +10,9 @@ from typing import Final
 import msgspec
 
 from berth.api.http import JSON, Request, Response
+from berth.api.native.wire_schedule import Explanation
 
+BAD_BODY: Final = "berth.bad_body"
 BAD_PARAMETER: Final = "berth.bad_parameter"
 UNKNOWN_PARAMETER: Final = "berth.unknown_parameter"
 INDEX_AHEAD: Final = "berth.index_ahead"
@@ -20,6 +22,11 @@ NOT_FOUND: Final = "berth.not_found"
 METHOD_NOT_ALLOWED: Final = "berth.method_not_allowed"
 NOT_ACCEPTABLE: Final = "berth.not_acceptable"
 PRUNED: Final = "berth.pruned"
+CONFLICT: Final = "berth.conflict"
+GROUP_POLICY: Final = "berth.group_policy"
+NO_FIT: Final = "berth.no_fit"
+PLAN_MOVED: Final = "berth.plan_moved"
+UNSUPPORTED_MEDIA: Final = "berth.unsupported_media"
 BODY_TOO_LARGE: Final = "berth.body_too_large"
 UNEXPECTED: Final = "berth.unexpected"
 OVERLOADED: Final = "berth.overloaded"
@@ -32,7 +39,8 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class Refusal(msgspec.Struct, omit_defaults=True):
-    """Why a request was refused. ``oldest_index`` and ``start_at`` come with ``berth.pruned`` alone."""
+    """Why a request was refused. ``oldest_index`` and ``start_at`` come with ``berth.pruned`` alone, an
+    ``explanation`` with ``berth.no_fit``, if it was asked for."""
 
     status: int
     title: str
@@ -41,6 +49,7 @@ class Refusal(msgspec.Struct, omit_defaults=True):
     request_id: str
     oldest_index: int | None = None
     start_at: str | None = None
+    explanation: Explanation | None = None
 
 
 class Refusals(msgspec.Struct):
@@ -69,6 +78,7 @@ class NativeProblem(Exception):
         self.headers = headers
         self.oldest_index = oldest_index
         self.start_at = start_at
+        self.explanation: Explanation | None = None
 
 
 def refusal(problem: NativeProblem, request: Request) -> Refusal:
@@ -80,6 +90,7 @@ def refusal(problem: NativeProblem, request: Request) -> Refusal:
         request.request_id,
         problem.oldest_index,
         problem.start_at,
+        problem.explanation,
     )
 
 

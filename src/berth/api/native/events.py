@@ -28,7 +28,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 async def show(call: Call) -> Response:
     query: EventsQuery = call.query
-    current = await call.engine.read(lambda view: view.index)
+    current = await call.services.engine.read(lambda view: view.index)
     if query.stream == "true" or EVENT_STREAM in call.request.headers.get("accept", ""):
         after = _resumed(call.request)
         after = query.after if after is None else after
@@ -49,16 +49,16 @@ def _reached(after: int, current: Index) -> Index:
 
 
 async def _page(call: Call, after: Index | None, current: Index) -> wire.Events:
-    names = await call.engine.read(class_names)
+    names = await call.services.engine.read(class_names)
     events: list[wire.Event] = []
     start = Index(0) if after is None else after
     try:
-        found = await call.engine.history(start, STEP_BATCHES)
+        found = await call.services.engine.history(start, STEP_BATCHES)
     except Pruned as too_old:
         if after is not None:
             raise pruned(too_old.oldest) from too_old
         start = Index(too_old.oldest - 1)
-        found = await _history(call.engine, start)
+        found = await _history(call.services.engine, start)
     last = start
     while found:
         for batch in found:
@@ -66,7 +66,7 @@ async def _page(call: Call, after: Index | None, current: Index) -> wire.Events:
                 return wire.Events(events, last, max(current, last))
             events += events_of(batch, names)
             last = batch.index
-        found = await _history(call.engine, last)
+        found = await _history(call.services.engine, last)
     return wire.Events(events, last, max(current, last))
 
 
@@ -81,7 +81,7 @@ async def _history(engine: Engine, after: Index) -> list[Batch]:
 
 
 def _stream(call: Call, after: Index, current: Index) -> Response:
-    feed = call.feed
+    feed = call.services.feed
     feed.open(current)
     pieces = feed.pieces(after, lambda problem: _encode(refusal(problem, call.request)))
     response = StreamResponse(pieces, EVENT_STREAM, feed.close, feed.heartbeat_s)

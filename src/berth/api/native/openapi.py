@@ -1,5 +1,6 @@
 """The OpenAPI 3.1 description of /berth/v1, read off the table of routes and the structs."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -17,11 +18,21 @@ _REFUSALS: Final = {
     "`berth.bad_parameter`, `berth.index_ahead`).",
     "401": "Nobody is known by this token (`berth.unauthorized`).",
     "403": "The policy does not allow it (`berth.forbidden`).",
-    "405": "Only GET is known here (`berth.method_not_allowed`).",
+    "405": "Another method is known here (`berth.method_not_allowed`).",
     "406": "Something else than JSON is asked for (`berth.not_acceptable`).",
     "503": "The ledger cannot be reached, or too much is asked of it at once (`berth.unavailable`, "
     "`berth.overloaded`, `berth.too_many_streams`); try again after `Retry-After` seconds.",
 }
+_WRITES: Final = {
+    "400": "A parameter or the body is not what is expected (`berth.bad_body`, `berth.bad_parameter`, "
+    "`berth.unknown_parameter`).",
+    "409": "It goes against what there is (`berth.conflict`), or against the policy of a group "
+    "(`berth.group_policy`); nothing fits (`berth.no_fit`), or what a plan was made from has changed "
+    "(`berth.plan_moved`).",
+    "413": "The body is too large (`berth.body_too_large`).",
+    "415": "The body is not JSON (`berth.unsupported_media`).",
+}
+_MISSING: Final = {"404": "There is no such thing (`berth.not_found`)."}
 _PRUNED: Final = (
     "The index is older than what is kept (`berth.pruned`); the answer says where to start again."
 )
@@ -29,10 +40,13 @@ _PRUNED: Final = (
 _TEMPLATE: Final = "#/components/schemas/{name}"
 
 
-def description(table: Mapping[str, Route]) -> bytes:
-    answers: list[type] = [*(route.answer for route in table.values() if route.answer is not None), Refusals]
-    schemas, components = msgspec.json.schema_components(answers, ref_template=_TEMPLATE)
-    references: dict[type, Object] = dict(zip(answers, schemas, strict=True))
+def description(table: Mapping[str, Mapping[str, Route]]) -> bytes:
+    routes = [route for methods in table.values() for route in methods.values()]
+    answers = [route.answer for route in routes if route.answer is not None]
+    bodies = [route.body for route in routes if route.body is not None]
+    described: list[type] = list(dict.fromkeys([*answers, *bodies, Refusals]))
+    schemas, components = msgspec.json.schema_components(described, ref_template=_TEMPLATE)
+    references: dict[type, Object] = dict(zip(described, schemas, strict=True))
     document = {
         "openapi": "3.1.0",
         "info": {
@@ -41,7 +55,13 @@ def description(table: Mapping[str, Route]) -> bytes:
             "summary": "What Berth offers beyond the OpenStack Placement API, on the same ledger.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "paths": {path: {"get": _operation(route, references)} for path, route in table.items()},
+        "paths": {
+            path: {
+                method.lower(): _operation(path, method, route, references)
+                for method, route in methods.items()
+            }
+            for path, methods in table.items()
+        },
         "components": {
             "schemas": components,
             "securitySchemes": {
@@ -58,22 +78,46 @@ def description(table: Mapping[str, Route]) -> bytes:
     return msgspec.json.encode(document, order="deterministic")
 
 
-def _operation(route: Route, references: dict[type, Object]) -> Object:
+def _operation(path: str, method: str, route: Route, references: dict[type, Object]) -> Object:
     schema = {"type": "object"} if route.answer is None else references[route.answer]
     contents: Object = {"application/json": {"schema": schema}}
-    refused = _REFUSALS
+    refused = _REFUSALS if method == "GET" else {**_REFUSALS, **_WRITES}
+    if "{" in path:
+        refused = {**refused, **_MISSING}
     if route.is_stream:
         contents["text/event-stream"] = {
             "schema": {"type": "string", "description": "`data` of an event is an Event as JSON."}
         }
-        refused = {**_REFUSALS, "410": _PRUNED}
-    headers = [_header("Last-Event-ID", "The id of the last event that came; wins over `after`.")]
-    return {
+        refused = {**refused, "410": _PRUNED}
+    is_tagged = method == "GET" and not route.is_stream
+    parameters = [_in_path(name) for name in _NAMES.findall(path)] + _parameters(route.query)
+    if route.is_stream:
+        parameters.append(_header("Last-Event-ID", "The id of the last event that came; wins over `after`."))
+    elif is_tagged:
+        parameters.append(_CONDITION)
+    operation: Object = {
         "operationId": route.name,
         "summary": route.summary,
         "description": route.description + (f" Policy rule: `{route.rule}`." if route.rule else ""),
-        "parameters": _parameters(route.query) + (headers if route.is_stream else [_CONDITION]),
-        "responses": _responses(contents, refused, references, is_tagged=not route.is_stream),
+        "parameters": parameters,
+        "responses": _responses(route.status, contents, refused, references, is_tagged=is_tagged),
+    }
+    if route.body is not None:
+        content = {"application/json": {"schema": references[route.body]}}
+        operation["requestBody"] = {"required": True, "content": content}
+    return operation
+
+
+_NAMES: Final = re.compile(r"{([a-z]+)}")
+
+
+def _in_path(name: str) -> Object:
+    return {
+        "name": name,
+        "in": "path",
+        "required": True,
+        "description": f"The uuid of the {name}.",
+        "schema": {"type": "string", "minLength": 1, "maxLength": 64},
     }
 
 
@@ -106,11 +150,18 @@ _CONDITION: Final = _header("If-None-Match", "The tag of an answer that the clie
 
 
 def _responses(
-    contents: Object, refused: dict[str, str], references: dict[type, Object], *, is_tagged: bool
+    status: int,
+    contents: Object,
+    refused: dict[str, str],
+    references: dict[type, Object],
+    *,
+    is_tagged: bool,
 ) -> Object:
     tag = {"ETag": {"description": "The tag of this answer.", "schema": _TEXT}}
-    good: Object = {"description": "What was asked for.", "content": contents}
-    responses: Object = {"200": good}
+    good: Object = {"description": "Done." if status == 204 else "What was asked for."}
+    if status != 204:
+        good["content"] = contents
+    responses: Object = {str(status): good}
     if is_tagged:
         good["headers"] = tag
         responses["304"] = {"description": "The client has this answer already.", "headers": tag}

@@ -65,6 +65,11 @@ By = Annotated[
     Literal["provider", "root", "aggregate", "project", "resource_class"],
     Meta(description="What a row stands for."),
 ]
+OfProject = Annotated[str, Meta(min_length=1, max_length=255, description="Only groups of this project.")]
+OfKind = Annotated[str, Meta(min_length=1, max_length=64, description="Only aggregates of this kind.")]
+Force = Annotated[
+    Literal["true", "false"], Meta(description="`true`: let the members go, and delete it all the same.")
+]
 After = Annotated[
     int,
     Meta(
@@ -114,6 +119,27 @@ class EventsQuery(msgspec.Struct, frozen=True, kw_only=True):
     after: After | None = None
     limit: Limit = LIMIT_DEFAULT
     stream: Stream = "false"
+
+
+class GroupsQuery(msgspec.Struct, frozen=True, kw_only=True):
+    project: OfProject | None = None
+    limit: Limit = LIMIT_DEFAULT
+    marker: KeyMarker | None = None
+
+
+class DeleteGroupQuery(msgspec.Struct, frozen=True, kw_only=True):
+    force: Force = "false"
+
+
+class AggregatesQuery(msgspec.Struct, frozen=True, kw_only=True):
+    kind: OfKind | None = None
+    limit: Limit = LIMIT_DEFAULT
+    marker: KeyMarker | None = None
+
+
+class HostsQuery(msgspec.Struct, frozen=True, kw_only=True):
+    limit: Limit = LIMIT_DEFAULT
+    marker: KeyMarker | None = None
 
 
 Q = TypeVar("Q", bound=msgspec.Struct)

@@ -13,8 +13,8 @@ few. Sums by resource class over all providers are those of the view's columns, 
 from collections.abc import Iterable
 from functools import cached_property
 
-from berth.api.http import Request
 from berth.api.native import wire
+from berth.api.native.calls import Call
 from berth.api.native.classes import class_named
 from berth.api.native.pages import behind, cut, next_link
 from berth.api.native.parameters import UsageQuery
@@ -24,14 +24,15 @@ from berth.view import ProviderRecord, View
 from berth.view.usage import Total
 
 
-def page(view: View, request: Request, query: UsageQuery) -> wire.Usage:
+def page(view: View, call: Call) -> wire.Usage:
+    query: UsageQuery = call.query
     class_id = None if query.resource_class is None else class_named(view, query.resource_class)
     usage = _Usage(view, query, class_id)
     keys, more = cut(usage.keys(), query.limit)
     return wire.Usage(
         query.by,
         usage.rows(keys),
-        next_link(request, query, keys[-1]) if more else None,
+        next_link(call.request, query, keys[-1]) if more else None,
     )
 
 

@@ -6,13 +6,13 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-_Uuid = Annotated[str, Meta(description="A uuid.", examples=["5a8f6d1e-4c1b-4c57-9d2b-0f1c2d3e4f50"])]
-_Time = Annotated[str, Meta(description="ISO 8601, UTC.", examples=["2026-01-31T09:30:00Z"])]
-_Next = Annotated[
+Uuid = Annotated[str, Meta(description="A uuid.", examples=["5a8f6d1e-4c1b-4c57-9d2b-0f1c2d3e4f50"])]
+Time = Annotated[str, Meta(description="ISO 8601, UTC.", examples=["2026-01-31T09:30:00Z"])]
+Next = Annotated[
     str | None, Meta(description="Where the next page is, relative to the server; null on the last page.")
 ]
-_Amounts = Annotated[dict[str, int], Meta(description="Amounts by the name of the resource class.")]
-_Index = Annotated[int, Meta(ge=0, description="A position in the journal.")]
+Amounts = Annotated[dict[str, int], Meta(description="Amounts by the name of the resource class.")]
+Index = Annotated[int, Meta(ge=0, description="A position in the journal.")]
 
 UNKNOWN_TYPE: Final = "unknown"
 
@@ -32,13 +32,13 @@ def time_of_ns(nanoseconds: int) -> str:
 class Consumer(msgspec.Struct):
     """Who holds resources. ``providers`` is on how many providers."""
 
-    uuid: _Uuid
+    uuid: Uuid
     project_id: str
     user_id: str
     consumer_type: str
     generation: int
-    created_at: _Time
-    updated_at: _Time
+    created_at: Time
+    updated_at: Time
     providers: int
 
 
@@ -46,17 +46,17 @@ class Consumers(msgspec.Struct):
     """A page of consumers, in the order of their uuids."""
 
     consumers: list[Consumer]
-    next: _Next = None
+    next: Next = None
 
 
 class Allocation(msgspec.Struct):
     """What one consumer holds on one provider."""
 
-    consumer_uuid: _Uuid
-    resource_provider_uuid: _Uuid
+    consumer_uuid: Uuid
+    resource_provider_uuid: Uuid
     resource_provider_name: str
-    root_provider_uuid: _Uuid
-    resources: _Amounts
+    root_provider_uuid: Uuid
+    resources: Amounts
     project_id: str
     user_id: str
     consumer_type: str
@@ -66,7 +66,7 @@ class Allocations(msgspec.Struct):
     """A page of allocations, in the order of their consumers; one consumer's are never on two pages."""
 
     allocations: list[Allocation]
-    next: _Next = None
+    next: Next = None
 
 
 # -- usage --------------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ class UsageRow(msgspec.Struct, omit_defaults=True):
     key: str
     name: str | None = None
     resources: dict[str, Amount] | None = None
-    used: _Amounts | None = None
+    used: Amounts | None = None
     consumers: int | None = None
 
 
@@ -99,7 +99,7 @@ class Usage(msgspec.Struct):
 
     by: str
     usage: list[UsageRow]
-    next: _Next = None
+    next: Next = None
 
 
 # -- events -------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class Place(msgspec.Struct):
 
 class Version(msgspec.Struct):
     generation: int
-    updated_at: _Time
+    updated_at: Time
 
 
 class InventoryState(msgspec.Struct):
@@ -135,7 +135,7 @@ class ConsumerState(msgspec.Struct):
     project_id: str
     user_id: str
     consumer_type: str
-    allocations: dict[str, _Amounts]
+    allocations: dict[str, Amounts]
 
 
 class _Change(msgspec.Struct, tag_field="kind"):
@@ -154,14 +154,14 @@ class TraitChange(_Change, tag="trait"):
     """A custom trait was created (``after`` is when) or deleted."""
 
     trait: str
-    before: _Time | None
-    after: _Time | None
+    before: Time | None
+    after: Time | None
 
 
 class ProviderChange(_Change, tag="provider"):
     """A provider was created, renamed, moved or deleted."""
 
-    provider: _Uuid
+    provider: Uuid
     before: Place | None
     after: Place | None
 
@@ -169,26 +169,26 @@ class ProviderChange(_Change, tag="provider"):
 class VersionChange(_Change, tag="provider_version"):
     """A provider's generation advanced."""
 
-    provider: _Uuid
+    provider: Uuid
     before: Version
     after: Version
 
 
 class InventoryChange(_Change, tag="inventory"):
-    provider: _Uuid
+    provider: Uuid
     resource_class: str
     before: InventoryState | None
     after: InventoryState | None
 
 
 class TraitsChange(_Change, tag="provider_traits"):
-    provider: _Uuid
+    provider: Uuid
     before: tuple[str, ...]
     after: tuple[str, ...]
 
 
 class AggregatesChange(_Change, tag="provider_aggregates"):
-    provider: _Uuid
+    provider: Uuid
     before: tuple[str, ...]
     after: tuple[str, ...]
 
@@ -196,9 +196,65 @@ class AggregatesChange(_Change, tag="provider_aggregates"):
 class ConsumerChange(_Change, tag="consumer"):
     """A consumer and all that it holds."""
 
-    consumer: _Uuid
+    consumer: Uuid
     before: ConsumerState | None
     after: ConsumerState | None
+
+
+class AggregateState(msgspec.Struct):
+    kind: str | None
+    name: str | None
+    metadata: dict[str, str]
+
+
+class AggregateChange(_Change, tag="aggregate"):
+    """Something was said of an aggregate."""
+
+    aggregate: str
+    before: AggregateState | None
+    after: AggregateState | None
+
+
+class HostState(msgspec.Struct):
+    disabled: bool
+    down: bool
+    build_failures: int
+    reason: str | None
+
+
+class HostChange(_Change, tag="host"):
+    """How a host is doing; null where there is nothing out of the ordinary."""
+
+    provider: Uuid
+    before: HostState | None
+    after: HostState | None
+
+
+class GroupState(msgspec.Struct):
+    name: str
+    policy: str
+    domain: str
+    max_per_domain: int | None
+    max_skew: int | None
+
+
+class GroupChange(_Change, tag="group"):
+    group: Uuid
+    before: GroupState | None
+    after: GroupState | None
+
+
+class MemberState(msgspec.Struct):
+    group: Uuid
+    stands_for: Uuid
+
+
+class MemberChange(_Change, tag="member"):
+    """A consumer came into a group, or left it."""
+
+    consumer: Uuid
+    before: MemberState | None
+    after: MemberState | None
 
 
 Change = (
@@ -210,14 +266,18 @@ Change = (
     | TraitsChange
     | AggregatesChange
     | ConsumerChange
+    | AggregateChange
+    | HostChange
+    | GroupChange
+    | MemberChange
 )
 
 
 class Event(msgspec.Struct):
     """What one request changed. Requests that were written together share an ``index``."""
 
-    index: _Index
-    at: _Time
+    index: Index
+    at: Time
     request_id: str
     user: str | None
     project: str | None
@@ -229,8 +289,8 @@ class Events(msgspec.Struct):
     """A page of events. Go on with ``after`` = ``next``; ``index`` is where the journal ends now."""
 
     events: list[Event]
-    next: _Index
-    index: _Index
+    next: Index
+    index: Index
 
 
 Kind = Literal["change", "error"]

@@ -23,6 +23,8 @@ PROVIDER_NOT_FOUND: Final = "placement.resource_provider.not_found"
 QUERY_DUPLICATE_KEY: Final = "placement.query.duplicate_key"
 QUERY_BAD_VALUE: Final = "placement.query.bad_value"
 QUERY_MISSING_VALUE: Final = "placement.query.missing_value"
+GROUP_POLICY: Final = "berth.group_policy"
+"""Ours: clients that know other codes only take any other 409 for "not here", which is what it means."""
 
 
 class Problem(Exception):
@@ -134,6 +136,11 @@ _SENTENCES: Final[dict[type[Rejection], str]] = {
         "The requested amount would exceed the capacity."
     ),
     r.AllocationsNotFound: "No allocations for consumer '{r.consumer}'",
+    r.GroupPolicyBroken: (
+        "The {r.policy} of group {r.name} ({r.group}) keeps consumer {r.consumer} from host {r.host}"
+        "{domain}: {r.reason}."
+    ),
+    r.GroupFull: "Group {r.group} would have more than the {r.members_max} members it may have.",
 }
 """What each rejection says, wherever it comes up."""
 
@@ -151,6 +158,7 @@ _ADDITIONS: Final[dict[type[Rejection], str]] = {
         "Asked for {r.asked}; min_unit is {r.min_unit}, max_unit is {r.max_unit}, step_size is {r.step_size}."
     ),
     r.CapacityExceeded: "Asked for {r.asked}; others use {r.used} of {r.capacity}.",
+    r.GroupPolicyBroken: "{standing}",
 }
 """What we add to upstream's words."""
 
@@ -192,6 +200,8 @@ _ROWS: Final[dict[type[Rejection], _Row]] = {
     r.UnitsViolated: _Row(409, _CANNOT_ALLOCATE),
     r.CapacityExceeded: _Row(409, _CANNOT_ALLOCATE),
     r.AllocationsNotFound: _Row(404, "{says}"),
+    r.GroupPolicyBroken: _Row(409, _CANNOT_ALLOCATE, GROUP_POLICY),
+    r.GroupFull: _Row(409, _CANNOT_ALLOCATE),
 }
 """How each rejection is answered, unless the route says it differently."""
 
@@ -300,6 +310,13 @@ def _words(rejection: Any) -> dict[str, str]:
             return {"limit": "total" if rejection.may_reserve_all else "or equal to total"}
         case r.ConsumerGenerationConflict():
             return {"expected": "null" if rejection.current is None else str(rejection.current)}
+        case r.GroupPolicyBroken():
+            is_host = rejection.domain in (None, rejection.host)
+            stand = [f"{member} on {host}" for member, host in rejection.standing]
+            return {
+                "domain": "" if is_host else f" in {rejection.domain}",
+                "standing": f"Members stand so: {', '.join(stand) or 'nobody anywhere'}. Try another host.",
+            }
         case r.ProviderExists():
             # Where both are taken the uuid is named, as by a database that stops at the first key.
             taken = f"name: {rejection.name}" if rejection.id is None else f"uuid: {rejection.id}"

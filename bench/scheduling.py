@@ -1,0 +1,116 @@
+"""Schedule and claim, for Berth alone: what a second of a scheduler is worth, at two sizes of the fleet.
+
+Upstream has nothing to set against this in one server: its scheduler is a service of its own, which asks
+Placement and claims afterwards. Every member is claimed, durably, before it is answered.
+"""
+
+import asyncio
+import json
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from bench.client import Connection, Operation, request_bytes
+from bench.fleets import host_id
+from bench.measure import Measurement, measure_operations
+from bench.operations import AMOUNTS, OWNER, constant
+from tests.servers import HOST, Server
+
+CLIENTS: Final = 16
+GROUP_MEMBERS: Final = 500
+"""After so many members a new group is begun, so that a small fleet is never too small for it."""
+ZONES: Final = 3
+MULTI_CREATE: Final = 1_000
+
+PLAIN: Final = {"resources": AMOUNTS, **OWNER}
+APART: Final[dict[str, object]] = {"policy": "anti-affinity"}
+OVER_ZONES: Final[dict[str, object]] = {"policy": "anti-affinity", "domain": "zone", "max_skew": 1}
+
+
+class Refused(Exception):
+    """The server did not do what the measurement needs done."""
+
+
+async def change(connection: Connection, method: str, path: str, body: object) -> Any:
+    answer = await connection.ask(request_bytes(method, path, json.dumps(body).encode()))
+    if answer.status >= 300:
+        raise Refused(f"{method} {path}: {answer.status} {answer.body.decode()[:500]}")
+    return json.loads(answer.body) if answer.body else None
+
+
+class Groups:
+    """The group that members are scheduled into, and the next when it has enough."""
+
+    def __init__(self, rule: dict[str, object]) -> None:
+        self._rule = rule
+        self._left = 0
+        self._current: asyncio.Future[bytes] | None = None
+
+    async def body(self, connection: Connection) -> bytes:
+        """What to send for the next member."""
+        if self._left == 0:
+            self._left = GROUP_MEMBERS
+            self._current = asyncio.get_running_loop().create_future()
+            made = await change(
+                connection, "POST", "/berth/v1/groups", {"group": {"name": "g", **self._rule}}
+            )
+            self._current.set_result(json.dumps({**PLAIN, "group": made["group"]["uuid"]}).encode())
+        self._left -= 1
+        assert self._current is not None, "the first member begins a group"
+        return await asyncio.shield(self._current)
+
+
+def one_by_one(body: Callable[[Connection], Awaitable[bytes]]) -> Operation:
+    async def schedule(connection: Connection) -> int:
+        return (
+            await connection.ask(request_bytes("POST", "/berth/v1/schedule", await body(connection)))
+        ).status
+
+    return schedule
+
+
+async def plain(_: Connection) -> bytes:
+    return json.dumps(PLAIN).encode()
+
+
+async def make_zones(port: int, hosts: int) -> None:
+    """Put every host into one of the zones."""
+    zones = [str(uuid.UUID(int=number + 1)) for number in range(ZONES)]
+    connection = await Connection.open(HOST, port)
+    for number, zone in enumerate(zones):
+        label = {"aggregate": {"kind": "zone", "name": f"zone-{number}"}}
+        await change(connection, "PUT", f"/berth/v1/aggregates/{zone}", label)
+    connection.close()
+
+    async def some(first: int) -> None:
+        connection = await Connection.open(HOST, port)
+        for number in range(first, hosts, CLIENTS):
+            path = f"/resource_providers/{host_id(number)}/aggregates"
+            request = request_bytes("PUT", path, json.dumps([zones[number % ZONES]]).encode(), "1.18")
+            answer = await connection.ask(request)
+            if answer.status != 200:
+                raise Refused(f"PUT {path}: {answer.status}")
+        connection.close()
+
+    await asyncio.gather(*(some(first) for first in range(CLIENTS)))
+
+
+async def measure_all(
+    server: Server, database_pid: int | None, hosts: int, seconds: float
+) -> dict[str, Measurement]:
+    """Each way of scheduling on the same fleet, which fills up meanwhile, but not nearly."""
+    await make_zones(server.port, hosts)
+    ways: Sequence[tuple[str, Operation]] = (
+        ("schedule and claim, plain", one_by_one(plain)),
+        ("schedule and claim, anti-affinity", one_by_one(Groups(APART).body)),
+        ("schedule and claim, spread over 3 zones", one_by_one(Groups(OVER_ZONES).body)),
+    )
+    found = {}
+    for title, operation in ways:
+        found[title] = await measure_operations(server, database_pid, [operation] * CLIENTS, seconds)
+    # One client: such a request is no ordinary load.
+    many = json.dumps({**PLAIN, "max_count": MULTI_CREATE}).encode()
+    operation = constant(request_bytes("POST", "/berth/v1/schedule", many))
+    title = f"{MULTI_CREATE:,} members in one request, one client"
+    found[title] = await measure_operations(server, database_pid, [operation], seconds)
+    return found

@@ -1,0 +1,48 @@
+"""/berth/v1/aggregates: what an aggregate is, beyond the uuid that providers know it by."""
+
+from berth.api.http import Response
+from berth.api.native import bodies, wire_groups
+from berth.api.native.calls import Call, encoded
+from berth.api.native.errors import BAD_BODY, NativeProblem
+from berth.api.native.pages import behind, cut, next_link
+from berth.api.native.parameters import AggregatesQuery
+from berth.model.aggregates import Label
+from berth.model.commands import LabelAggregate
+from berth.model.groups import HOST
+from berth.model.ids import AggregateId
+from berth.view import View
+
+
+def page(view: View, call: Call) -> wire_groups.Aggregates:
+    query: AggregatesQuery = call.query
+    labels = view.groups.labels
+    ids = labels if query.kind is None else view.groups.of_kind(query.kind)
+    found, more = cut(behind(ids, query.marker), query.limit)
+    return wire_groups.Aggregates(
+        [_aggregate(view, id) for id in found],
+        next_link(call.request, query, found[-1]) if more else None,
+    )
+
+
+async def put(call: Call) -> Response:
+    asked: bodies.NewLabel = call.body.aggregate
+    id = AggregateId(call.params[0])
+    if asked.kind == HOST:
+        raise NativeProblem(400, BAD_BODY, "Every host is a domain of the kind host: choose another kind.")
+    label = Label(asked.kind, asked.name, tuple(sorted(asked.metadata.items())))
+    return await call.submit(
+        LabelAggregate(id, label),
+        lambda view: encoded(wire_groups.OneAggregate(_aggregate(view, id))),
+    )
+
+
+async def delete(call: Call) -> Response:
+    wish = LabelAggregate(AggregateId(call.params[0]), None)
+    return await call.submit(wish, lambda _: Response(204))
+
+
+def _aggregate(view: View, id: AggregateId) -> wire_groups.Aggregate:
+    label = view.groups.labels[id]
+    return wire_groups.Aggregate(
+        id, label.kind, label.name, dict(label.metadata), len(view.rows_in_aggregate(id))
+    )

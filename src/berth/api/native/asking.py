@@ -1,0 +1,149 @@
+"""From what a scheduler is sent to what it is asked: bodies become requests here, and nowhere else."""
+
+import msgspec
+
+from berth.api.native import bodies_schedule as sent
+from berth.api.native.calls import Call
+from berth.api.native.errors import BAD_BODY, NativeProblem
+from berth.api.native.rejected import problem
+from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
+from berth.model.rejections import Rejection
+from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
+from berth.model.scheduling import Hints, ScheduleRequest
+from berth.scheduler.flavors import Flavor, ask_of
+
+
+def schedule_request(call: Call, asked: sent.Schedule) -> ScheduleRequest:
+    least = asked.max_count if asked.min_count is None else asked.min_count
+    if least > asked.max_count:
+        raise _bad(f"min_count is {least} and max_count {asked.max_count}: it must not be less")
+    if asked.consumers and len(asked.consumers) != asked.max_count:
+        raise _bad(f"{len(asked.consumers)} consumers are named, and max_count is {asked.max_count}")
+    if len(set(asked.consumers)) < len(asked.consumers):
+        raise _bad("a consumer is named twice")
+    named = asked.consumers or tuple(call.services.ids.uuid() for _ in range(asked.max_count))
+    caller = call.caller
+    return _request(
+        asked,
+        members=tuple(ConsumerId(id.lower()) for id in named),
+        at_least=least,
+        project=asked.project_id or caller.project_id or "",
+        user=asked.user_id or caller.user_id or "",
+        consumer_type=asked.consumer_type,
+        alternates=asked.alternates,
+    )
+
+
+def explain_request(call: Call, asked: sent.Explain) -> ScheduleRequest:
+    members = tuple(ConsumerId(call.services.ids.uuid()) for _ in range(asked.count))
+    return _request(asked, members=members, at_least=asked.count)
+
+
+def _request(
+    asked: sent.Ask,
+    members: tuple[ConsumerId, ...],
+    at_least: int,
+    project: str = "",
+    user: str = "",
+    consumer_type: str | None = None,
+    alternates: int = 0,
+) -> ScheduleRequest:
+    ask, metadata = _ask(asked)
+    hints = asked.hints
+    return ScheduleRequest(
+        ask=ask,
+        members=members,
+        at_least=at_least,
+        project=project,
+        user=user,
+        consumer_type=consumer_type,
+        group=None if asked.group is None else GroupId(asked.group.lower()),
+        zone=asked.zone,
+        metadata=tuple(sorted({**dict(metadata), **asked.metadata}.items())),
+        hints=Hints(
+            same_host=_consumers(hints.same_host),
+            different_host=_consumers(hints.different_host),
+            host_names=hints.host_names,
+            ignore_hosts=frozenset(hints.ignore_hosts),
+            forced_host=hints.forced_host,
+        ),
+        alternates=alternates,
+    )
+
+
+def _ask(asked: sent.Ask) -> tuple[CandidatesRequest, tuple[tuple[str, str], ...]]:
+    """What each member needs, and the metadata that a flavor asks for."""
+    if asked.flavor is not None:
+        if asked.resources or asked.parts:
+            raise _bad("a flavor says which resources are needed: leave out resources and parts")
+        given = asked.flavor
+        flavor = Flavor(
+            vcpus=given.vcpus,
+            memory_mb=given.ram,
+            disk_gb=given.disk,
+            ephemeral_gb=given.ephemeral,
+            swap_mb=given.swap,
+            extra_specs=given.extra_specs,
+        )
+        needs = ask_of(flavor, {} if asked.image is None else asked.image.properties)
+        if isinstance(needs, Rejection):
+            raise problem(needs)
+        return _joined(needs.ask, asked), needs.metadata
+    if asked.image is not None:
+        raise _bad("an image goes with a flavor")
+    parts = [_group(UNSUFFIXED, asked)] if asked.resources else []
+    parts += [_group(suffix, part) for suffix, part in asked.parts.items()]
+    if not any(part.resources for part in parts):
+        raise _bad("nothing is asked for: give resources, parts with resources, or a flavor")
+    known = {part.suffix for part in parts}
+    unknown = sorted({suffix for suffixes in asked.same_subtree for suffix in suffixes} - known)
+    if unknown:
+        raise _bad(f"same_subtree names {', '.join(unknown)}, which is no part of the request")
+    return (
+        CandidatesRequest(
+            groups=tuple(parts),
+            isolate=asked.group_policy == "isolate",
+            same_subtrees=tuple(frozenset(suffixes) for suffixes in asked.same_subtree),
+        ),
+        (),
+    )
+
+
+def _joined(ask: CandidatesRequest, asked: sent.Ask) -> CandidatesRequest:
+    """A flavor's needs, and what the request itself requires beside it."""
+    beside = _group(UNSUFFIXED, asked)
+    groups = []
+    for group in ask.groups:
+        if group.suffix != UNSUFFIXED:
+            groups.append(group)
+            continue
+        both = msgspec.structs.replace(
+            group,
+            required=group.required + beside.required,
+            forbidden=group.forbidden | beside.forbidden,
+            member_of=group.member_of + beside.member_of,
+            not_member_of=group.not_member_of | beside.not_member_of,
+            in_tree=beside.in_tree,
+        )
+        groups.append(both)
+    return msgspec.structs.replace(ask, groups=tuple(groups))
+
+
+def _group(suffix: str, part: sent.Part) -> RequestGroup:
+    return RequestGroup(
+        suffix=suffix,
+        resources=tuple(part.resources.items()),
+        required=tuple((name,) for name in part.required),
+        forbidden=frozenset(part.forbidden),
+        member_of=tuple(tuple(map(AggregateId, ids)) for ids in part.member_of),
+        not_member_of=frozenset(map(AggregateId, part.not_member_of)),
+        in_tree=None if part.in_tree is None else ProviderId(part.in_tree.lower()),
+    )
+
+
+def _consumers(ids: tuple[str, ...]) -> tuple[ConsumerId, ...]:
+    return tuple(ConsumerId(id.lower()) for id in ids)
+
+
+def _bad(reason: str) -> NativeProblem:
+    return NativeProblem(400, BAD_BODY, f"The body is not what is expected here: {reason}.")

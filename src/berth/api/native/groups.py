@@ -1,0 +1,130 @@
+"""/berth/v1/groups: who must, or should, share or avoid a domain."""
+
+import msgspec
+
+from berth.api.http import Response
+from berth.api.native import bodies, wire_groups
+from berth.api.native.calls import Call, encoded
+from berth.api.native.pages import behind, cut, next_link
+from berth.api.native.parameters import DeleteGroupQuery, GroupsQuery
+from berth.api.native.rejected import problem
+from berth.api.native.wire import time_of
+from berth.model import commands as c
+from berth.model.groups import Group
+from berth.model.ids import ConsumerId, GroupId
+from berth.model.rejections import GroupNotFound
+from berth.view import View
+from berth.view.groups import GroupRecord
+
+
+def page(view: View, call: Call) -> wire_groups.Groups:
+    query: GroupsQuery = call.query
+    records = view.groups.records
+    ids = (id for id, record in records.items() if query.project in (None, record.group.project))
+    found, more = cut(behind(ids, query.marker), query.limit)
+    return wire_groups.Groups(
+        [_summary(records[id]) for id in found],
+        next_link(call.request, query, found[-1]) if more else None,
+    )
+
+
+def show(view: View, call: Call) -> wire_groups.OneGroup:
+    record = view.groups.records.get(_id(call))
+    if record is None:
+        raise problem(GroupNotFound(_id(call)))
+    return wire_groups.OneGroup(_whole(view, record))
+
+
+async def create(call: Call) -> Response:
+    asked: bodies.NewGroup = call.body.group
+    id = GroupId((asked.uuid or call.services.ids.uuid()).lower())
+    limit = asked.max_per_domain
+    if isinstance(limit, msgspec.UnsetType):
+        is_apart = asked.policy.endswith("anti-affinity")
+        limit = 1 if is_apart and asked.max_skew is None else None
+    group = Group(
+        asked.name,
+        asked.policy,
+        asked.domain,
+        limit,
+        asked.max_skew,
+        call.caller.project_id or "",
+        call.caller.user_id or "",
+        0,
+    )
+    wish = c.CreateGroup(id, group, _consumers(asked.members))
+    response = await call.submit(wish, lambda view: _answer(view, id, 201))
+    response.headers.append(("location", f"{call.request.path}/{id}"))
+    return response
+
+
+async def change(call: Call) -> Response:
+    asked: bodies.ChangedGroup = call.body.group
+    wish = c.ChangeGroup(_id(call), asked.name, asked.policy, asked.max_per_domain, asked.max_skew)
+    return await call.submit(wish, lambda view: _answer(view, _id(call)))
+
+
+async def delete(call: Call) -> Response:
+    query: DeleteGroupQuery = call.query
+    return await call.submit(c.DeleteGroup(_id(call), query.force == "true"), lambda _: Response(204))
+
+
+async def change_members(call: Call) -> Response:
+    asked: bodies.ChangeMembers = call.body
+    wish = c.ChangeMembers(_id(call), _consumers(asked.add), _consumers(asked.remove))
+    return await call.submit(wish, lambda view: _answer(view, _id(call)))
+
+
+def _id(call: Call) -> GroupId:
+    return GroupId(call.params[0].lower())
+
+
+def _consumers(ids: tuple[str, ...]) -> tuple[ConsumerId, ...]:
+    # As a path of the Placement API names them.
+    return tuple(ConsumerId(id.lower()) for id in ids)
+
+
+def _answer(view: View, id: GroupId, status: int = 200) -> Response:
+    return encoded(wire_groups.OneGroup(_whole(view, view.groups.records[id])), status)
+
+
+def _summary(record: GroupRecord) -> wire_groups.GroupSummary:
+    group = record.group
+    return wire_groups.GroupSummary(
+        record.id,
+        group.name,
+        group.policy,
+        group.domain,
+        group.max_per_domain,
+        group.max_skew,
+        group.project,
+        group.user,
+        time_of(group.created_at_s),
+        len(record.members),
+    )
+
+
+def _whole(view: View, record: GroupRecord) -> wire_groups.Group:
+    summary = msgspec.structs.asdict(_summary(record))
+    return wire_groups.Group(**summary, members=_members(view, record), domains=_domains(view, record))
+
+
+def _members(view: View, record: GroupRecord) -> list[wire_groups.Member]:
+    found = []
+    for id, stands_for in sorted(record.members.items()):
+        consumer = view.consumers.get(id)
+        hosts = view.hosts_held(consumer.held) if consumer is not None else []
+        standing = [
+            wire_groups.Standing(host.id, host.name, list(view.groups.domains_of(host, record.group.domain)))
+            for host in hosts
+        ]
+        found.append(wire_groups.Member(id, stands_for, standing))
+    return found
+
+
+def _domains(view: View, record: GroupRecord) -> list[wire_groups.DomainCount]:
+    groups = view.groups
+    return [
+        wire_groups.DomainCount(domain, groups.domain_name(domain, record.hosts), len(members))
+        for domain, members in sorted(groups.standing(record).items())
+    ]

@@ -1,0 +1,51 @@
+"""/berth/v1/hosts: how hosts are doing, and which domains they are in."""
+
+from berth.api.http import Response
+from berth.api.native import bodies, wire_groups
+from berth.api.native.calls import Call, encoded
+from berth.api.native.pages import cut, next_link
+from berth.api.native.parameters import HostsQuery
+from berth.model.commands import SetHostStatus
+from berth.model.hosts import HEALTHY, HostStatus
+from berth.model.ids import ProviderId
+from berth.view import ProviderRecord, View
+
+
+def page(view: View, call: Call) -> wire_groups.Hosts:
+    query: HostsQuery = call.query
+    providers = view.providers
+    roots = (id for id in view.provider_order.behind(query.marker) if providers[id].parent is None)
+    found, more = cut(roots, query.limit)
+    return wire_groups.Hosts(
+        [_host(view, providers[id]) for id in found],
+        next_link(call.request, query, found[-1]) if more else None,
+    )
+
+
+async def put(call: Call) -> Response:
+    asked: bodies.NewStatus = call.body.host
+    id = ProviderId(call.params[0].lower())
+    status = HostStatus(asked.disabled, asked.down, asked.build_failures, asked.reason)
+    return await call.submit(
+        SetHostStatus(id, status),
+        lambda view: encoded(wire_groups.OneHost(_host(view, view.providers[id]))),
+    )
+
+
+def _host(view: View, record: ProviderRecord) -> wire_groups.Host:
+    status = view.hosts.get(record.id, HEALTHY)
+    labels = view.groups.labels
+    domains = [
+        wire_groups.Domain(id, label.kind, label.name)
+        for id in record.aggregates
+        if (label := labels.get(id)) is not None and label.kind is not None
+    ]
+    return wire_groups.Host(
+        record.id,
+        record.name,
+        status.disabled,
+        status.down,
+        status.build_failures,
+        status.reason,
+        domains,
+    )

@@ -1,0 +1,109 @@
+"""How /berth/v1 says what the ledger refused: a status, a code and a sentence for every rejection.
+
+Those that the Placement API knows too are told in its words.
+"""
+
+from typing import Final, NamedTuple
+
+from berth.api.native import errors
+from berth.api.native.errors import NativeProblem
+from berth.api.placement.errors import Attempt, problem_of
+from berth.model import rejections as r
+from berth.model.rejections import Rejection
+from berth.model.scheduling import NoFit, SpecInvalid, UnknownConsumer, UnknownHost
+
+
+class _Row(NamedTuple):
+    status: int
+    code: str
+    text: str
+
+
+ROWS: Final[dict[type[Rejection], _Row]] = {
+    r.ProviderNotFound: _Row(404, errors.NOT_FOUND, "There is no provider {r.provider}."),
+    r.ResourceClassNotFound: _Row(400, errors.BAD_BODY, "There is no resource class {r.name}."),
+    r.TraitsNotFound: _Row(400, errors.BAD_BODY, "There is no trait {names}."),
+    r.ConsumerGenerationConflict: _Row(
+        409, errors.CONFLICT, "Consumer {r.consumer} is there already: name one that is not, or name none."
+    ),
+    r.NotAHost: _Row(
+        409,
+        errors.CONFLICT,
+        "Provider {r.provider} is not a host but stands below one: say it of {r.root}, the root of its tree.",
+    ),
+    r.LabelTaken: _Row(
+        409,
+        errors.CONFLICT,
+        "The {r.kind} {r.name} is aggregate {r.holder} already: choose another name, or take it from there.",
+    ),
+    r.KindInUse: _Row(
+        409,
+        errors.CONFLICT,
+        "This is the last {r.kind}, and groups are judged by it: {groups}. Delete them first, or label "
+        "another.",
+    ),
+    r.GroupNotFound: _Row(404, errors.NOT_FOUND, "There is no group {r.group}."),
+    r.GroupExists: _Row(409, errors.CONFLICT, "There is a group {r.group} already: choose another uuid."),
+    r.GroupInUse: _Row(
+        409,
+        errors.CONFLICT,
+        "Group {r.group} has {r.members} members: let them go first, or delete it with force=true.",
+    ),
+    r.GroupFull: _Row(
+        409, errors.CONFLICT, "Group {r.group} would have more than the {r.members_max} members it may have."
+    ),
+    r.KindNotFound: _Row(
+        400,
+        errors.BAD_BODY,
+        "No aggregate is a {r.kind}: label one with PUT /berth/v1/aggregates/{{uuid}} first, or use host.",
+    ),
+    r.GroupRuleUnsound: _Row(400, errors.BAD_BODY, "These do not go together: {r.reason}."),
+    r.InAnotherGroup: _Row(
+        409,
+        errors.CONFLICT,
+        "Consumer {r.consumer} is a member of group {r.group}, and may be of one only: let it go there "
+        "first.",
+    ),
+    UnknownHost: _Row(
+        400, errors.BAD_BODY, "The hint {r.hint} names {r.name}, and no host has that name or uuid."
+    ),
+    UnknownConsumer: _Row(
+        400, errors.BAD_BODY, "The hint {r.hint} names consumer {r.consumer}, and that holds nothing."
+    ),
+    SpecInvalid: _Row(400, errors.BAD_BODY, "{r.key} is {r.value!r}; it must be {r.accepted}."),
+    NoFit: _Row(409, errors.NO_FIT, "{r.needed} needed, {r.fitting} fit. {steps}"),
+}
+
+_STEPS_SHOWN_MAX: Final = 20
+
+
+def problem(rejection: Rejection) -> NativeProblem:
+    """A rejection as an answer."""
+    row = ROWS.get(type(rejection))
+    if row is None:
+        known = problem_of(rejection, Attempt.POST_ALLOCATIONS)
+        code = known.code if known.code.startswith("berth.") else errors.CONFLICT
+        return NativeProblem(known.status, code, known.text)
+    return NativeProblem(row.status, row.code, row.text.format(r=rejection, **_words(rejection)))
+
+
+def _words(rejection: Rejection) -> dict[str, str]:
+    """The parts of sentences that are more than a field."""
+    match rejection:
+        case r.KindInUse():
+            return {"groups": ", ".join(rejection.groups)}
+        case r.TraitsNotFound():
+            return {"names": ", ".join(rejection.names)}
+        case NoFit():
+            return {"steps": _steps(rejection)}
+        case _:
+            return {}
+
+
+def _steps(nothing: NoFit) -> str:
+    """What each constraint left, and what the ledger said, if it came to that."""
+    removing = [step for step in nothing.steps if step.removed][:_STEPS_SHOWN_MAX]
+    said = [f"{step.asked}: {step.left} hosts left, {step.removed} less." for step in removing]
+    if nothing.refused is not None:
+        said.append(problem(nothing.refused).detail)
+    return " ".join(said) or "There are no hosts."

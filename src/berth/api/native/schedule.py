@@ -1,0 +1,167 @@
+"""POST /berth/v1/schedule, /explain and /capacity: where things go, why there or why nowhere, and how many.
+
+To schedule is one act: the plan is made from the very view that the ledger judges it by, in the writer's
+turn, and made again if another process was first. So a choice cannot be stale, and who is told that nothing
+fits is told the truth of that moment. Only a token brings a plan of earlier, and for that the ground may
+have moved.
+"""
+
+import msgspec
+
+from berth.api.http import Response
+from berth.api.native import bodies_schedule as sent
+from berth.api.native import wire_schedule as wire
+from berth.api.native.asking import explain_request, schedule_request
+from berth.api.native.calls import Call, encoded
+from berth.api.native.errors import BAD_BODY, NO_FIT, PLAN_MOVED, NativeProblem
+from berth.api.native.explaining import explanation
+from berth.api.native.rejected import problem
+from berth.api.native.tokens_of_plans import plan_of, token_of
+from berth.model import explanations as model
+from berth.model.commands import Command, ReplaceAllocations, Wanted
+from berth.model.rejections import Rejection
+from berth.model.scheduling import Plan, ScheduleRequest, Way
+from berth.runtime.ids import Ids
+from berth.scheduler.capacity import capacity as count_capacity
+from berth.scheduler.plan import plan
+from berth.scheduler.recheck import objection
+from berth.scheduler.weighing import Rng
+from berth.view import View
+
+
+async def schedule(call: Call) -> Response:
+    asked: sent.Schedule = call.body
+    if asked.token is not None:
+        return await _commit(call, asked, asked.token)
+    request = schedule_request(call, asked)
+    try:
+        return await (_dry_run if asked.dry_run else _claim)(call, asked, request)
+    except NativeProblem as refused:
+        if asked.explain and refused.code == NO_FIT:
+            refused.explanation = await call.services.engine.read(
+                lambda view: explanation(view, request, call.services.scheduler, ())
+            )
+        raise
+
+
+async def explain(call: Call) -> Response:
+    asked: sent.Explain = call.body
+    request = explain_request(call, asked)
+    found = await call.services.engine.read(
+        lambda view: explanation(view, request, call.services.scheduler, asked.hosts)
+    )
+    return encoded(wire.OneExplanation(found))
+
+
+async def capacity(call: Call) -> Response:
+    asked: sent.Ask = call.body
+    request = explain_request(call, sent.Explain(**msgspec.structs.asdict(asked)))
+
+    def answer(view: View) -> model.Capacity | Rejection:
+        return count_capacity(view, request, call.services.scheduler)
+
+    counted = await call.services.engine.read(answer)
+    if isinstance(counted, Rejection):
+        raise problem(counted)
+    places = [
+        wire.PlaceCapacity(one.kind, one.name, one.aggregate, one.count, one.hosts) for one in counted.places
+    ]
+    found = wire.Capacity(counted.index, counted.count, counted.exact, counted.hosts, places)
+    return encoded(wire.OneCapacity(found))
+
+
+# -- claiming -----------------------------------------------------------------------------------
+
+
+async def _claim(call: Call, asked: sent.Schedule, request: ScheduleRequest) -> Response:
+    made: wire.Schedule | None = None
+    options = call.services.scheduler
+
+    def choose(view: View, now_s: int) -> Command | Rejection:
+        nonlocal made
+        # With a seed the same choice is made from the same view, also when it is made again.
+        outcome = plan(view, request, options, _rng(call, asked), now_s)
+        if isinstance(outcome, Rejection):
+            return outcome
+        explained = explanation(view, request, options, ()) if asked.explain else None
+        made = wire.Schedule(outcome.index, True, _placements(outcome), None, explained)
+        return ReplaceAllocations(outcome.claims)
+
+    def answer(view: View) -> Response:
+        assert made is not None, "what was claimed was planned"
+        return encoded(made)
+
+    return await call.submit(choose, answer)
+
+
+async def _dry_run(call: Call, asked: sent.Schedule, request: ScheduleRequest) -> Response:
+    options, now_s = call.services.scheduler, call.services.clock.now_ns() // 1_000_000_000
+
+    def answer(view: View) -> Response | Rejection:
+        outcome = plan(view, request, options, _rng(call, asked), now_s)
+        if isinstance(outcome, Rejection):
+            return outcome
+        explained = explanation(view, request, options, ()) if asked.explain else None
+        placed = _placements(outcome)
+        return encoded(wire.Schedule(outcome.index, False, placed, token_of(outcome), explained))
+
+    outcome = await call.services.engine.read(answer)
+    if isinstance(outcome, Rejection):
+        raise problem(outcome)
+    return outcome
+
+
+async def _commit(call: Call, asked: sent.Schedule, token: str) -> Response:
+    if asked != sent.Schedule(token=token):
+        raise NativeProblem(400, BAD_BODY, "A token says it all: leave out everything beside it.")
+    made = plan_of(token)
+
+    def claim(view: View, now_s: int) -> Command | Rejection:
+        against = objection(view, made, call.services.scheduler)
+        if against is not None:
+            raise _moved(made, f"{against}.")
+        return ReplaceAllocations(made.claims)
+
+    def answer(view: View) -> Response:
+        return encoded(wire.Schedule(view.index, True, _placements(made)))
+
+    try:
+        return await call.submit(claim, answer)
+    except NativeProblem as refused:
+        raise (refused if refused.code == PLAN_MOVED else _moved(made, refused.detail)) from None
+
+
+def _moved(made: Plan, why: str) -> NativeProblem:
+    text = f"The ground has moved since the plan was made at index {made.index}: {why} Plan again."
+    return NativeProblem(409, PLAN_MOVED, text)
+
+
+def _rng(call: Call, asked: sent.Schedule) -> Rng:
+    return (call.services.ids if asked.seed is None else Ids(asked.seed)).rng
+
+
+# -- rendering ----------------------------------------------------------------------------------
+
+
+def _placements(made: Plan) -> list[wire.Placement]:
+    return [
+        wire.Placement(
+            **msgspec.structs.asdict(_way(placement.way)),
+            consumer_uuid=placement.member,
+            alternates=[_way(way) for way in placement.alternates],
+        )
+        for placement in made.placements
+    ]
+
+
+def _way(way: Way) -> wire.Way:
+    return wire.Way(
+        way.host,
+        way.host_name,
+        _allocations(way.wanted),
+        {suffix: list(providers) for suffix, providers in way.mappings},
+    )
+
+
+def _allocations(wanted: tuple[Wanted, ...]) -> dict[str, wire.Resources]:
+    return {provider: wire.Resources(dict(amounts)) for provider, amounts in wanted}

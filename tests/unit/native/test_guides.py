@@ -1,0 +1,57 @@
+"""The requests in the guides are sent as they stand, and are answered as the guides say."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers import ROOT
+from tests.unit.native.worlds import World, uuid_of
+
+pytestmark = pytest.mark.fast
+
+HOSTS = 3
+
+
+class Guide:
+    """Requests of a guide in their order, with what earlier answers said put in."""
+
+    def __init__(self, name: str) -> None:
+        text = (ROOT / "docs" / "guides" / name).read_text()
+        self.requests = re.findall(
+            r"^```http\n([A-Z]+) (\S+) -> (\d+) ?(\S*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE
+        )
+        self.known = {f"host-{number}": uuid_of(number) for number in range(1, HOSTS + 1)}
+
+    def filled(self, text: str) -> str:
+        return re.sub(r"{([a-z][a-z0-9-]*)}", lambda match: str(self.known[match[1]]), text)
+
+    def learn(self, answer: Any) -> None:
+        if isinstance(answer, dict):
+            if "group" in answer:
+                self.known["group"] = answer["group"]["uuid"]
+            if "token" in answer:
+                self.known["token"] = answer["token"]
+
+
+@pytest.mark.parametrize("name", ["groups.md", "schedule.md"])
+def test_a_guide_can_be_followed(name: str, tmp_path: Path) -> None:
+    guide = Guide(name)
+    assert len(guide.requests) >= 8
+
+    async def story(world: World) -> None:
+        for number in range(1, HOSTS + 1):
+            await world.host(number)
+        for method, path, status, code, body in guide.requests:
+            provider = await world.get(f"/resource_providers/{uuid_of(1)}")
+            guide.known["generation"] = provider.json["generation"]
+            sent = guide.filled(body).encode() if body.strip() else None
+            answer = await world.ask_raw(method, guide.filled(path), sent)
+            assert answer.status == int(status), (method, path, answer.body)
+            if code:
+                assert answer.error["code"] == code
+            elif answer.body:
+                guide.learn(answer.json)
+
+    World(tmp_path).run(story)

@@ -1,0 +1,272 @@
+"""Scheduling through the API: what is claimed, what is refused and in which words, dry runs and tokens."""
+
+import base64
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.native.worlds import Answer, World, uuid_of
+
+pytestmark = pytest.mark.fast
+
+HOSTS = 3
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+async def fleet(world: World, vcpus: int = 8) -> None:
+    for number in range(1, HOSTS + 1):
+        await world.host(number, {"VCPU": vcpus, "MEMORY_MB": 4096})
+
+
+async def ask(world: World, **body: Any) -> Answer:
+    return await world.ask("POST", "/berth/v1/schedule", body)
+
+
+async def placed(world: World, **body: Any) -> Any:
+    answer = await ask(world, **body)
+    assert answer.status == 200, answer.body
+    return answer.json
+
+
+async def held(world: World) -> Any:
+    return (await world.get("/berth/v1/allocations?limit=1000")).json["allocations"]
+
+
+def test_what_is_answered_is_claimed(world: World) -> None:
+    async def story(world: World) -> None:
+        await fleet(world)
+        answer = await placed(
+            world,
+            resources={"VCPU": 2},
+            consumers=[uuid_of(101)],
+            project_id="p",
+            user_id="u",
+            alternates=5,
+        )
+        [placement] = answer["placements"]
+        assert answer["claimed"] is True
+        assert placement["consumer_uuid"] == uuid_of(101)
+        assert placement["allocations"] == {placement["host_uuid"]: {"resources": {"VCPU": 2}}}
+        assert placement["mappings"] == {"": [placement["host_uuid"]]}
+        others = {way["host_name"] for way in placement["alternates"]}
+        assert others == {"host-1", "host-2", "host-3"} - {placement["host_name"]}
+        [row] = await held(world)
+        assert row["consumer_uuid"] == uuid_of(101)
+        assert row["resource_provider_uuid"] == placement["host_uuid"]
+        assert (row["project_id"], row["user_id"], row["consumer_type"]) == ("p", "u", "INSTANCE")
+        # An alternate can be claimed as it stands.
+        swapped = {
+            "allocations": placement["alternates"][0]["allocations"],
+            "project_id": "p",
+            "user_id": "u",
+            "consumer_generation": 1,
+            "consumer_type": "INSTANCE",
+        }
+        assert (await world.ask("PUT", f"/allocations/{uuid_of(101)}", swapped)).status == 204
+
+    world.run(story)
+
+
+def test_many_are_placed_whole_or_not_at_all(world: World) -> None:
+    async def story(world: World) -> None:
+        await fleet(world, vcpus=4)
+        answer = await placed(world, resources={"VCPU": 2}, min_count=2, max_count=20)
+        assert len(answer["placements"]) == 6
+        refused = await ask(world, resources={"VCPU": 1}, min_count=1, max_count=2)
+        assert (refused.status, refused.error["code"]) == (409, "berth.no_fit")
+        assert "1 needed, 0 fit." in refused.error["detail"]
+        assert len(await held(world)) == 6
+
+    world.run(story)
+
+
+def test_fewer_than_needed_leave_nothing_behind(world: World) -> None:
+    async def story(world: World) -> None:
+        await fleet(world, vcpus=4)
+        refused = await ask(world, resources={"VCPU": 2}, max_count=7)
+        assert refused.status == 409
+        assert "7 needed, 6 fit." in refused.error["detail"]
+        assert await held(world) == []
+
+    world.run(story)
+
+
+def test_a_batch_sees_itself(world: World) -> None:
+    async def story(world: World) -> None:
+        await fleet(world)
+        made = await world.change(
+            "POST", "/berth/v1/groups", {"group": {"name": "db", "policy": "anti-affinity"}}
+        )
+        group = made["group"]["uuid"]
+        answer = await placed(world, resources={"VCPU": 1}, max_count=3, group=group)
+        assert {one["host_name"] for one in answer["placements"]} == {"host-1", "host-2", "host-3"}
+        full = await ask(world, resources={"VCPU": 1}, group=group)
+        assert full.error["code"] == "berth.no_fit"
+        shown = (await world.get(f"/berth/v1/groups/{group}")).json["group"]
+        assert len(shown["members"]) == 3
+        missing = await ask(world, resources={"VCPU": 1}, group=uuid_of(999))
+        assert missing.status == 404
+
+    world.run(story)
+
+
+def test_hosts_that_are_disabled_down_or_ignored_are_not_chosen(world: World) -> None:
+    async def story(world: World) -> None:
+        await fleet(world)
+        await world.change("PUT", f"/berth/v1/hosts/{uuid_of(1)}", {"host": {"disabled": True}})
+        await world.change("PUT", f"/berth/v1/hosts/{uuid_of(2)}", {"host": {"down": True}})
+        answer = await placed(world, resources={"VCPU": 1}, max_count=4)
+        assert Counter(one["host_name"] for one in answer["placements"]) == {"host-3": 4}
+        refused = await ask(world, resources={"VCPU": 1}, hints={"ignore_hosts": ["host-3"]})
+        assert refused.error["code"] == "berth.no_fit"
+        forced = await placed(world, resources={"VCPU": 1}, hints={"forced_host": "host-1"})
+        assert forced["placements"][0]["host_name"] == "host-1"
+        unknown = await ask(world, resources={"VCPU": 1}, hints={"forced_host": "host-9"})
+        assert (unknown.status, unknown.error["code"]) == (400, "berth.bad_body")
+        assert "forced_host names host-9, and no host has that name or uuid" in unknown.error["detail"]
+
+    world.run(story)
+
+
+def test_a_dry_run_claims_nothing_and_its_token_claims_exactly_that(world: World) -> None:
+    async def story(world: World) -> None:
+        await fleet(world)
+        planned = await placed(world, resources={"VCPU": 8}, max_count=2, dry_run=True)
+        assert planned["claimed"] is False
+        assert await held(world) == []
+        done = await placed(world, token=planned["token"])
+        assert done["placements"] == planned["placements"]
+        assert len(await held(world)) == 2
+        again = await ask(world, token=planned["token"])
+        assert (again.status, again.error["code"]) == (409, "berth.plan_moved")
+        assert "The ground has moved since the plan was made at index" in again.error["detail"]
+
+    world.run(story)
+
+
+def test_a_token_is_refused_when_its_host_has_been_taken_or_disabled(world: World) -> None:
+    async def story(world: World) -> None:
+        await fleet(world)
+        planned = await placed(world, resources={"VCPU": 8}, dry_run=True)
+        host = planned["placements"][0]["host_name"]
+        await placed(world, resources={"VCPU": 1}, hints={"forced_host": host})
+        taken = await ask(world, token=planned["token"])
+        assert taken.error["code"] == "berth.plan_moved"
+        assert "would exceed the capacity" in taken.error["detail"]
+        planned = await placed(world, resources={"VCPU": 1}, dry_run=True)
+        host = planned["placements"][0]["host_uuid"]
+        await world.change("PUT", f"/berth/v1/hosts/{host}", {"host": {"disabled": True, "reason": "disks"}})
+        disabled = await ask(world, token=planned["token"])
+        assert disabled.error["code"] == "berth.plan_moved"
+        assert "disks" in disabled.error["detail"]
+
+    world.run(story)
+
+
+@pytest.mark.parametrize("token", ["", "?", "AAAA", base64.urlsafe_b64encode(b"x" * 64).decode(), "ä"])
+def test_a_token_that_is_none(world: World, token: str) -> None:
+    answer = world.run(lambda world: ask(world, token=token))
+    assert (answer.status, answer.error["code"]) == (400, "berth.bad_body")
+    assert "not one that a dry run gave out" in answer.error["detail"]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({}, "nothing is asked for"),
+        ({"resources": {"VCPU": 0}}, ">= 1"),
+        ({"resources": {"VCPU": 1}, "max_count": 1001}, "<= 1000"),
+        ({"resources": {"VCPU": 1}, "min_count": 3, "max_count": 2}, "min_count is 3 and max_count 2"),
+        ({"resources": {"VCPU": 1}, "max_count": 2, "consumers": [uuid_of(1)]}, "1 consumers are named"),
+        ({"resources": {"VCPU": 1}, "max_count": 2, "consumers": [uuid_of(1)] * 2}, "named twice"),
+        ({"resources": {"VCPU": 1}, "flavor": {"vcpus": 1, "ram": 1}}, "leave out resources and parts"),
+        ({"resources": {"VCPU": 1}, "image": {}}, "an image goes with a flavor"),
+        ({"flavor": {"vcpus": 1, "ram": 1, "extra_specs": {"trait:X": "maybe"}}}, "trait:X is 'maybe'"),
+        ({"parts": {"_A": {"resources": {"VCPU": 1}}}, "same_subtree": [["_B"]]}, "same_subtree names _B"),
+        ({"token": "x", "max_count": 2}, "leave out everything beside it"),
+        ({"resources": {"VCPU": 1}, "colour": "red"}, "unknown field `colour`"),
+    ],
+)
+def test_a_request_that_cannot_be(world: World, body: dict[str, Any], words: str) -> None:
+    answer = world.run(lambda world: ask(world, **body))
+    assert (answer.status, answer.error["code"]) == (400, "berth.bad_body")
+    assert words in answer.error["detail"]
+
+
+def test_names_that_are_not_known(world: World) -> None:
+    async def story(world: World) -> None:
+        await fleet(world)
+        for body in ({"resources": {"CUSTOM_X": 1}}, {"resources": {"VCPU": 1}, "required": ["CUSTOM_T"]}):
+            answer = await ask(world, **body)
+            assert (answer.status, answer.error["code"]) == (400, "berth.bad_body")
+            assert answer.error["detail"].startswith("There is no ")
+
+    world.run(story)
+
+
+def test_a_consumer_that_is_there_already(world: World) -> None:
+    async def story(world: World) -> None:
+        await fleet(world)
+        await placed(world, resources={"VCPU": 1}, consumers=[uuid_of(101)])
+        answer = await ask(world, resources={"VCPU": 1}, consumers=[uuid_of(101)])
+        assert (answer.status, answer.error["code"]) == (409, "berth.conflict")
+        assert f"Consumer {uuid_of(101)} is there already" in answer.error["detail"]
+
+    world.run(story)
+
+
+def test_why_nowhere(world: World) -> None:
+    async def story(world: World) -> None:
+        await fleet(world)
+        refused = await ask(world, resources={"VCPU": 9}, explain=True)
+        explanation = refused.error["explanation"]
+        assert explanation["fitting"] == 0
+        assert explanation["steps"][-2]["left"] == 0
+        assert "8" in explanation["change"]["text"]
+        asked = {"resources": {"VCPU": 9}, "hosts": ["host-1"]}
+        answer = await world.ask("POST", "/berth/v1/explain", asked)
+        assert answer.status == 200
+        [host] = answer.json["explanation"]["hosts"]
+        [check] = [check for check in host["checks"] if not check["ok"]][:1]
+        assert (check["free"], check["limit"]) == (8, 8)
+
+    world.run(story)
+
+
+def test_why_there(world: World) -> None:
+    async def story(world: World) -> None:
+        await fleet(world)
+        answer = await placed(world, resources={"VCPU": 1}, explain=True)
+        assert answer["explanation"]["fitting"] == 1
+
+    world.run(story)
+
+
+def test_how_many_more(world: World) -> None:
+    async def story(world: World) -> None:
+        await fleet(world)
+        body = {"flavor": {"vcpus": 3, "ram": 512}}
+        answer = await world.ask("POST", "/berth/v1/capacity", body)
+        assert answer.status == 200, answer.body
+        counted = answer.json["capacity"]
+        assert (counted["count"], counted["exact"], counted["hosts"]) == (6, True, 3)
+
+    world.run(story)
+
+
+def test_the_same_seed_chooses_the_same(world: World) -> None:
+    async def story(world: World) -> None:
+        await fleet(world)
+        chosen = set()
+        for _ in range(5):
+            answer = await placed(world, resources={"VCPU": 1}, seed=7, dry_run=True)
+            chosen.add(answer["placements"][0]["host_name"])
+        assert len(chosen) == 1
+
+    world.run(story)
