@@ -84,6 +84,20 @@ def test_an_index_is_given_once(journal: Journal, address: Address) -> None:
     other.close()
 
 
+def test_an_index_that_was_pruned_is_not_given_again(journal: Journal) -> None:
+    """To a worker that has slept through it."""
+    for index in range(1, 6):
+        journal.append(batch(index))
+    journal.prune(Index(3))
+    for index in (2, 3, 4, 5):
+        with pytest.raises(Conflict):
+            journal.append(batch(index, "late"))
+    journal.append(batch(6))
+    assert [one.index for one in journal.read(Index(3))] == [4, 5, 6]
+    with pytest.raises(Pruned):
+        list(journal.read(Index(1)))
+
+
 def test_a_batch_may_be_megabytes(journal: Journal) -> None:
     large = batch(1, size=3 << 20)
     journal.append(large)

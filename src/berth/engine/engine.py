@@ -400,6 +400,8 @@ class Engine:
             await self._thread.call(self._journal.append, batch)
             outcomes = tried[batch.id]
         except Conflict:
+            # Of this one it is known that it is not in.
+            del tried[batch.id]
             self._take_back(batch)
             outcomes = await self._catch_up(tried)
         except NotWritten as refusal:

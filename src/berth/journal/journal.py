@@ -2,7 +2,9 @@
 
 Policy: ``journal(idx)`` is the primary key, and an append inserts the index it expects, last seen + 1.
 If the key is taken, another writer was first: ``Conflict``, and nothing was written. No lock, no leader
-and no isolation level is trusted: a unique key is enough.
+and no isolation level is trusted: a unique key is enough. One whose index has been pruned in its sleep would
+find the key free; so an append also asks that nothing stand behind its index, and pruning always leaves the
+newest.
 
 The rejected alternative is a table per noun (providers, inventories, allocations), changed in place
 under locks or with compare-and-swap per row. It makes a claim as many statements as it has parts, and
@@ -14,17 +16,19 @@ SQLAlchemy's part in them would take as long as the driver's.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from berth.journal.errors import JournalError, JournalFailure, NotWritten, Pruned
+from berth.journal.errors import Conflict, JournalError, JournalFailure, NotWritten, Pruned
 from berth.journal.schema import JOURNAL, check_version, create_tables
 from berth.journal.watchdog import Watchdog
 from berth.model.batches import Batch, Entry
 from berth.model.ids import Index
+
+T = TypeVar("T")
 
 _READ_BATCHES: Final = 1000
 
@@ -61,7 +65,11 @@ class Journal:
         self._driver_error: type[Exception] = sql.loaded_dbapi.Error
         mark = "?" if sql.paramstyle == "qmark" else "%s"
         columns = "idx, batch_id, at_ns, body"
-        self._append = f"INSERT INTO journal ({columns}) VALUES ({mark}, {mark}, {mark}, {mark})"
+        source = " FROM DUAL" if sql.name in ("mysql", "mariadb") else ""
+        self._append = (
+            f"INSERT INTO journal ({columns}) SELECT {mark}, {mark}, {mark}, {mark}{source} "
+            f"WHERE NOT EXISTS (SELECT 1 FROM journal WHERE idx > {mark})"
+        )
         self._after = f"SELECT {columns} FROM journal WHERE idx > {mark} ORDER BY idx LIMIT {mark}"
         self._tail = sa.select(sa.func.coalesce(sa.func.max(JOURNAL.c.idx), 0))
         self._prune = sa.delete(JOURNAL).where(JOURNAL.c.idx <= sa.bindparam("until"))
@@ -75,16 +83,24 @@ class Journal:
         self._do(check_version, writes=False)
 
     def append(self, batch: Batch) -> None:
-        """Write a batch at its index, durably; ``Conflict`` if the index is taken."""
+        """Write a batch at its index, durably; ``Conflict`` if the index is taken, or was."""
         body = self._encoder.encode(batch.entries)
-        self._tell_driver(self._append, (batch.index, batch.id, batch.at_ns, body), writes=True)
+        index = batch.index
+
+        def insert(cursor: Any) -> int:
+            cursor.execute(self._append, (index, batch.id, batch.at_ns, body, index))
+            count: int = cursor.rowcount
+            return count
+
+        if self._with_cursor(insert, writes=True) == 0:
+            raise Conflict(f"the journal has gone on behind index {index}")
 
     def read(self, after: Index, count_max: int | None = None) -> Iterator[Batch]:
         """The batches behind ``after``, in order, without a gap; ``Pruned`` where they are not kept."""
         expected, left = after + 1, count_max
         while left is None or left > 0:
             count = _READ_BATCHES if left is None else min(left, _READ_BATCHES)
-            rows = self._tell_driver(self._after, (expected - 1, count), writes=False)
+            rows = self._rows_after(expected - 1, count)
             for idx, batch_id, at_ns, body in rows:
                 if idx != expected:
                     if expected == after + 1:
@@ -159,20 +175,27 @@ class Journal:
         )
         return result
 
-    def _tell_driver(self, statement: str, parameters: tuple[Any, ...], *, writes: bool) -> Sequence[Any]:
-        """One statement, past SQLAlchemy; the rows that it gives."""
+    def _rows_after(self, index: int, count: int) -> Sequence[Any]:
+        def select(cursor: Any) -> Sequence[Any]:
+            cursor.execute(self._after, (index, count))
+            rows: Sequence[Any] = cursor.fetchall()
+            return rows
 
-        def work(connection: sa.Connection) -> Sequence[Any]:
+        return self._with_cursor(select, writes=False)
+
+    def _with_cursor(self, use: Callable[[Any], T], *, writes: bool) -> T:
+        """Work for the driver itself, past SQLAlchemy."""
+
+        def work(connection: sa.Connection) -> T:
             driver: Any = connection.connection.driver_connection
             cursor = driver.cursor()
             try:
-                cursor.execute(statement, parameters)
-                return () if writes else cursor.fetchall()
+                return use(cursor)
             finally:
                 cursor.close()
 
-        rows: Sequence[Any] = self._do(work, writes=writes)
-        return rows
+        done: T = self._do(work, writes=writes)
+        return done
 
     def _decode(self, idx: int, body: bytes) -> tuple[Entry, ...]:
         try:

@@ -82,6 +82,8 @@ class _Hosts:
         )
         try:
             with connection.cursor() as cursor:
+                # An append looks behind its index. At the default level that look would lock what others append.
+                cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
                 _wait_for_the_cluster(cursor)
                 _refuse_minority(cursor)
         except pymysql.Error:
