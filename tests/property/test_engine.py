@@ -48,6 +48,9 @@ class SteppingClock:
         self._now_ns += 1_000_000
         return self._now_ns
 
+    def pass_s(self, seconds: float) -> None:
+        self._now_ns += int(seconds * 1e9)
+
     def monotonic_ns(self) -> int:
         return self._now_ns
 
@@ -130,9 +133,8 @@ class World:
         self.observer = Ledgered()
         # Without patience: what fails is refused at once, where a test does not ask for more.
         options.setdefault("outage_seconds", 0)
-        self.engine = Engine(
-            self.journal, SteppingClock(), Ids(seed), self.observer, shared=shared, **options
-        )
+        self.clock = SteppingClock()
+        self.engine = Engine(self.journal, self.clock, Ids(seed), self.observer, shared=shared, **options)
 
     def submit(self, command: Command) -> Awaitable[Any]:
         return asyncio.ensure_future(self.engine.submit(command, ORIGIN, saw))
@@ -454,6 +456,81 @@ def test_of_two_engines_that_want_the_same_name_one_gets_it(tmp_path: Path) -> N
     answers = run(story())
     assert sum(isinstance(answer, ProviderExists) for answer in answers) == 30
     assert created_in(path) == {f"host-{n}": 1 for n in range(30)}
+
+
+# -- wishes: what makes a command out of the view of the moment ------------------------------------
+
+
+def next_host(asked: list[int]) -> Callable[[View, int], CreateProvider]:
+    """Wishes for the first name that is free; ``asked`` notes each time it is asked."""
+
+    def wish(view: View, now_s: int) -> CreateProvider:
+        number = len(view.names)
+        asked.append(number)
+        return create(number)
+
+    return wish
+
+
+def test_a_wish_sees_the_view_that_it_is_judged_by(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "db") as world:
+            asked: list[int] = []
+            wishes = [world.engine.submit(next_host(asked), ORIGIN, saw) for _ in range(5)]
+            await asyncio.gather(*wishes)
+            assert asked == [0, 1, 2, 3, 4]
+
+    run(story())
+    assert created_in(tmp_path / "db") == {f"host-{n}": 1 for n in range(5)}
+
+
+def test_a_wish_that_lost_the_race_is_asked_again_only_if_its_choice_is_taken(tmp_path: Path) -> None:
+    """Otherwise one that takes long would lose again and again to writers that do not."""
+    path = tmp_path / "db"
+
+    async def story() -> None:
+        async with (
+            running(path, shared=True, seed=1) as one,
+            running(path, shared=True, seed=2) as other,
+        ):
+            for rival, times in ((create(77), 1), (create(2), 2)):
+                asked: list[int] = []
+                one.journal.hold()
+                waiting = asyncio.ensure_future(one.engine.submit(next_host(asked), ORIGIN, saw))
+                await one.append_begun()
+                await other.submit(rival)
+                one.journal.release()
+                await waiting
+                assert len(asked) == times
+
+    run(story())
+    assert created_in(path) == {"host-0": 1, "host-77": 1, "host-2": 1, "host-3": 1}
+
+
+def test_commands_that_take_long_do_not_hold_up_a_whole_batch(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "db") as world:
+            world.journal.hold()
+            first = world.submit(create(100))
+            await world.append_begun()
+
+            def slow(number: int) -> Callable[[View, int], CreateProvider]:
+                def wish(view: View, now_s: int) -> CreateProvider:
+                    world.clock.pass_s(0.03)
+                    return create(number)
+
+                return wish
+
+            wishes = [world.engine.submit(slow(n), ORIGIN, saw) for n in range(6)]
+            pending = asyncio.gather(first, *wishes)
+            await asyncio.sleep(SETTLE_S)
+            world.journal.release()
+            await pending
+            # Two of them pass the limit of a batch.
+            assert [commands for _, commands in world.observer.batches] == [1, 2, 2, 2]
+
+    run(story())
+    assert created_in(tmp_path / "db") == {"host-100": 1, **{f"host-{n}": 1 for n in range(6)}}
 
 
 def test_a_shared_read_sees_what_another_process_acknowledged(tmp_path: Path) -> None:

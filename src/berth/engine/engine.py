@@ -38,6 +38,10 @@ from berth.view import View
 
 _PAUSE_FIRST_S: Final = 0.05
 _PAUSE_LONGEST_S: Final = 1.0
+_DECIDING_NS: Final = 50_000_000
+"""How long one batch may be decided, give or take its last command. Meanwhile nobody else is answered."""
+_RACING_NS: Final = 10_000_000_000
+"""How long commands may lose the race for the journal before they are refused."""
 _FOLLOW_EVERY_S: Final = 0.5
 """How often somebody who waits for news looks for what other processes write."""
 
@@ -67,13 +71,15 @@ class Observer(Protocol):
 
 Wish = Command | Callable[[View, int], Command | Rejection]
 """A command; or what makes one out of the view of the moment, and the time in seconds: then choosing and
-claiming are one act, and nobody can come in between. It is asked again whenever the race is lost."""
+claiming are one act, and nobody can come in between. If the race for the journal is lost, what it made is
+judged again; only if that is refused now is it asked again. Otherwise one that takes long would lose to those
+that do not, again and again."""
 
 
 class _Pending:
     """A wish on its way, with the question to ask the view once it is fulfilled."""
 
-    __slots__ = ("answer", "future", "origin", "outcome", "size", "wish")
+    __slots__ = ("answer", "future", "made", "origin", "outcome", "size", "wish")
 
     def __init__(
         self,
@@ -85,6 +91,7 @@ class _Pending:
     ) -> None:
         self.size = size
         self.wish = wish
+        self.made: Command | None = None
         self.origin = origin
         self.answer = answer
         self.future = future
@@ -301,9 +308,12 @@ class Engine:
         """Decide, append and answer these commands, as often as it takes to win the race."""
         tried: dict[str, list[Any]] = {}
         self._is_fresh = False
+        deadline_ns = self._clock.monotonic_ns() + _RACING_NS
         try:
-            outcomes = None
+            outcomes = await self._patiently(lambda: self._attempt(waiting, tried))
             while outcomes is None:
+                if self._clock.monotonic_ns() > deadline_ns:
+                    raise Unavailable("others were first, again and again: try again in a moment")
                 outcomes = await self._patiently(lambda: self._attempt(waiting, tried))
         except Unavailable as unavailable:
             _settle_all(waiting, unavailable)
@@ -324,7 +334,7 @@ class Engine:
             got_in = await self._catch_up(tried)
             if got_in is not None:
                 return got_in
-        batch = self._decide(waiting)
+        batch = self._decide(waiting, may_put_off=not tried)
         outcomes = [pending.outcome for pending in waiting]
         if batch is None:
             if not self._shared or self._is_fresh:
@@ -360,15 +370,20 @@ class Engine:
         self._queue.clear()
         return stopped
 
-    def _decide(self, waiting: list[_Pending]) -> Batch | None:
-        """Decide and apply each command in turn; None when nothing changed."""
+    def _decide(self, waiting: list[_Pending], *, may_put_off: bool) -> Batch | None:
+        """Decide and apply each command in turn; None when nothing changed. When it has taken too long, the
+        rest is put off to the next batch and leaves the list, unless it may be in the journal already."""
+        end_ns = self._clock.monotonic_ns() + _DECIDING_NS
         now_ns = self._clock.now_ns()
         now_s = now_ns // 1_000_000_000
         view = self.view
         entries = []
-        for pending in waiting:
+        for number, pending in enumerate(waiting):
+            if may_put_off and number and self._clock.monotonic_ns() > end_ns:
+                self._put_off(waiting, number)
+                break
             try:
-                verdict = _judged(view, pending.wish, now_s)
+                verdict = _judged(view, pending, now_s)
             except Exception as bug:
                 # A rule that fails has changed nothing: this command is lost, the others are not.
                 pending.outcome = bug
@@ -390,6 +405,12 @@ class Engine:
             return None
         view.index = Index(view.index + 1)
         return Batch(view.index, self._ids.batch_id(), now_ns, tuple(entries))
+
+    def _put_off(self, waiting: list[_Pending], number: int) -> None:
+        """Put the commands from this number on back to the head of the queue."""
+        self._queue.extendleft(reversed(waiting[number:]))
+        self._queue_bytes += sum(pending.size for pending in waiting[number:])
+        del waiting[number:]
 
     async def _append(self, batch: Batch, tried: dict[str, list[Any]]) -> list[Any] | None:
         """The outcomes of the batch if it is in the journal; if not, the view is as if it had never been."""
@@ -481,9 +502,19 @@ class Engine:
         news.set()
 
 
-def _judged(view: View, wish: Wish, now_s: int) -> list[Event] | Rejection:
-    command = wish(view, now_s) if callable(wish) else wish
-    return command if isinstance(command, Rejection) else decide(view, command, now_s)
+def _judged(view: View, pending: _Pending, now_s: int) -> list[Event] | Rejection:
+    wish = pending.wish
+    if not callable(wish):
+        return decide(view, wish, now_s)
+    if pending.made is not None:
+        verdict = decide(view, pending.made, now_s)
+        if not isinstance(verdict, Rejection):
+            return verdict
+    command = wish(view, now_s)
+    if isinstance(command, Rejection):
+        return command
+    pending.made = command
+    return decide(view, command, now_s)
 
 
 def _settle_all(waiting: Iterable[_Pending], error: Exception) -> None:

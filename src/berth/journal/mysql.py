@@ -82,7 +82,7 @@ class _Hosts:
         )
         try:
             with connection.cursor() as cursor:
-                # An append looks behind its index. At the default level that look would lock what others append.
+                # An append looks behind its index. At the default level the look would lock others out.
                 cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
                 _wait_for_the_cluster(cursor)
                 _refuse_minority(cursor)

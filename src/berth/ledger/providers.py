@@ -63,7 +63,12 @@ def update(view: View, command: UpdateProvider, now_s: int) -> list[Event] | Rej
     if namesake is not None and namesake is not record:
         return ProviderExists(None, command.name)
     before, after = Placed(record.name, current), Placed(command.name, wanted)
-    return [ProviderChanged(record.id, record.row, before, after), advanced(record, now_s, steps=0)]
+    events: list[Event] = [ProviderChanged(record.id, record.row, before, after)]
+    if wanted is not None and record.id in view.hosts:
+        # What stands below another is no host any more, and has no status as one.
+        events.append(HostChanged(record.id, view.hosts[record.id], None))
+    events.append(advanced(record, now_s, steps=0))
+    return events
 
 
 def _broken_tree_rule(

@@ -6,7 +6,8 @@ through a pipe: who has it learns what the others have written, decides, appends
 
 These are manners, and nothing relies on them: the journal's key still says who was first, and other servers
 on the same journal know nothing of the token. Who has waited for it too long, because its holder is stopped
-or the database does not answer it, goes on without, and does not wait again until it has been seen.
+or the database does not answer it, goes on without, and does not wait again until it has been seen, or
+for a second.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import struct
 from typing import Final
 
 PATIENCE_S: Final = 0.05
+IMPATIENCE_S: Final = 1.0
 
 _TOKEN: Final = struct.Struct("=q")
 """The process that had it last. So short a message is written and read whole."""
@@ -28,16 +30,21 @@ class Turns:
     def __init__(self) -> None:
         self._reading, self._writing = os.pipe()
         os.set_blocking(self._reading, False)
-        self._patient = True
+        self._impatient_until_s = 0.0
         self._mine = False
         self._pass_on(_NOBODY)
 
     async def take(self) -> bool:
         """Wait for the turn, within limits. Whether another process may have written since our last one."""
         last = self._last_holder()
-        if last is None and self._patient:
+        now_s = asyncio.get_running_loop().time()
+        if last is None and now_s >= self._impatient_until_s:
             last = await self._wait()
-        self._mine = self._patient = last is not None
+            if last is None:
+                self._impatient_until_s = now_s + PATIENCE_S + IMPATIENCE_S
+        self._mine = last is not None
+        if self._mine:
+            self._impatient_until_s = 0.0
         return last is not None and last != os.getpid()
 
     def give(self) -> None:

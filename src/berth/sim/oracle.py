@@ -174,6 +174,8 @@ class Oracle(Facts):
             kinds.add("ProviderExists")
         if not kinds:
             self._put(replace(old, name=command.name, parent=parent, updated_at_s=now_s))
+            if parent is not None:
+                self.hosts = [fact for fact in self.hosts if fact.provider != command.id]
         return frozenset(kinds)
 
     def _delete_provider(self, command: c.DeleteProvider) -> Kinds:

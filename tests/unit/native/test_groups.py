@@ -180,6 +180,13 @@ def test_hosts_say_how_they_are_doing(world: World) -> None:
         assert below.status == 409
         assert f"say it of {uuid_of(1)}, the root of its tree" in below.error["detail"]
         assert (await world.ask("PUT", f"/berth/v1/hosts/{uuid_of(77)}", body)).status == 404
+        # One that comes to stand below another is no host any more.
+        below = {"name": "host-2", "parent_provider_uuid": uuid_of(1)}
+        await world.change("PUT", f"/resource_providers/{uuid_of(2)}", below)
+        alone = {"name": "host-2", "parent_provider_uuid": None}
+        await world.change("PUT", f"/resource_providers/{uuid_of(2)}", alone)
+        listed = (await world.get("/berth/v1/hosts")).json["hosts"]
+        assert [host["disabled"] for host in listed] == [False] * 3
 
     world.run(story)
 

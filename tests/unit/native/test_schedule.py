@@ -2,11 +2,15 @@
 
 import base64
 from collections import Counter
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from berth.api.native.tokens_of_plans import Chosen, Token, read_token
+from berth.model.ids import ConsumerId, ProviderId
 from tests.unit.native.worlds import Answer, World, uuid_of
 
 pytestmark = pytest.mark.fast
@@ -141,7 +145,9 @@ def test_a_dry_run_claims_nothing_and_its_token_claims_exactly_that(world: World
         assert planned["claimed"] is False
         assert await held(world) == []
         done = await placed(world, token=planned["token"])
-        assert done["placements"] == planned["placements"]
+        assert [(one["consumer_uuid"], one["allocations"]) for one in done["placements"]] == [
+            (one["consumer_uuid"], one["allocations"]) for one in planned["placements"]
+        ]
         assert len(await held(world)) == 2
         again = await ask(world, token=planned["token"])
         assert (again.status, again.error["code"]) == (409, "berth.plan_moved")
@@ -165,6 +171,39 @@ def test_a_token_is_refused_when_its_host_has_been_taken_or_disabled(world: Worl
         disabled = await ask(world, token=planned["token"])
         assert disabled.error["code"] == "berth.plan_moved"
         assert "disks" in disabled.error["detail"]
+
+    world.run(story)
+
+
+def test_a_token_that_was_made_up_gets_no_further_than_a_request_would(world: World) -> None:
+    async def story(world: World) -> None:
+        await fleet(world)
+        planned = await placed(world, resources={"VCPU": 2}, dry_run=True)
+        true = read_token(planned["token"])
+        [one] = true.chosen
+        other = uuid_of(3) if one.host != uuid_of(3) else uuid_of(2)
+        twice = (*one.wanted, *one.wanted)
+        made_up = [
+            (),
+            (one, one),
+            (Chosen(ConsumerId("not a uuid"), one.host, one.wanted),),
+            (Chosen(one.member, ProviderId("gone"), one.wanted),),
+            (Chosen(one.member, ProviderId(other), one.wanted),),
+            (Chosen(one.member, one.host, ()),),
+            (Chosen(one.member, one.host, twice),),
+            (Chosen(one.member, one.host, ((ProviderId(one.host), (("VCPU", 1), ("VCPU", 1))),)),),
+            (Chosen(one.member, one.host, ((ProviderId(one.host), (("VCPU", 3), ("MEMORY_MB", -1))),)),),
+            (Chosen(one.member, one.host, ((ProviderId(one.host), (("VCPU", 3),)),)),),
+        ]
+        for chosen in made_up:
+            body = msgspec.msgpack.encode(Token(true.index, true.asked, chosen))
+            forged = base64.urlsafe_b64encode(blake2b(body, digest_size=12).digest() + body).decode()
+            answer = await ask(world, token=forged)
+            assert (answer.status, answer.error["code"]) == (409, "berth.plan_moved"), chosen
+        body = msgspec.msgpack.encode((0, {"resources": {"VCPU": 1}, "consumers": ["?"]}, []))
+        forged = base64.urlsafe_b64encode(blake2b(body, digest_size=12).digest() + body).decode()
+        assert (await ask(world, token=forged)).status == 400
+        assert await held(world) == []
 
     world.run(story)
 

@@ -1,9 +1,12 @@
 """/berth/v1/aggregates: what an aggregate is, beyond the uuid that providers know it by."""
 
+import re
+from typing import Final
+
 from berth.api.http import Response
 from berth.api.native import bodies, wire_groups
 from berth.api.native.calls import Call, encoded
-from berth.api.native.errors import BAD_BODY, NativeProblem
+from berth.api.native.errors import BAD_BODY, BAD_PARAMETER, NativeProblem
 from berth.api.native.pages import behind, cut, next_link
 from berth.api.native.parameters import AggregatesQuery
 from berth.model.aggregates import Label
@@ -11,6 +14,8 @@ from berth.model.commands import LabelAggregate
 from berth.model.groups import HOST
 from berth.model.ids import AggregateId
 from berth.view import View
+
+_SPELLING: Final = re.compile("[0-9a-fA-F-]{32,36}")
 
 
 def page(view: View, call: Call) -> wire_groups.Aggregates:
@@ -27,6 +32,8 @@ def page(view: View, call: Call) -> wire_groups.Aggregates:
 async def put(call: Call) -> Response:
     asked: bodies.NewLabel = call.body.aggregate
     id = AggregateId(call.params[0])
+    if not _SPELLING.fullmatch(id):
+        raise NativeProblem(400, BAD_PARAMETER, "An aggregate is named by its uuid, as providers spell it.")
     if asked.kind == HOST:
         raise NativeProblem(400, BAD_BODY, "Every host is a domain of the kind host: choose another kind.")
     label = Label(asked.kind, asked.name, tuple(sorted(asked.metadata.items())))

@@ -16,7 +16,7 @@ from berth.api.native.calls import Call, encoded
 from berth.api.native.errors import BAD_BODY, NO_FIT, PLAN_MOVED, NativeProblem
 from berth.api.native.explaining import explanation
 from berth.api.native.rejected import problem
-from berth.api.native.tokens_of_plans import plan_of, token_of
+from berth.api.native.tokens_of_plans import Token, plan_of, read_token, token_of
 from berth.model import explanations as model
 from berth.model.commands import Command, ReplaceAllocations, Wanted
 from berth.model.rejections import Rejection
@@ -103,7 +103,7 @@ async def _dry_run(call: Call, asked: sent.Schedule, request: ScheduleRequest) -
             return outcome
         explained = explanation(view, request, options, ()) if asked.explain else None
         placed = _placements(outcome)
-        return encoded(wire.Schedule(outcome.index, False, placed, token_of(outcome), explained))
+        return encoded(wire.Schedule(outcome.index, False, placed, token_of(outcome, asked), explained))
 
     outcome = await call.services.engine.read(answer)
     if isinstance(outcome, Rejection):
@@ -114,25 +114,31 @@ async def _dry_run(call: Call, asked: sent.Schedule, request: ScheduleRequest) -
 async def _commit(call: Call, asked: sent.Schedule, token: str) -> Response:
     if asked != sent.Schedule(token=token):
         raise NativeProblem(400, BAD_BODY, "A token says it all: leave out everything beside it.")
-    made = plan_of(token)
+    told = read_token(token)
+    request = schedule_request(call, told.asked)
+    made: Plan | None = None
 
     def claim(view: View, now_s: int) -> Command | Rejection:
-        against = objection(view, made, call.services.scheduler)
-        if against is not None:
-            raise _moved(made, f"{against}.")
+        nonlocal made
+        outcome = plan_of(told, request, view)
+        against = outcome if isinstance(outcome, str) else objection(view, outcome, call.services.scheduler)
+        if isinstance(outcome, str) or against is not None:
+            raise _moved(told, f"{against}.")
+        made = outcome
         return ReplaceAllocations(made.claims)
 
     def answer(view: View) -> Response:
+        assert made is not None, "what was claimed was planned"
         return encoded(wire.Schedule(view.index, True, _placements(made)))
 
     try:
         return await call.submit(claim, answer)
     except NativeProblem as refused:
-        raise (refused if refused.code == PLAN_MOVED else _moved(made, refused.detail)) from None
+        raise (refused if refused.code == PLAN_MOVED else _moved(told, refused.detail)) from None
 
 
-def _moved(made: Plan, why: str) -> NativeProblem:
-    text = f"The ground has moved since the plan was made at index {made.index}: {why} Plan again."
+def _moved(told: Token, why: str) -> NativeProblem:
+    text = f"The ground has moved since the plan was made at index {told.index}: {why} Plan again."
     return NativeProblem(409, PLAN_MOVED, text)
 
 

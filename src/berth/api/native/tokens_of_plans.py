@@ -1,7 +1,9 @@
 """Plans on their way out and back: a dry run hands its plan out as a token, and keeps nothing.
 
-A token is the plan itself, with a digest that tells a mangled one. It is no secret and gives no rights: who
-sends it needs the same permission as for any claim, and the ledger judges it like any claim.
+A token holds the body of the request, which is read again as any body is, and what was chosen for each
+member. It is no secret and gives no rights: who sends it needs the same permission as for any schedule, and
+what it says was chosen must be what the request asks for, on providers that could serve it. A digest tells
+one that was mangled on the way; one that was made up gets no further than a made-up request would.
 """
 
 import base64
@@ -11,30 +13,100 @@ from typing import Final
 
 import msgspec
 
+from berth.api.native.bodies_schedule import Schedule
 from berth.api.native.errors import BAD_BODY, NativeProblem
-from berth.model.scheduling import Plan
+from berth.model.commands import Wanted
+from berth.model.ids import ConsumerId, Index, ProviderId
+from berth.model.requests import CandidatesRequest
+from berth.model.scheduling import Placement, Plan, ScheduleRequest, Way
+from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.view import View
 
 _DIGEST_BYTES: Final = 12
-_DECODER: Final = msgspec.msgpack.Decoder(Plan)
 
 
-def token_of(plan: Plan) -> str:
-    body = msgspec.msgpack.encode(plan)
+class Chosen(msgspec.Struct, frozen=True, array_like=True):
+    member: ConsumerId
+    host: ProviderId
+    wanted: tuple[Wanted, ...]
+
+
+class Token(msgspec.Struct, frozen=True, array_like=True):
+    """``asked`` is the request as it was sent, with its members named."""
+
+    index: Index
+    asked: Schedule
+    chosen: tuple[Chosen, ...]
+
+
+_DECODER: Final = msgspec.msgpack.Decoder(Token)
+
+
+def token_of(plan: Plan, asked: Schedule) -> str:
+    members = plan.request.members
+    named = msgspec.structs.replace(asked, consumers=members, dry_run=False, explain=False)
+    chosen = tuple(Chosen(one.member, one.way.host, one.way.wanted) for one in plan.placements)
+    body = msgspec.msgpack.encode(Token(plan.index, named, chosen))
     return base64.urlsafe_b64encode(_digest(body) + body).decode()
 
 
-def plan_of(token: str) -> Plan:
+def read_token(text: str) -> Token:
     try:
-        content = base64.b64decode(token.encode("ascii"), altchars=b"-_", validate=True)
+        content = base64.b64decode(text.encode("ascii"), altchars=b"-_", validate=True)
         digest, body = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
         if digest != _digest(body):
             raise ValueError("the digest does not match")
-        return _DECODER.decode(body)
+        token = _DECODER.decode(body)
     except (binascii.Error, ValueError, msgspec.MsgspecError):
-        text = (
+        words = (
             "The token is not one that a dry run gave out: it is incomplete, changed, or of another version."
         )
-        raise NativeProblem(400, BAD_BODY, text) from None
+        raise NativeProblem(400, BAD_BODY, words) from None
+    if token.asked.token is not None:
+        raise NativeProblem(400, BAD_BODY, "The token is not one that a dry run gave out: it holds another.")
+    return token
+
+
+def plan_of(token: Token, request: ScheduleRequest, view: View) -> Plan | str:
+    """The plan that a token says was made for the request; or what about it cannot be, or no longer."""
+    members = [one.member for one in token.chosen]
+    if not request.at_least <= len(members) <= len(request.members) or len(set(members)) < len(members):
+        return "it does not place as many as were asked for"
+    if not set(members) <= set(request.members):
+        return "it places somebody who was not asked for"
+    placements = []
+    for one in token.chosen:
+        host = view.providers.get(one.host)
+        if host is None or host.parent is not None:
+            return f"host {one.host} is gone"
+        objection = _objection(view, one, request.ask)
+        if objection is not None:
+            return objection
+        placements.append(Placement(one.member, Way(one.host, host.name, one.wanted, ())))
+    return Plan(request, tuple(placements), token.index)
+
+
+def _objection(view: View, one: Chosen, ask: CandidatesRequest) -> str | None:
+    """Why what was chosen for a member is not what it asked for, there."""
+    if len(dict(one.wanted)) < len(one.wanted):
+        return "it takes from a provider twice"
+    lenders = view.rows_with_trait(SHARES_VIA_AGGREGATE)
+    total: dict[str, int] = {}
+    for provider, amounts in one.wanted:
+        record = view.providers.get(provider)
+        if record is None or (record.root.id != one.host and record.row not in lenders):
+            return f"provider {provider} is not part of host {one.host}"
+        if len(dict(amounts)) < len(amounts) or not amounts:
+            return "it takes a resource class twice, or nothing"
+        for name, amount in amounts:
+            if amount < 1:
+                return "it takes less than nothing"
+            total[name] = total.get(name, 0) + amount
+    asked: dict[str, int] = {}
+    for group in ask.groups:
+        for name, amount in group.resources:
+            asked[name] = asked.get(name, 0) + amount
+    return None if total == asked else "it takes something else than was asked for"
 
 
 def _digest(body: bytes) -> bytes:
