@@ -20,12 +20,14 @@ from berth.serving.asgi import Scope
 from berth.serving.exchange import Exchange
 from berth.serving.heads import CONTINUE, refusal
 from berth.serving.limits import (
+    BODY_BYTES_PER_S,
     BODY_S,
     HEAD_S,
     IDLE_S,
     LINGER_S,
     UNREAD_BODY_BYTES_MAX,
     UNTAKEN_BODY_BYTES_MAX,
+    UNWANTED_BODY_S,
     WRITE_S,
 )
 from berth.serving.reader import Refused, RequestReader
@@ -54,6 +56,8 @@ class Connection(asyncio.Protocol):
     """Calls the application for every request that comes, and writes what it answers."""
 
     __slots__ = (
+        "_body_bytes",
+        "_body_s",
         "_exchange",
         "_has_eof",
         "_held",
@@ -81,7 +85,10 @@ class Connection(asyncio.Protocol):
         self._is_paused = False
         self.is_clogged = False
         self._unclogging: asyncio.Future[None] | None = None
-        # When the present stage began, or the last piece of a body came.
+        # What has come of the present body, and for how long the application has waited for it.
+        self._body_bytes = 0
+        self._body_s = 0
+        # When the present stage began, the last piece of a wanted body came, or a body became unwanted.
         self._since = shared.tick
         self._unsent_bytes = 0
         self._unsent_since = 0
@@ -160,12 +167,13 @@ class Connection(asyncio.Protocol):
         else:
             self._stage = _BODY
             self._since = shared.tick
+            self._body_bytes = 0
+            self._body_s = 0
             if reader.rest:
                 self._read_body(reader.rest)
 
     def _read_body(self, data: bytes) -> None:
         reader = self._reader
-        self._since = self.shared.tick
         try:
             body = reader.read_body(data)
         except Refused as refused:
@@ -173,6 +181,8 @@ class Connection(asyncio.Protocol):
             return
         exchange = self._exchange
         if exchange is not None:
+            self._since = self.shared.tick
+            self._body_bytes += len(data)
             exchange.add_body(body, reader.complete)
             if reader.complete:
                 self._stage = _ANSWER
@@ -214,7 +224,6 @@ class Connection(asyncio.Protocol):
             self._transport.write(CONTINUE)
 
     def take_more(self) -> None:
-        self._since = self.shared.tick
         self._resume()
 
     def can_go_on(self) -> bool:
@@ -344,10 +353,22 @@ class Connection(asyncio.Protocol):
                     self._refuse(408, f"The request did not come within {HEAD_S} seconds.")
             elif waited_s > (HEAD_S if self._is_fresh else IDLE_S):
                 self.close()
-        elif self._stage is _BODY and waited_s > BODY_S:
-            exchange = self._exchange
-            if exchange is None or exchange.waiting is not None:
+        elif self._stage is _BODY:
+            self._check_body(waited_s)
+
+    def _check_body(self, waited_s: int) -> None:
+        exchange = self._exchange
+        if exchange is None:
+            if waited_s > UNWANTED_BODY_S:
+                # It has its answer, and must not get another.
+                self._end()
+        elif exchange.waiting is not None:
+            # Only these seconds are the client's; the others are the application's.
+            self._body_s += 1
+            if waited_s > BODY_S:
                 self._refuse(408, f"Nothing came of the request's body for {BODY_S} seconds.")
+            elif self._body_s > BODY_S + self._body_bytes // BODY_BYTES_PER_S:
+                self._refuse(408, f"The request's body came too slowly: {self._body_bytes} bytes so far.")
 
     def _check_writing(self, tick: int, waited_s: int) -> None:
         unsent_bytes = self._transport.get_write_buffer_size()

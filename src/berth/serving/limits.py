@@ -21,7 +21,8 @@ UNREAD_BODY_BYTES_MAX: Final = 64 << 10
 wait for more than this costs more than a new connection."""
 
 CHUNK_FRAMING_BYTES_MAX: Final = 64 << 10
-"""Chunk extensions and trailers without any body between them."""
+"""By how much the lines between chunks may exceed what is in the chunks, and how long trailers may be. Every
+chunk costs about the same, however small: many tiny ones would be cheap to send and dear to read."""
 
 JOINED_BODY_BYTES_MAX: Final = 32 << 10
 """Up to here, copying a body behind its head is cheaper than handing the kernel two pieces."""
@@ -42,7 +43,16 @@ IDLE_S: Final = 75
 """Between two requests."""
 
 BODY_S: Final = 30
-"""Without a byte of a body that the application waits for."""
+"""Without a byte of a body that the application waits for. Also what any body may take in all, as far as it
+has not earned more by coming."""
+
+BODY_BYTES_PER_S: Final = 16 << 10
+"""For so much of a body that has come, it may take a second more in all. The slowest of links are faster;
+without a least rate a client could hold a connection without end, with a byte now and then."""
+
+UNWANTED_BODY_S: Final = 5
+"""For all that is still to come of a body after its answer. It is awaited only to keep the connection, which
+is not worth more."""
 
 WRITE_S: Final = 60
 """Without a byte of an answer taken by the client."""

@@ -2,7 +2,8 @@
 
 llhttp judges what is well formed, strictly. It would also go on from one request into the next, as far as the
 bytes reach, and cannot be told to stop; so it is given one request at a time. That is easy to do: a head ends
-with an empty line, and so does a chunked body; everything else has a length.
+with an empty line, a chunked body with the first one behind its last chunk; everything else has a length.
+Where chunks are is found here, and must be where llhttp finds them.
 
     no head yet --(the empty line)--> body, or complete --(its end)--> complete --(next head)--> ...
 
@@ -40,9 +41,11 @@ which methods there are is for the application to say."""
 
 _TOKEN: Final = re.compile(rb"[!#$%%&'*+\-.^_`|~0-9A-Za-z]{1,%d}" % METHOD_BYTES_MAX)
 _UPGRADE: Final = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
+_CHUNK: Final = re.compile(rb"([0-9A-Fa-f]+)[^\r\n]*\r\n")
 _VERSION: Final = re.compile(rb" HTTP/[0-9]\.[0-9]")
 
 _NO_METHOD: Final = "The request is malformed: it does not begin with a method."
+_UNCLEAR_CHUNKS: Final = "The request is malformed: it is not clear where its chunks end."
 _LENGTH_UNCLEAR: Final = frozenset(("Invalid character in Content-Length", "Empty Content-Length"))
 
 
@@ -64,8 +67,10 @@ class RequestReader:
     """
 
     __slots__ = (
+        "_chunk_left",
         "_client",
         "_framing_bytes",
+        "_has_last_chunk",
         "_headers",
         "_parser",
         "_partial",
@@ -87,7 +92,10 @@ class RequestReader:
         self._headers: Headers = []
         self._pieces: list[bytes] = []
         self._url = b""
+        # Of a chunked body: what llhttp has seen, but not whole, and how much is to come of a chunk.
         self._tail = b""
+        self._chunk_left = 0
+        self._has_last_chunk = False
         self._framing_bytes = 0
         self.body_left: int | None = 0
         self.complete = False
@@ -152,7 +160,7 @@ class RequestReader:
         if len(headers) > HEADERS_MAX:
             raise Refused(431, f"The request has more than {HEADERS_MAX} headers.")
         if not self.complete:
-            self._expect_body(dict(headers))
+            self._expect_body(headers)
         if b" \r\n" in head or b"\t\r\n" in head:
             headers[:] = [(name, value.rstrip(b" \t")) for name, value in headers]
         path, query_string = _split(self._url)
@@ -178,8 +186,9 @@ class RequestReader:
         except HttpParserError as error:
             raise _malformed(error) from error
 
-    def _expect_body(self, headers: dict[bytes, bytes]) -> None:
-        """Learn how the body ends. llhttp has seen to it that there is one way, and one only."""
+    def _expect_body(self, all_headers: Headers) -> None:
+        """Learn how the body ends. llhttp has seen to it that there is one length, or none and chunks."""
+        headers = dict(all_headers)
         self.expects_continue = headers.get(b"expect", b"").lower() == b"100-continue" and not self.is_old
         length = headers.get(b"content-length")
         if length is not None:
@@ -188,10 +197,14 @@ class RequestReader:
         coding = headers.get(b"transfer-encoding")
         if coding is None or self.is_old:
             raise Refused(400, "The request does not say where its body ends.")
+        if sum(name == b"transfer-encoding" for name, _ in all_headers) > 1:
+            raise Refused(400, "The request has more than one Transfer-Encoding header.")
         if coding.strip().lower() != b"chunked":
             raise Refused(501, "No transfer coding but chunked is understood.")
         self.body_left = None
         self._tail = b""
+        self._chunk_left = 0
+        self._has_last_chunk = False
         self._framing_bytes = 0
         # Trailers are headers to llhttp. They go where nobody looks.
         self._headers = []
@@ -218,31 +231,70 @@ class RequestReader:
         self._parser.feed_data(data[:left] if self.rest else data)
 
     def _feed_chunks(self, data: bytes) -> None:
-        """Feed up to each empty line in turn: the body's end is one of them, and llhttp knows which."""
-        begin = len(self._tail)
-        text = self._tail + data
-        found = text.find(_EMPTY_LINE)
-        while found >= 0 and not self.complete:
-            end = found + len(_EMPTY_LINE)
-            self._feed_framed(text[begin:end])
-            begin = end
-            found = text.find(_EMPTY_LINE, found + 1)
-        self.rest = text[begin:] if self.complete else b""
-        if not self.complete:
-            # An empty line may have been cut in two.
-            self._tail = text[-3:]
-            if begin < len(text):
-                self._feed_framed(text[begin:])
+        seen = len(self._tail)
+        try:
+            end = self._end_of_chunks(self._tail + data)
+        except Refused:
+            # What llhttp has to say comes first: it may have said it of fewer bytes.
+            self._parser.feed_data(data)
+            raise
+        if end is None:
+            self._parser.feed_data(data)
+            is_understood = not self.complete
+        else:
+            # The last byte on its own: if llhttp sees another end than we do, it shows.
+            end -= seen
+            self.rest = data[end:]
+            self._parser.feed_data(data[: end - 1])
+            is_understood = not self.complete
+            self._parser.feed_data(data[end - 1 : end])
+            is_understood = is_understood and self.complete
+        if not is_understood:
+            raise Refused(400, _UNCLEAR_CHUNKS)
 
-    def _feed_framed(self, data: bytes) -> None:
-        found = len(self._pieces)
-        self._parser.feed_data(data)
-        if len(self._pieces) > found:
-            self._framing_bytes = 0
-            return
-        self._framing_bytes += len(data)
-        if self._framing_bytes > CHUNK_FRAMING_BYTES_MAX:
-            raise Refused(431, f"There are more than {CHUNK_FRAMING_BYTES_MAX} bytes of trailers.")
+    def _end_of_chunks(self, text: bytes) -> int | None:
+        """Where the body ends, if it does: from chunk to chunk, without a look at what is in them."""
+        at = 0
+        size = len(text)
+        framing_bytes = self._framing_bytes
+        counted_bytes = len(self._tail) if self._has_last_chunk else 0
+        while not self._has_last_chunk:
+            at += self._chunk_left
+            if at >= size:
+                self._chunk_left = at - size
+                self._framing_bytes = framing_bytes
+                self._tail = b""
+                return None
+            self._chunk_left = 0
+            line = _CHUNK.match(text, at)
+            if line is None:
+                if text.find(b"\r\n", at) >= 0:
+                    raise Refused(400, _UNCLEAR_CHUNKS)
+                _refuse_framing(framing_bytes + size - at)
+                self._framing_bytes = framing_bytes
+                self._tail = text[at:]
+                return None
+            line_end = line.end()
+            framing_bytes += line_end - at + 2
+            if framing_bytes > CHUNK_FRAMING_BYTES_MAX:
+                _refuse_framing(framing_bytes)
+            at = line_end
+            chunk_bytes = int(line[1], 16)
+            if chunk_bytes:
+                self._chunk_left = chunk_bytes + 2
+                framing_bytes = framing_bytes - chunk_bytes if framing_bytes > chunk_bytes else 0
+            else:
+                self._has_last_chunk = True
+                framing_bytes = 0
+                # The empty line that ends the body may follow at once.
+                at -= 2
+        found = text.find(_EMPTY_LINE, at)
+        end = found + len(_EMPTY_LINE) if found >= 0 else size
+        self._framing_bytes = framing_bytes + end - at - counted_bytes
+        _refuse_framing(self._framing_bytes)
+        # An empty line may have been cut in two.
+        self._tail = text[max(size - 3, at) :]
+        return end if found >= 0 else None
 
     # -- what llhttp calls ----------------------------------------------------------------------
 
@@ -265,6 +317,14 @@ class RequestReader:
     def forget(self) -> None:
         """Let go of the parser, which has a hold of this reader: neither would be freed at once."""
         del self._parser
+
+
+def _refuse_framing(framing_bytes: int) -> None:
+    if framing_bytes > CHUNK_FRAMING_BYTES_MAX:
+        raise Refused(
+            431,
+            f"The body has over {CHUNK_FRAMING_BYTES_MAX} bytes more of chunk lines and trailers than body.",
+        )
 
 
 def _refuse_early(partial: bytes | bytearray, seen: int) -> None:

@@ -6,7 +6,8 @@ import pytest
 
 from berth.serving.asgi import Message, Receive, Scope, Send
 from berth.serving.limits import CHUNK_FRAMING_BYTES_MAX, UNREAD_BODY_BYTES_MAX, UNTAKEN_BODY_BYTES_MAX
-from tests.unit.serving.sockets import Client, World, echo, respond, run
+from berth.serving.reader import RequestReader
+from tests.unit.serving.sockets import Client, World, echo, read, respond, run
 
 CHUNKED = ("PUT / HTTP/1.1", "transfer-encoding: chunked")
 ONE_READ_BYTES = 256 << 10
@@ -53,6 +54,86 @@ def test_there_is_an_end_to_what_is_between_chunks(begin: bytes) -> None:
         assert (await client.answer()).status == 431
 
     run(story, echo)
+
+
+def test_trailers_have_no_more_room_behind_a_large_body() -> None:
+    async def story(world: World) -> None:
+        client = await world.connect()
+        size = 4 * CHUNK_FRAMING_BYTES_MAX
+        client.send(*CHUNKED, body=b"%x\r\n%b\r\n0\r\n" % (size, b"x" * size))
+        client.send_raw(b"a: b\r\n" * (CHUNK_FRAMING_BYTES_MAX // 6 + 1))
+        assert (await client.answer()).status == 431
+
+    run(story, echo)
+
+
+@pytest.mark.parametrize("trailer_bytes", [CHUNK_FRAMING_BYTES_MAX - 4, CHUNK_FRAMING_BYTES_MAX - 3])
+@pytest.mark.parametrize("step", [100, CHUNK_FRAMING_BYTES_MAX * 2])
+def test_trailers_may_be_so_long(trailer_bytes: int, step: int) -> None:
+    async def story(world: World) -> None:
+        client = await world.connect()
+        trailer = b"a: " + b"x" * (trailer_bytes - 3 - 2) + b"\r\n"
+        data = b"1\r\nx\r\n0\r\n" + trailer + b"\r\n"
+        client.send(*CHUNKED)
+        for at in range(0, len(data), step):
+            client.send_raw(data[at : at + step])
+            await asyncio.sleep(0)
+        assert (await client.answer()).status == (
+            200 if trailer_bytes + 4 <= CHUNK_FRAMING_BYTES_MAX else 431
+        )
+
+    run(story, echo)
+
+
+@pytest.mark.parametrize("chunk", [b"1\r\nx\r\n", b"2\r\n\r\n\r\n", b"1;" + b"e" * 50 + b"\r\nx\r\n"])
+def test_a_body_of_tiny_chunks_is_not_read_to_its_end(chunk: bytes) -> None:
+    async def story(world: World) -> None:
+        client = await world.connect()
+        many = CHUNK_FRAMING_BYTES_MAX
+        client.send(*CHUNKED, body=chunk * 1000 + b"0\r\n\r\n")
+        assert (await client.answer()).status == 200
+        client.send(*CHUNKED, body=chunk * many + b"0\r\n\r\n")
+        answer = await client.answer()
+        assert answer.status == 431
+        assert "chunk" in answer.detail
+
+    run(story, echo)
+
+
+@pytest.mark.parametrize("content", [b"\r\n", b"0\r\n\r\n"])
+def test_what_is_in_a_chunk_costs_nothing(content: bytes) -> None:
+    """It may look like the end of a body, over and over: llhttp is not asked about it each time."""
+    size = 4 << 20
+    body = content * (size // len(content))
+    reader = RequestReader(None)
+    reader.read_head(b"PUT / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n")
+    parser = reader._parser
+    feeds = []
+
+    class Counting:
+        def feed_data(self, data: bytes) -> None:
+            feeds.append(len(data))
+            parser.feed_data(data)
+
+    reader._parser = Counting()  # type: ignore[assignment]
+    data = b"%x\r\n%b\r\n0\r\n\r\nGET" % (len(body), body)
+    step = 256 << 10
+    found = b"".join(reader.read_body(data[at : at + step]) for at in range(0, len(data), step))
+    assert found == body
+    assert reader.complete
+    assert reader.rest == b"GET"
+    assert len(feeds) <= len(data) // step + 2
+
+    async def story(world: World) -> None:
+        client = await world.connect()
+        for _ in range(2):
+            client.send(*CHUNKED, body=b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
+            assert (await client.answer()).body == b"%d" % len(body)
+
+    async def count(scope: Scope, receive: Receive, send: Send) -> None:
+        await respond(send, 200, b"%d" % len(await read(receive)))
+
+    run(story, count)
 
 
 # -- when it is asked for -----------------------------------------------------------------------

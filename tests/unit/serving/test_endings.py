@@ -8,7 +8,15 @@ import pytest
 
 from berth.serving.asgi import Message, Receive, Scope, Send
 from berth.serving.connection import Connection
-from berth.serving.limits import BODY_S, HEAD_S, IDLE_S, LINGER_S, WRITE_S
+from berth.serving.limits import (
+    BODY_BYTES_PER_S,
+    BODY_S,
+    HEAD_S,
+    IDLE_S,
+    LINGER_S,
+    UNWANTED_BODY_S,
+    WRITE_S,
+)
 from tests.unit.serving.sockets import World, echo, respond, run
 
 
@@ -229,17 +237,81 @@ def test_a_body_that_does_not_come(lines: tuple[str, ...]) -> None:
     async def story(world: World) -> None:
         client = await world.connect()
         client.send("PUT / HTTP/1.1", *lines, body=b"5;" if "chunked" in lines[0] else b"half")
-        for _ in range(3):
-            await asyncio.sleep(0.005)
-            await world.pass_seconds(BODY_S - 1)
-            client.send_raw(b"x")
         await asyncio.sleep(0.005)
-        await world.pass_seconds(BODY_S + 2)
+        await world.pass_seconds(BODY_S)
+        assert len(world.connections) == 1
+        await world.pass_seconds(1)
         answer = await client.answer()
         assert answer.status == 408
         assert "body" in answer.detail
 
     run(story, echo)
+
+
+@pytest.mark.parametrize("lines", [("content-length: 100",), ("transfer-encoding: chunked",)])
+def test_a_body_that_trickles(lines: tuple[str, ...]) -> None:
+    """Each byte comes in time, and all of them would hold the connection for as long as the client likes."""
+
+    async def story(world: World) -> None:
+        client = await world.connect()
+        client.send("PUT / HTTP/1.1", *lines, body=b"5;" if "chunked" in lines[0] else b"half")
+        for _ in range(BODY_S - 1):
+            client.send_raw(b"x")
+            await asyncio.sleep(0.002)
+            await world.pass_seconds(1)
+        assert client.reader._buffer == b""  # type: ignore[attr-defined]
+        await world.pass_seconds(2)
+        answer = await client.answer()
+        assert answer.status == 408
+        assert "too slowly" in answer.detail
+
+    run(story, echo)
+
+
+def test_a_body_earns_time_by_coming_and_no_right_to_stop() -> None:
+    seconds = 3 * BODY_S
+
+    async def story(world: World) -> None:
+        client = await world.connect()
+        client.send("PUT / HTTP/1.1", f"content-length: {(seconds + 1) * BODY_BYTES_PER_S}")
+        for _ in range(seconds):
+            client.send_raw(b"x" * BODY_BYTES_PER_S)
+            await client.writer.drain()
+            await asyncio.sleep(0.005)
+            await world.pass_seconds(1)
+        await world.pass_seconds(BODY_S - 2)
+        assert client.reader._buffer == b""  # type: ignore[attr-defined]
+        await world.pass_seconds(3)
+        answer = await client.answer()
+        assert answer.status == 408
+        assert "Nothing came" in answer.detail
+
+    run(story, echo)
+
+
+@pytest.mark.parametrize("trickle", [True, False])
+def test_a_body_that_nobody_wants_is_not_awaited_for_long(trickle: bool) -> None:
+    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+        await respond(send, 401, b"")
+
+    async def story(world: World) -> None:
+        client = await world.connect()
+        client.send("PUT / HTTP/1.1", "content-length: 100", body=b"half")
+        answer = await client.answer()
+        assert answer.status == 401
+        assert "connection" not in answer.headers
+        for _ in range(UNWANTED_BODY_S):
+            if trickle:
+                client.send_raw(b"x")
+                await asyncio.sleep(0.002)
+            await world.pass_seconds(1)
+        assert not client.reader.at_eof()
+        await world.pass_seconds(1)
+        assert await client.rest() == b"", "one request has one answer"
+        await world.pass_seconds(LINGER_S + 1)
+        await world.until_empty()
+
+    run(story, application)
 
 
 def test_an_application_may_take_its_time() -> None:

@@ -154,6 +154,22 @@ REFUSED = {
     "chunks in HTTP/1.0": (400, b"PUT / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"),
     "a coding that does not end": (400, b"PUT / HTTP/1.1\r\ntransfer-encoding: gzip\r\n\r\n"),
     "a coding we do not know": (501, b"PUT / HTTP/1.1\r\ntransfer-encoding: gzip, chunked\r\n\r\n"),
+    "two codings": (
+        400,
+        b"PUT / HTTP/1.1\r\ntransfer-encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    ),
+    "chunked twice": (
+        400,
+        b"PUT / HTTP/1.1\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    ),
+    "a coding behind chunked": (
+        400,
+        b"PUT / HTTP/1.1\r\ntransfer-encoding: chunked\r\ntransfer-encoding: gzip\r\n\r\n0\r\n\r\n",
+    ),
+    "a coding that is empty": (
+        400,
+        b"PUT / HTTP/1.1\r\ntransfer-encoding: \r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    ),
     "a long line": (414, f"GET /{LONG} HTTP/1.1\r\n\r\n".encode()),
     "a line without end": (414, f"GET /{LONG}".encode()),
     "long headers": (431, f"GET / HTTP/1.1\r\na: {LONG}\r\n\r\n".encode()),
