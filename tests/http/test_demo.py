@@ -83,7 +83,10 @@ def test_the_commands_of_the_readme_work(demo: Server) -> None:
     printed = shell(block[1].replace(DEFAULT_URL, demo.url))
     assert '"allocation_requests":[{' in printed
     assert "HTTP/1.1 204" in printed
-    held = json.loads(printed.strip().splitlines()[-1])
+    last = printed.strip().splitlines()[-1]
+    held, end = json.JSONDecoder().raw_decode(last)
+    placed = json.loads(last[end:])
+    assert len(placed["placements"]) == 3
     consumer = "22222222-2222-4222-8222-222222222222"
     assert held["allocations"][consumer]["resources"] == {"VCPU": 2, "MEMORY_MB": 4096}
 
