@@ -201,7 +201,9 @@ LEGEND: Final = (
 )
 
 
-def page(results: Results, growth: Results | None, embedded: Results | None) -> str:
+def page(
+    results: Results, growth: Results | None, scheduling: Results | None, embedded: Results | None
+) -> str:
     parts = [
         "# Berth beside OpenStack Placement",
         "",
@@ -219,7 +221,7 @@ def page(results: Results, growth: Results | None, embedded: Results | None) -> 
     ]
     if embedded is not None:
         parts += ["## Both on SQLite", "", *_about(embedded), "", tables(embedded), ""]
-    for title, grown in (("How cost grows with the fleet", growth), ("The scheduler", _kept(SCHEDULING))):
+    for title, grown in (("How cost grows with the fleet", growth), ("The scheduler", scheduling)):
         if grown is not None:
             parts += [f"## {title}", "", *_about(grown), "", growth_table(grown), ""]
     return "\n".join(parts)
@@ -271,9 +273,9 @@ def write_pages() -> None:
     if results is None:
         # Nobody has run the whole yet: what there is stands for itself.
         if embedded is not None:
-            PAGE.write_text(page(embedded, _kept(GROWTH), None))
+            PAGE.write_text(page(embedded, _kept(GROWTH), _kept(SCHEDULING), None))
         return
-    PAGE.write_text(page(results, _kept(GROWTH), embedded))
+    PAGE.write_text(page(results, _kept(GROWTH), _kept(SCHEDULING), embedded))
     before, begin, rest = README.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
     assert begin, "the README has lost the mark where the table begins"

@@ -11,7 +11,7 @@ import contextlib
 import statistics
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -153,17 +153,35 @@ async def _measure_all(bench: Bench, sides: list[Side], workloads: Sequence[Work
     return report.Results(machine, {side.name: side.about() for side in sides}, ceiling_per_s, rows)
 
 
-def growing(hosts: int) -> list[tuple[str, Request, int]]:
-    """What is asked of a fleet of any size: title, request, clients. It is written to last."""
-    return [
+Measured = list[tuple[str, int, Measurement]]
+"""Title, clients, and what came of it."""
+
+
+async def grow(server: Server, database_pid: int | None, hosts: int, seconds: float) -> Measured:
+    """What is asked of a fleet of any size. It is written to last."""
+    asked: list[tuple[str, Request, int]] = [
         ("candidates, limit=10", Candidates(f"{PLAIN}&limit=10", 10), 1),
         ("candidates, limit=1000", Candidates(f"{PLAIN}&limit=1000", 1000), 1),
         ("claims, any host", Claims(hosts), 16),
     ]
+    return [
+        (
+            title,
+            clients,
+            await measure(server, database_pid, request, concurrency=clients, seconds=seconds, deadline_s=60),
+        )
+        for title, request, clients in asked
+    ]
 
 
-async def grow(sizes: Sequence[int], seconds: float, scratch: Path) -> report.Results:
-    """The same work for Berth alone, on larger and larger fleets."""
+async def by_size(
+    name: str,
+    measure_fleet: Callable[[Server, int | None, int, float], Awaitable[Measured]],
+    sizes: Sequence[int],
+    seconds: float,
+    scratch: Path,
+) -> report.Results:
+    """The same work for Berth alone, on fleets of several sizes."""
     machine, ceiling_per_s = report.machine(), await client_ceiling_per_s()
     rows: dict[str, report.Row] = {}
     with databases.mariadb() as mariadb:
@@ -171,35 +189,10 @@ async def grow(sizes: Sequence[int], seconds: float, scratch: Path) -> report.Re
         for hosts in sizes:
             database = await bench.fleet(side, Flat(hosts))
             with running(side.server(database, bench.directory())) as server:
-                for title, request, concurrency in growing(hosts):
-                    result = await measure(
-                        server,
-                        mariadb.pid,
-                        request,
-                        concurrency=concurrency,
-                        seconds=seconds,
-                        deadline_s=60,
-                    )
-                    say(f"  {hosts:,} hosts, {title}: {describe(result)}")
-                    row = rows.setdefault(title, report.Row("growth", title, concurrency, {}))
-                    row.measurements[f"{hosts:,} hosts"] = result
-        about = {side.name: side.about()}
-    return report.Results(machine, about, ceiling_per_s, list(rows.values()))
-
-
-async def schedule(sizes: Sequence[int], seconds: float, scratch: Path) -> report.Results:
-    """What the scheduler does in a second, for Berth alone."""
-    machine, ceiling_per_s = report.machine(), await client_ceiling_per_s()
-    rows: dict[str, report.Row] = {}
-    with databases.mariadb() as mariadb:
-        bench, side = Bench(scratch), Berth(mariadb, PROCESSES)
-        for hosts in sizes:
-            database = await bench.fleet(side, Flat(hosts))
-            with running(side.server(database, bench.directory())) as server:
-                measured = await scheduling.measure_all(server, mariadb.pid, hosts, seconds)
-            for title, result in measured.items():
+                measured = await measure_fleet(server, mariadb.pid, hosts, seconds)
+            for title, clients, result in measured:
                 say(f"  {hosts:,} hosts, {title}: {describe(result)}")
-                row = rows.setdefault(title, report.Row("scheduling", title, scheduling.CLIENTS, {}))
+                row = rows.setdefault(title, report.Row(name, title, clients, {}))
                 row.measurements[f"{hosts:,} hosts"] = result
         about = {side.name: side.about()}
     return report.Results(machine, about, ceiling_per_s, list(rows.values()))
@@ -246,12 +239,12 @@ def _run(args: argparse.Namespace, workloads: Sequence[Workload], scratch: Path)
         if is_whole:
             report.keep(results, report.COMPARISON)
     seconds = QUICK_S if args.quick else GROWTH_S
-    for part, measure_sizes, sizes, path in (
-        ("growth", grow, SIZES, report.GROWTH),
-        ("scheduling", schedule, SIZES[:2], report.SCHEDULING),
+    for part, measure_fleet, sizes, path in (
+        ("growth", grow, SIZES[:2] if args.quick else SIZES, report.GROWTH),
+        ("scheduling", scheduling.measure_all, SIZES[:2], report.SCHEDULING),
     ):
         if part in chosen:
-            grown = uvloop.run(measure_sizes(sizes[:2] if args.quick else sizes, seconds, scratch))
+            grown = uvloop.run(by_size(part, measure_fleet, sizes, seconds, scratch))
             print(f"\n{report.growth_table(grown)}")
             if is_whole:
                 report.keep(grown, path)

@@ -97,7 +97,7 @@ async def make_zones(port: int, hosts: int) -> None:
 
 async def measure_all(
     server: Server, database_pid: int | None, hosts: int, seconds: float
-) -> dict[str, Measurement]:
+) -> list[tuple[str, int, Measurement]]:
     """Each way of scheduling on the same fleet, which fills up meanwhile, but not nearly."""
     await make_zones(server.port, hosts)
     ways: Sequence[tuple[str, Operation]] = (
@@ -105,12 +105,12 @@ async def measure_all(
         ("schedule and claim, anti-affinity", one_by_one(Groups(APART).body)),
         ("schedule and claim, spread over 3 zones", one_by_one(Groups(OVER_ZONES).body)),
     )
-    found = {}
+    found = []
     for title, operation in ways:
-        found[title] = await measure_operations(server, database_pid, [operation] * CLIENTS, seconds)
+        measured = await measure_operations(server, database_pid, [operation] * CLIENTS, seconds)
+        found.append((title, CLIENTS, measured))
     # One client: such a request is no ordinary load.
     many = json.dumps({**PLAIN, "max_count": MULTI_CREATE}).encode()
     operation = constant(request_bytes("POST", "/berth/v1/schedule", many))
-    title = f"{MULTI_CREATE:,} members in one request, one client"
-    found[title] = await measure_operations(server, database_pid, [operation], seconds)
-    return found
+    measured = await measure_operations(server, database_pid, [operation], seconds)
+    return [*found, (f"{MULTI_CREATE:,} members in one request", 1, measured)]

@@ -181,10 +181,9 @@ def test_hosts_say_how_they_are_doing(world: World) -> None:
         assert f"say it of {uuid_of(1)}, the root of its tree" in below.error["detail"]
         assert (await world.ask("PUT", f"/berth/v1/hosts/{uuid_of(77)}", body)).status == 404
         # One that comes to stand below another is no host any more.
-        below = {"name": "host-2", "parent_provider_uuid": uuid_of(1)}
-        await world.change("PUT", f"/resource_providers/{uuid_of(2)}", below)
-        alone = {"name": "host-2", "parent_provider_uuid": None}
-        await world.change("PUT", f"/resource_providers/{uuid_of(2)}", alone)
+        for parent in (uuid_of(1), None):
+            place = {"name": "host-2", "parent_provider_uuid": parent}
+            await world.change("PUT", f"/resource_providers/{uuid_of(2)}", place)
         listed = (await world.get("/berth/v1/hosts")).json["hosts"]
         assert [host["disabled"] for host in listed] == [False] * 3
 

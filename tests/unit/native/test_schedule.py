@@ -11,6 +11,7 @@ import pytest
 
 from berth.api.native.tokens_of_plans import Chosen, Token, read_token
 from berth.model.ids import ConsumerId, ProviderId
+from tests.unit.native.refused_schedules import REFUSED
 from tests.unit.native.worlds import Answer, World, uuid_of
 
 pytestmark = pytest.mark.fast
@@ -215,23 +216,7 @@ def test_a_token_that_is_none(world: World, token: str) -> None:
     assert "not one that a dry run gave out" in answer.error["detail"]
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        ({}, "nothing is asked for"),
-        ({"resources": {"VCPU": 0}}, ">= 1"),
-        ({"resources": {"VCPU": 1}, "max_count": 1001}, "<= 1000"),
-        ({"resources": {"VCPU": 1}, "min_count": 3, "max_count": 2}, "min_count is 3 and max_count 2"),
-        ({"resources": {"VCPU": 1}, "max_count": 2, "consumers": [uuid_of(1)]}, "1 consumers are named"),
-        ({"resources": {"VCPU": 1}, "max_count": 2, "consumers": [uuid_of(1)] * 2}, "named twice"),
-        ({"resources": {"VCPU": 1}, "flavor": {"vcpus": 1, "ram": 1}}, "leave out resources and parts"),
-        ({"resources": {"VCPU": 1}, "image": {}}, "an image goes with a flavor"),
-        ({"flavor": {"vcpus": 1, "ram": 1, "extra_specs": {"trait:X": "maybe"}}}, "trait:X is 'maybe'"),
-        ({"parts": {"_A": {"resources": {"VCPU": 1}}}, "same_subtree": [["_B"]]}, "same_subtree names _B"),
-        ({"token": "x", "max_count": 2}, "leave out everything beside it"),
-        ({"resources": {"VCPU": 1}, "colour": "red"}, "unknown field `colour`"),
-    ],
-)
+@pytest.mark.parametrize(("body", "words"), REFUSED)
 def test_a_request_that_cannot_be(world: World, body: dict[str, Any], words: str) -> None:
     answer = world.run(lambda world: ask(world, **body))
     assert (answer.status, answer.error["code"]) == (400, "berth.bad_body")

@@ -7,6 +7,7 @@ import pytest
 
 from berth.runtime.settings import TABLE, Settings
 from berth.runtime.sources import SettingsError, refuse_conflicts, resolve
+from berth.scheduler import options
 
 pytestmark = pytest.mark.fast
 
@@ -209,3 +210,9 @@ def test_tokens_need_their_file() -> None:
 def test_keystone_needs_its_settings() -> None:
     names = "keystone_auth_url, keystone_username, keystone_password, keystone_project_name"
     assert refusal(flags={"auth": "keystone"}) == f"{names}: auth=keystone needs them"
+
+
+def test_the_scheduler_is_set_as_its_library_is_by_default() -> None:
+    settings = Settings()
+    assert settings.scheduler_filters == options.DEFAULT_FILTERS
+    assert settings.scheduler_weighers == options.DEFAULT_WEIGHERS

@@ -1,0 +1,110 @@
+"""Groups and the scheduler on a running server with two workers, over connections to both."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.lines import Line, lines_to_all_workers
+from tests.faults.load import make_providers
+from tests.placement import Answer
+from tests.servers import Server, berth, running
+from tests.unit.native.refused_schedules import REFUSED
+from tests.unit.native.worlds import uuid_of
+
+pytestmark = pytest.mark.http
+
+WORKERS = 2
+HOSTS = [uuid_of(number) for number in range(1, 13)]
+CLIENTS = 12
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with running(berth(tmp_path, "--workers", str(WORKERS))) as server:
+        yield server
+
+
+@pytest.fixture
+def lines(server: Server) -> Iterator[list[Line]]:
+    """A line to each worker, and a fleet."""
+    lines = lines_to_all_workers(server, WORKERS)
+    make_providers(lines[0], HOSTS, {"VCPU": 8, "MEMORY_MB": 8192})
+    yield lines
+    for line in lines:
+        line.close()
+
+
+def post(line: Line, path: str, body: object) -> Answer:
+    return line.ask("POST", f"/berth/v1/{path}", body)
+
+
+def refusal(answer: Answer) -> Any:
+    [error] = answer.body["errors"]
+    return error
+
+
+def test_what_one_worker_plans_the_other_claims(lines: list[Line]) -> None:
+    here, there = lines
+    planned = post(here, "schedule", {"resources": {"VCPU": 8}, "max_count": 12, "dry_run": True})
+    assert planned.status == 200
+    assert post(there, "capacity", {"resources": {"VCPU": 8}}).body["capacity"]["count"] == 12
+    done = post(there, "schedule", {"token": planned.body["token"]})
+    assert done.status == 200
+    assert len({one["host_uuid"] for one in done.body["placements"]}) == 12
+    assert post(here, "capacity", {"resources": {"VCPU": 1}}).body["capacity"]["count"] == 0
+    again = post(here, "schedule", {"token": planned.body["token"]})
+    assert (again.status, refusal(again)["code"]) == (409, "berth.plan_moved")
+    full = post(there, "schedule", {"resources": {"VCPU": 1}, "explain": True})
+    assert (full.status, refusal(full)["code"]) == (409, "berth.no_fit")
+    assert refusal(full)["explanation"]["fitting"] == 0
+    told = post(here, "explain", {"resources": {"VCPU": 1}, "hosts": [HOSTS[0]]})
+    assert told.body["explanation"]["hosts"][0]["fits"] is False
+
+
+def test_all_at_once_into_a_group_each_gets_a_host_of_its_own(server: Server, lines: list[Line]) -> None:
+    made = post(lines[0], "groups", {"group": {"name": "db", "policy": "anti-affinity"}})
+    group = made.body["group"]["uuid"]
+    gate = threading.Barrier(CLIENTS + 2)
+
+    def schedule(_: int) -> Answer:
+        line = Line(server)
+        gate.wait(30)
+        try:
+            return post(line, "schedule", {"resources": {"VCPU": 1}, "group": group})
+        finally:
+            line.close()
+
+    with ThreadPoolExecutor(CLIENTS + 2) as pool:
+        answers = list(pool.map(schedule, range(CLIENTS + 2)))
+    placed = Counter(
+        one["host_uuid"] for answer in answers if answer.status == 200 for one in answer.body["placements"]
+    )
+    assert placed == dict.fromkeys(HOSTS, 1)
+    assert [refusal(a)["code"] for a in answers if a.status != 200] == ["berth.no_fit"] * 2
+    shown = lines[1]("GET", f"/berth/v1/groups/{group}")["group"]
+    assert shown["member_count"] == CLIENTS
+
+
+def test_refusals_read_the_same_through_either_worker(lines: list[Line]) -> None:
+    for body, words in REFUSED:
+        for line in lines:
+            answer = post(line, "schedule", body)
+            assert (answer.status, refusal(answer)["code"]) == (400, "berth.bad_body"), body
+            assert words in refusal(answer)["detail"]
+
+
+def test_a_host_that_one_worker_hears_is_down_is_not_chosen_by_the_other(lines: list[Line]) -> None:
+    here, there = lines
+    for host in HOSTS[1:]:
+        status = {"host": {"down": True}}
+        assert here.ask("PUT", f"/berth/v1/hosts/{host}", status).status == 200
+        placed = post(there, "schedule", {"resources": {"VCPU": 1}, "hints": {"ignore_hosts": HOSTS[:1]}})
+        if host == HOSTS[-1]:
+            assert placed.status == 409
+        else:
+            assert placed.body["placements"][0]["host_uuid"] > host
