@@ -36,7 +36,7 @@ from berth.scheduler.narrowing import narrow, steps
 from berth.scheduler.options import SchedulerOptions, scheduler_options
 from berth.scheduler.plan import plan
 from berth.search.candidates import SearchOptions, find_candidates
-from berth.view import ProviderRecord, View
+from berth.view import ProviderRecord, View, rowset
 
 SOAK = os.environ.get("BERTH_SOAK") == "1"
 SEEDS = 20_000 if SOAK else 400
@@ -49,6 +49,12 @@ AGGREGATES = {AggregateId(f"{kind}-{n}"): kind for kind, count in KINDS.items() 
 ALL_WEIGHERS = ("cpu", "memory", "disk", "soft_affinity", "spread", "build_failures", "pack", "fragmentation")
 HELD_BY_ALL = "SRIOV_NET_VF"
 """Every host has plenty of this."""
+
+
+@pytest.fixture(autouse=True)
+def some_sets_are_sparse(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In fleets as small as these no aggregate would be, and only one way to look at them be tried."""
+    monkeypatch.setattr(rowset, "_SPARSE", 3)
 
 
 # -- fleets --------------------------------------------------------------------------------------------
@@ -180,7 +186,7 @@ def some_request(rng: random.Random, view: View, count: int) -> ScheduleRequest:
     hints = Hints(
         same_host=some if seldom(rng, 8) else (),
         different_host=some if seldom(rng, 5) else (),
-        host_names=("*-[0-3]", "host-4") if seldom(rng, 6) else (),
+        host_names=("*-0", "h?st-1", "host-4") if seldom(rng, 6) else (),
         ignore_hosts=frozenset({"host-0"}) if seldom(rng, 6) else frozenset(),
         forced_host="host-0" if seldom(rng, 12) else None,
     )

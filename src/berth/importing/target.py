@@ -58,7 +58,7 @@ def append_all(journal: Journal, batches: Batches, ids: Ids, clock: Clock, progr
     try:
         for number in progress.over("batches written", len(batches), order):
             entry = Entry(origin, batches[number])
-            journal.append(Batch(Index(number + 1), ids.batch_id(), clock.now_ns(), (entry,)))
+            journal.fill(Batch(Index(number + 1), ids.batch_id(), clock.now_ns(), (entry,)))
     except Conflict as error:
         raise CannotImport(
             f"somebody else writes to the target: stop every server that uses it, {START_OVER}"

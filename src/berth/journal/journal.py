@@ -66,10 +66,9 @@ class Journal:
         mark = "?" if sql.paramstyle == "qmark" else "%s"
         columns = "idx, batch_id, at_ns, body"
         source = " FROM DUAL" if sql.name in ("mysql", "mariadb") else ""
-        self._append = (
-            f"INSERT INTO journal ({columns}) SELECT {mark}, {mark}, {mark}, {mark}{source} "
-            f"WHERE NOT EXISTS (SELECT 1 FROM journal WHERE idx > {mark})"
-        )
+        values = f"INSERT INTO journal ({columns}) SELECT {mark}, {mark}, {mark}, {mark}{source}"
+        self._fill = values
+        self._append = f"{values} WHERE NOT EXISTS (SELECT 1 FROM journal WHERE idx > {mark})"
         self._after = f"SELECT {columns} FROM journal WHERE idx > {mark} ORDER BY idx LIMIT {mark}"
         self._tail = sa.select(sa.func.coalesce(sa.func.max(JOURNAL.c.idx), 0))
         self._prune = sa.delete(JOURNAL).where(JOURNAL.c.idx <= sa.bindparam("until"))
@@ -84,16 +83,24 @@ class Journal:
 
     def append(self, batch: Batch) -> None:
         """Write a batch at its index, durably; ``Conflict`` if the index is taken, or was."""
-        body = self._encoder.encode(batch.entries)
-        index = batch.index
+        if self._insert(self._append, batch, batch.index) == 0:
+            raise Conflict(f"the journal has gone on behind index {batch.index}")
+
+    def fill(self, batch: Batch) -> None:
+        """Write a batch at its index, whatever stands behind it: for who fills an empty journal in an order
+        of its own. ``Conflict`` if the index is taken."""
+        self._insert(self._fill, batch)
+
+    def _insert(self, statement: str, batch: Batch, *more: int) -> int:
+        """How many rows were written: one, or none."""
+        row = (batch.index, batch.id, batch.at_ns, self._encoder.encode(batch.entries), *more)
 
         def insert(cursor: Any) -> int:
-            cursor.execute(self._append, (index, batch.id, batch.at_ns, body, index))
+            cursor.execute(statement, row)
             count: int = cursor.rowcount
             return count
 
-        if self._with_cursor(insert, writes=True) == 0:
-            raise Conflict(f"the journal has gone on behind index {index}")
+        return self._with_cursor(insert, writes=True)
 
     def read(self, after: Index, count_max: int | None = None) -> Iterator[Batch]:
         """The batches behind ``after``, in order, without a gap; ``Pruned`` where they are not kept."""

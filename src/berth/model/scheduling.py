@@ -96,13 +96,15 @@ class Step(msgspec.Struct, frozen=True):
 
 class NoFit(Rejection, frozen=True):
     """Fewer members can be placed than the request needs. ``refused`` is what the ledger said last of a way
-    that the search had offered, if it came to that."""
+    that the search had offered, if it came to that. ``gave_up``: not all ways were looked at, because there
+    were too many; more might fit."""
 
     advice = Advice.REPLAN
     needed: int
     fitting: int
     steps: tuple[Step, ...]
     refused: Rejection | None = None
+    gave_up: bool = False
 
 
 class UnknownHost(Rejection, frozen=True):

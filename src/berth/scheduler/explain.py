@@ -1,4 +1,4 @@
-"""Why a request fits where it does, or nowhere: a pure function of a view and the request.
+"""Why a request fits where it does, or nowhere: an answer that depends on a view and the request alone.
 
 Three questions, each with its own file behind it: which constraint removed how many hosts (narrowing.py), how
 a named host does by each of them (explain_checks.py), and, if too few members fit, what the smallest change
@@ -9,17 +9,20 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
+import msgspec
 import numpy as np
 
 from berth.model.explanations import Explanation
-from berth.model.ids import Row
+from berth.model.ids import ConsumerId, Row
 from berth.model.rejections import GroupNotFound, Rejection
-from berth.model.scheduling import ScheduleRequest
+from berth.model.scheduling import Plan, ScheduleRequest
+from berth.scheduler.capacity_fits import Fitting
 from berth.scheduler.explain_checks import HostsChecked
 from berth.scheduler.explain_words import Outcome, told
 from berth.scheduler.hints import unknown_in
 from berth.scheduler.narrowing import Narrowing, narrow, steps
 from berth.scheduler.options import SchedulerOptions
+from berth.scheduler.plan import plan
 from berth.scheduler.smallest import smallest_change
 from berth.scheduler.smallest_trials import Trial, Trials
 from berth.scheduler.ways import Ways
@@ -27,13 +30,15 @@ from berth.view import View
 
 HOSTS_EXPLAINED_MAX: Final = 20
 _HOSTS_ASKED_MAX: Final = 10
+_NOBODY: Final = ConsumerId("a new member")
 
 
 def explain(
     view: View, request: ScheduleRequest, options: SchedulerOptions, hosts: Iterable[str] = ()
 ) -> Explanation | Rejection:
     """What becomes of the request. Of hosts that are named, the first ``HOSTS_EXPLAINED_MAX`` are looked at.
-    Refused are names that do not exist."""
+    Refused are names that do not exist. The view is as it was before; nobody else may look at it
+    meanwhile."""
     wrong = _wrong(view, request)
     if wrong is not None:
         return wrong
@@ -43,14 +48,17 @@ def explain(
     ways = Ways.of(view, request.ask)
     assert not isinstance(ways, Rejection), "names were looked up before"
     trials = Trials(view, request, options, narrowings[0].left)
-    fitting = min(trials.fitting(Trial(request)).members, trials.wanted)
+    counted = trials.fitting(Trial(request))
+    if not counted.exact and counted.members < trials.wanted:
+        counted = _planned(view, request, options, counted)
+    fitting = min(counted.members, trials.wanted)
     taken = steps(narrowings)
     total = int(np.count_nonzero(narrowings[0].left))
     checked = HostsChecked(view, request, options, ways)
     refused = change = closest = None
     if fitting < trials.needed:
         refused = _refused(view, checked, narrowings)
-        change = smallest_change(trials, request, taken)
+        change = smallest_change(trials, request, taken, counted)
         host = change.best.host if change.best is not None else None
         closest = checked.at(host) if host is not None else None
     outcome = Outcome(fitting, trials.needed, total, taken, refused, closest, change)
@@ -66,6 +74,24 @@ def explain(
         change=change,
         refused=refused,
     )
+
+
+class _First:
+    """Leaves nothing to chance, so that who asks again is told the same."""
+
+    def randrange(self, stop: int, /) -> int:
+        return 0
+
+
+def _planned(view: View, request: ScheduleRequest, options: SchedulerOptions, counted: Fitting) -> Fitting:
+    """What was counted is less than may fit: as many as a plan would place, if these are more."""
+    members = request.members or (_NOBODY,)
+    any_number = msgspec.structs.replace(request, members=members, at_least=1, alternates=0)
+    found = plan(view, any_number, options, _First(), 0)
+    if not isinstance(found, Plan) or len(found.placements) <= counted.members:
+        return counted
+    hosts = {placement.way.host for placement in found.placements}
+    return Fitting(len(found.placements), False, max(counted.hosts, len(hosts)))
 
 
 def _wrong(view: View, request: ScheduleRequest) -> Rejection | None:

@@ -28,11 +28,21 @@ def stands_for(view: View, request: ScheduleRequest) -> ConsumerId | None:
 
 def members_near(view: View, record: GroupRecord, hosts: Rows) -> Weights:
     """For each host, how many members stand in its domain of the group's kind (of several: in each)."""
-    near = np.zeros(view.row_end)
+    end = view.row_end
+    near = np.zeros(end)
     if record.group.domain == HOST:
         near[[host.row for host in record.hosts]] = [len(who) for who in record.hosts.values()]
-    else:
-        for domain, members in view.groups.standing(record).items():
-            inside = view.rows_in_aggregate(AggregateId(domain)).mask(view.row_end)
-            near += np.multiply(inside, len(members), dtype=np.float64)
+        return near[hosts]
+    sparse, counts = [], []
+    for domain, members in view.groups.standing(record).items():
+        inside = view.rows_in_aggregate(AggregateId(domain))
+        if inside.is_sparse(end):
+            sparse.append(inside.rows())
+            counts.append(len(members))
+        else:
+            near += np.multiply(inside.mask(end), len(members), dtype=np.float64)
+    if sparse:
+        # A host may be in several of them, so they are counted and not set.
+        each = np.repeat(counts, [len(rows) for rows in sparse])
+        near += np.bincount(np.concatenate(sparse), each, end)
     return near[hosts]

@@ -30,7 +30,8 @@ from berth.view import View
 from berth.view.rowset import Mask
 
 TOGETHER_MAX: Final = 1_000
-"""How many hosts are searched for a way, at most; of the others it is believed that there is one."""
+"""How many hosts are searched for a way, at most; of the others, and where the search was given up, it is
+believed that there is one."""
 
 
 class Narrowing(NamedTuple):
@@ -170,7 +171,8 @@ def _together(view: View, ways: Ways, left: Mask) -> Mask:
     if ways.is_certain:
         return left
     for row in np.flatnonzero(left)[:TOGETHER_MAX].tolist():
-        left[row] = next(ways.at(view.record(row)), None) is not None
+        given_up = ways.given_up
+        left[row] = next(ways.at(view.record(row)), None) is not None or ways.given_up > given_up
     return left
 
 

@@ -69,8 +69,11 @@ def plan(
         allowed = attempt.allowed & ~domain_of(view, request, host)
         attempt = _Attempt(view, request, options, rng, now_s, allowed)
         other = attempt.answer()
+        gave_up = any(isinstance(each, NoFit) and each.gave_up for each in (answer, other))
         if _count(other) > _count(answer):
             answer = other
+        if gave_up and isinstance(answer, NoFit):
+            answer = msgspec.structs.replace(answer, gave_up=True)
     return answer
 
 
@@ -118,6 +121,7 @@ class _Attempt:
         self._patience = options.hosts_tried_max
         self._applied: list[Event] = []
         self._refused: Rejection | None = None
+        self._gave_up = False
         self.allowed = allowed
         self.placed: list[Placement] = []
 
@@ -151,19 +155,21 @@ class _Attempt:
                     self._applied.append(event)
                 ways = ways.claimed(way.wanted)
         if len(self.placed) < min(request.at_least, len(request.members)):
-            return self._no_fit()
+            return self._no_fit(self._gave_up or ways.given_up > 0)
         if is_batch and request.alternates and self._is_free:
             self._find_alternates(ways)
         return Plan(request, tuple(self.placed), view.index)
 
-    def _no_fit(self) -> Rejection:
+    def _no_fit(self, gave_up: bool) -> Rejection:
         """Why the member whose turn it was does not fit, with those before it where they are."""
         request = self._request
+        # A group that is full is full wherever one looks.
+        gave_up = gave_up and not isinstance(self._refused, GroupFull)
         rest = msgspec.structs.replace(request, members=request.members[len(self.placed) :])
         narrowings = narrow(self._view, rest, self._options)
         if isinstance(narrowings, Rejection):
             return narrowings
-        return NoFit(request.at_least, len(self.placed), steps(narrowings), self._refused)
+        return NoFit(request.at_least, len(self.placed), steps(narrowings), self._refused, gave_up)
 
     # -- one member -----------------------------------------------------------------------------
 
@@ -193,6 +199,7 @@ class _Attempt:
                 return granted
             if isinstance(self._refused, (*_WRONG_ANYWHERE, GroupFull)):
                 return None
+        self._gave_up |= not ranking.is_empty
         return None
 
     def _granted_at(
@@ -200,7 +207,8 @@ class _Attempt:
     ) -> tuple[Way, list[Event]] | None:
         """The first way on a host that the ledger grants, and what follows from it."""
         request = self._request
-        for way in islice(ways.at(self._view.record(row)), self._options.ways_tried_max):
+        ways_here = ways.at(self._view.record(row))
+        for way in islice(ways_here, self._options.ways_tried_max):
             claim = Claim(
                 member,
                 way.wanted,
@@ -214,6 +222,7 @@ class _Attempt:
             if not isinstance(verdict, Rejection):
                 return way, verdict
             self._refused = verdict
+        self._gave_up |= next(ways_here, None) is not None
         self._patience -= 1
         return None
 

@@ -20,6 +20,7 @@ from typing import Final
 
 from berth.model.explanations import Change, Remedy, SmallestChange
 from berth.model.scheduling import ScheduleRequest, Step
+from berth.scheduler.capacity_fits import Fitting
 from berth.scheduler.smallest_amounts import other_amounts
 from berth.scheduler.smallest_operators import other_hosts, other_rule
 from berth.scheduler.smallest_trials import STATES, Trial, Trials
@@ -31,15 +32,18 @@ OTHERS_MAX: Final = 4
 _Found = list[tuple[float, Remedy]]
 
 
-def smallest_change(trials: Trials, request: ScheduleRequest, steps: tuple[Step, ...]) -> SmallestChange:
-    """For a request that does not fit. ``steps`` are what removed its hosts."""
+def smallest_change(
+    trials: Trials, request: ScheduleRequest, steps: tuple[Step, ...], fitting: Fitting
+) -> SmallestChange:
+    """For a request that does not fit. ``steps`` are what removed its hosts; ``fitting`` is what fits as it
+    is."""
     plain = Trial(request)
     found: _Found = []
     dead: list[Trial] = []
     for trial in _changed(trials, plain):
         if not _helps(trials, trial, found) and not _is_amount(trial):
             dead.append(trial)
-    found += _fewer_members(trials, plain)
+    found += _fewer_members(trials, plain, fitting)
     if not found:
         _try_pairs(trials, plain, sorted(dead, key=lambda trial: trial.cost), found)
     remedies = _best_of_each_kind(found)
@@ -81,12 +85,10 @@ def _is_amount(trial: Trial) -> bool:
     return trial.changes[-1].after is not None
 
 
-def _fewer_members(trials: Trials, trial: Trial) -> _Found:
-    fits, rows = trials.fits(trial)
-    fitting = fits.among(rows)
+def _fewer_members(trials: Trials, trial: Trial, fitting: Fitting) -> _Found:
     if not fitting.members:
         return []
-    host = trials.first_host(trial, fits, rows)
+    host = trials.first_host(trial, *trials.fits(trial))
     text = f"with {fitting.members} member{'s' if fitting.members > 1 else ''} instead of {trials.needed}"
     change = Change("fewer_members", "members", text, trials.needed, fitting.members)
     return [(1 - fitting.members / trials.needed, Remedy((change,), fitting.members, fitting.hosts, host))]

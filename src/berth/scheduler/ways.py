@@ -14,7 +14,7 @@ from berth.model.ids import ProviderId
 from berth.model.rejections import Rejection
 from berth.model.requests import CandidatesRequest, Constraints
 from berth.model.scheduling import Way
-from berth.search.assignments import Effort, assignments_at
+from berth.search.assignments import FRUITLESS_LEAST, FRUITLESS_MAX, Effort, assignments_at
 from berth.search.masks import unknown_traits
 from berth.search.patterns import Patterns
 from berth.search.places import Slot, anchors_of, slots_of
@@ -22,7 +22,12 @@ from berth.view import ProviderRecord, View
 from berth.view.rowset import Mask
 
 _RESULTS_MAX: Final = 2_000
-"""So many ways the search of one plan is allowed steps for."""
+"""So many ways the search of one plan is allowed steps for, however few its members are."""
+
+_STEPS_PER_MEMBER: Final = 500
+"""What each member that is placed adds to that, so that a large batch is not given up for its size: with 64
+parts on 8 children it takes about 300 to find a way. A thousand members add a few times what a plan begins
+with: the whole stays bounded."""
 
 
 class Ways:
@@ -57,6 +62,12 @@ class Ways:
     def is_certain(self) -> bool:
         return self._is_single
 
+    @property
+    def given_up(self) -> int:
+        """How often the search on a host was given up before all its ways were seen. Where none was found
+        there may be one."""
+        return self._effort.gave_up
+
     # -- one host -------------------------------------------------------------------------------
 
     def at(self, host: ProviderRecord) -> Iterator[Way]:
@@ -74,17 +85,19 @@ class Ways:
                 yield Way(host.id, host.name, wanted, ((slot.group.suffix, (record.id,)),))
 
     def _searched_at(self, host: ProviderRecord) -> Iterator[Way]:
-        view = self._view
-        found = False
-        assignments = assignments_at(view, self._ask, self._slots, host, self._effort)
+        view, effort = self._view, self._effort
+        found, given_up, allowance = False, effort.gave_up, effort.allowance()
+        assignments = assignments_at(view, self._ask, self._slots, host, effort)
         for candidate in self._patterns.candidates(assignments):
             held = candidate.allocations
             if view.hosts_held(tuple((record.id, amounts) for record, amounts in held)) == [host]:
                 wanted = tuple((record.id, self._named(amounts)) for record, amounts in held)
                 found = True
                 yield Way(host.id, host.name, wanted, _mappings(candidate.mappings))
-        if not found:
-            # Claims take and never give: the next member need not look here again.
+        is_cut_short = allowance < FRUITLESS_MAX or effort.steps >= effort.steps_max
+        if not found and not (is_cut_short and effort.gave_up > given_up):
+            # Claims take and never give: the next member need not look here again, unless it might look
+            # longer.
             self.hosts[host.row] = False
 
     def _named(self, amounts: Amounts) -> tuple[tuple[str, int], ...]:
@@ -96,10 +109,12 @@ class Ways:
     def claimed(self, wanted: Iterable[Wanted]) -> "Ways":
         """The ways that are left after a claim by a consumer that held nothing before. This object may be
         changed by it, and is not to be used any more."""
-        view = self._view
+        view, effort = self._view, self._effort
+        effort.steps_max += _STEPS_PER_MEMBER
+        effort.fruitless = max(0, effort.fruitless - FRUITLESS_LEAST)
         if any(slot.lenders for slot in self._slots):
             # What is lent counts at many hosts.
-            again = Ways(view, self._ask, _again(view, self._ask), self._effort)
+            again = Ways(view, self._ask, _again(view, self._ask), effort)
             again.hosts &= self.hosts
             return again
         # Claims take and never give, so that it is enough to look again at what was taken from.

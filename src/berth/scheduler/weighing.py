@@ -47,6 +47,10 @@ class Ranking:
         self._weights = weights
         self._left = len(hosts)
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._left
+
     def take_any_of_best(self, count: int, rng: Rng) -> Row | None:
         """A host at random among the best so many that are left, and those as good as the last of them."""
         if not self._left:

@@ -20,9 +20,18 @@ def with_room(view: View, class_id: ClassId, amount: int) -> Mask:
 
 
 def any_of(view: View, sets: list[RowSet]) -> Mask:
-    mask = np.zeros(view.row_end, np.bool_)
+    """Rows that are in one of the sets."""
+    end = view.row_end
+    mask = np.zeros(end, np.bool_)
+    sparse = []
     for rows in sets:
-        mask |= rows.mask(view.row_end)
+        if rows.is_sparse(end):
+            sparse.append(rows.rows())
+        else:
+            mask |= rows.mask(end)
+    if sparse:
+        # Of many small sets, such as the racks of a fleet, all at once.
+        mask[np.concatenate(sparse)] = True
     return mask
 
 

@@ -16,10 +16,11 @@ host does not hold a mask of the whole fleet for each."""
 
 
 class RowSet:
-    __slots__ = ("_mask", "_rows")
+    __slots__ = ("_array", "_mask", "_rows")
 
     def __init__(self) -> None:
         self._rows: set[Row] = set()
+        self._array: NDArray[np.int32] | None = None
         self._mask: Mask | None = None
 
     def __len__(self) -> int:
@@ -33,6 +34,7 @@ class RowSet:
 
     def add(self, row: Row) -> None:
         self._rows.add(row)
+        self._array = None
         if self._mask is not None:
             if row < len(self._mask):
                 self._mask[row] = True
@@ -41,11 +43,20 @@ class RowSet:
 
     def discard(self, row: Row) -> None:
         self._rows.discard(row)
+        self._array = None
         if self._mask is not None and row < len(self._mask):
             self._mask[row] = False
 
+    def is_sparse(self, size: int) -> bool:
+        """Whether, of so many rows, this is so few that they are sooner named than masked."""
+        return len(self._rows) * _SPARSE < size
+
     def rows(self) -> NDArray[np.int32]:
-        return np.fromiter(self._rows, np.int32, len(self._rows))
+        """The rows in any order. Not to be written to."""
+        if self._array is None:
+            self._array = np.fromiter(self._rows, np.int32, len(self._rows))
+            self._array.flags.writeable = False
+        return self._array
 
     def mask(self, size: int) -> Mask:
         """A mask over the first ``size`` rows. Not to be written to."""
@@ -53,7 +64,7 @@ class RowSet:
             return self._mask[:size]
         # Half as much again, so that a growing fleet does not make a new mask for every host.
         mask = np.zeros(size + size // 2, np.bool_)
-        mask[self.rows()] = True
-        if len(self._rows) * _SPARSE >= size:
+        mask[np.fromiter(self._rows, np.int32, len(self._rows))] = True
+        if not self.is_sparse(size):
             self._mask = mask
         return mask[:size]

@@ -453,20 +453,20 @@ def test_an_import_that_broke_off_cannot_be_used_or_gone_on_with(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("berth.importing.events._BATCH_EVENTS", 5)
-    append = Journal.append
+    append = Journal.fill
 
     def broken(journal: Journal, batch: Batch) -> None:
         if batch.index == 3:
             raise JournalError("the disk is full")
         append(journal, batch)
 
-    monkeypatch.setattr(Journal, "append", broken)
+    monkeypatch.setattr(Journal, "fill", broken)
     told = desk.run(SOUND)
     assert told.status == 1
     assert "the import was not finished: the disk is full; drop the target database" in told.err
     with pytest.raises(JournalError):
         desk.view()
-    monkeypatch.setattr(Journal, "append", append)
+    monkeypatch.setattr(Journal, "fill", append)
     told = desk.run(SOUND)
     assert told.status == 1
     assert "an import into the target was begun and not finished: drop the target database" in told.err
@@ -476,13 +476,13 @@ def test_every_append_before_the_last_leaves_a_journal_without_a_beginning(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("berth.importing.events._BATCH_EVENTS", 5)
-    append, indices = Journal.append, []
+    append, indices = Journal.fill, []
 
     def counted(journal: Journal, batch: Batch) -> None:
         indices.append(batch.index)
         append(journal, batch)
 
-    monkeypatch.setattr(Journal, "append", counted)
+    monkeypatch.setattr(Journal, "fill", counted)
     assert desk.run(SOUND).status == 0
     assert sorted(indices) == list(range(1, len(indices) + 1))
     assert len(indices) > 2
@@ -493,21 +493,21 @@ def test_somebody_else_who_writes_is_told(desk: Desk, monkeypatch: pytest.Monkey
     def taken(*_: Any) -> None:
         raise Conflict("duplicate key")
 
-    monkeypatch.setattr(Journal, "append", taken)
+    monkeypatch.setattr(Journal, "fill", taken)
     told = desk.run(SOUND)
     assert told.status == 1
     assert "somebody else writes to the target: stop every server that uses it" in told.err
 
 
 def test_a_row_that_is_lost_on_the_way_shows(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    append = Journal.append
+    append = Journal.fill
 
     def forgetful(journal: Journal, batch: Batch) -> None:
         (entry,) = batch.entries
         entry = type(entry)(entry.origin, entry.events[:-1])
         append(journal, Batch(batch.index, batch.id, batch.at_ns, (entry,)))
 
-    monkeypatch.setattr(Journal, "append", forgetful)
+    monkeypatch.setattr(Journal, "fill", forgetful)
     told = desk.run(SOUND)
     assert told.status == 1
     assert [line.split()[0] for line in told.out.splitlines() if line.endswith("DIFFERS")] == ["consumers"]

@@ -30,6 +30,7 @@ from berth.model.rejections import (
 )
 from berth.model.requests import CandidatesRequest, RequestGroup
 from berth.model.scheduling import Hints, Plan, ScheduleRequest, UnknownHost
+from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.scheduler.explain import HOSTS_EXPLAINED_MAX, explain
 from berth.scheduler.explain_words import refusal
 from berth.scheduler.options import DEFAULT_FILTERS, scheduler_options
@@ -362,6 +363,26 @@ def test_what_one_part_takes_is_not_offered_to_the_next() -> None:
     assert found.change.text == "It would fit with 4 PCPU less in the group _b (6 instead of 10)."
 
 
+def test_parts_that_others_lend_are_planned_where_they_cannot_be_counted() -> None:
+    fleet = Fleet()
+    for host in range(3):
+        fleet.provider(f"h{host}", {"VCPU": 1}, aggregates=("shared",))
+    for pool in range(2):
+        fleet.provider(f"p{pool}", {"DISK_GB": 9}, traits=(SHARES_VIA_AGGREGATE,), aggregates=("shared",))
+    parts = asking(resources(VCPU=1), *(resources(f"_{part}", DISK_GB=1) for part in range(5)))
+    found = explained(Situation(fleet, request(parts, 3)))
+    assert (found.fitting, found.change) == (3, None)
+    assert " 3 fit. " in found.text
+    found = explained(Situation(fleet, request(parts, 4)))
+    assert found.fitting == 3
+    assert "Only 3 fit, and 4 are needed." in found.text
+    assert found.change is not None
+    assert found.change.best is not None
+    assert found.change.best.text == "with 3 members instead of 4"
+    none = asking(resources(VCPU=1), *(resources(f"_{part}", DISK_GB=4) for part in range(5)))
+    assert explained(Situation(fleet, request(none))).fitting == 0
+
+
 def test_no_more_hosts_are_explained_than_agreed() -> None:
     fleet = Fleet()
     names = [f"host-{number}" for number in range(HOSTS_EXPLAINED_MAX + 5)]
@@ -407,8 +428,7 @@ def test_a_member_fits_if_and_only_if_there_is_a_plan_for_it(drawn: tuple[Fleet,
     found = explained(Situation(fleet, wanted, tuple(fleet.view.names)))
     fits_somewhere = any(host.fits for host in found.hosts)
     assert fits_somewhere == isinstance(planned, Plan)
-    if found.fitting:
-        assert isinstance(planned, Plan)
+    assert (found.fitting > 0) == isinstance(planned, Plan)
 
 
 @settings(deadline=None, max_examples=200)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from berth.model.hosts import HostStatus
-from berth.model.ids import ConsumerId, GroupId
+from berth.model.ids import AggregateId, ConsumerId, GroupId
 from berth.model.scheduling import Hints, ScheduleRequest
 from berth.scheduler.options import DEFAULT_FILTERS
 from berth.scheduler.plugins import UnknownPlugin, filters
@@ -115,12 +115,16 @@ def test_ignored() -> None:
         (("rack2-1",), {"rack2-1"}),
         (("rack2-1", "rack1-1"), {"rack2-1", "rack1-1"}),
         (("rack",), set()),
-        (("*",), {"rack1-1", "rack1-2", "rack2-1"}),
+        (("*",), {"rack1-1", "rack1-2", "rack2-1", "rack[1]-1"}),
+        (("rack[12]-*",), set()),
+        (("rack[1]-*",), {"rack[1]-1"}),
+        (("rack[1]-1",), {"rack[1]-1"}),
+        (("*]-?", "rack[!2]-?"), {"rack[1]-1"}),
     ],
 )
 def test_host_names(patterns: tuple[str, ...], names: set[str]) -> None:
     fleet = Fleet()
-    for name in ("rack1-1", "rack1-2", "rack2-1"):
+    for name in ("rack1-1", "rack1-2", "rack2-1", "rack[1]-1"):
         fleet.provider(name)
     assert passing(fleet, "host_names", request(ONE, hints=Hints(host_names=patterns))) == names
 
@@ -173,6 +177,30 @@ def test_group_policy_by_kind() -> None:
         found(fleet, "group_policy", request(ONE, group=near), "west-0")
         == "the zone west has 0 members, others are on east-0"
     )
+
+
+def test_group_policy_by_many_small_domains() -> None:
+    """Hosts in racks of two, each host but the first also in the rack before its own."""
+    fleet = Fleet()
+    for number in range(100):
+        fleet.aggregate(f"r{number}", "rack")
+    for number in range(200):
+        own = number // 2
+        racks = {f"r{own}", f"r{max(0, own - 1)}"} if number % 2 else {f"r{own}"}
+        fleet.provider(f"h{number}", {"VCPU": 8}, aggregates=tuple(sorted(racks)))
+    assert fleet.view.rows_in_aggregate(AggregateId("r5")).is_sparse(fleet.view.row_end)
+    fleet.aggregate("empty", "rack")
+    fleet.provider("stray", {"VCPU": 8})
+    even = fleet.group("even", "anti-affinity", "rack", max_skew=1)
+    one = fleet.group("one", "anti-affinity", "rack", max_per_domain=1)
+    for group in (even, one):
+        fleet.take("h10", {"VCPU": 1}, group)
+        fleet.take("h12", {"VCPU": 1}, group)
+    everywhere = {f"h{number}" for number in range(200)}
+    # Those of r5 and r6, and the host of r7 that is in r6 too.
+    expected = everywhere - {"h10", "h11", "h12", "h13", "h15"}
+    assert passing(fleet, "group_policy", request(ONE, group=even)) == expected
+    assert passing(fleet, "group_policy", request(ONE, group=one)) == expected
 
 
 def test_group_policy_of_one_that_is_declared_and_names_no_group() -> None:

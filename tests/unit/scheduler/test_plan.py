@@ -31,8 +31,10 @@ from berth.model.scheduling import (
 )
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.scheduler import plan as planning
+from berth.scheduler import ways
 from berth.scheduler.options import SchedulerOptions, scheduler_options
 from berth.scheduler.plan import plan
+from berth.search import assignments
 from berth.view import View
 from tests.unit.scheduler.fleets import Fleet, asking, request, resources
 
@@ -372,5 +374,59 @@ def test_tries_in_vain_are_bounded() -> None:
     found = planned(fleet, request(ONE_CPU, group=group), few)
     assert isinstance(found, NoFit)
     assert isinstance(found.refused, GroupPolicyBroken)
+    assert found.gave_up
     many = scheduler_options(filter_names=[], weigher_settings=["cpu=-1"], hosts_tried_max=20)
     assert hosts(planned(fleet, request(ONE_CPU, group=group), many)) == ["h19"]
+    fleet.take("h19", {"VCPU": 1}, group)
+    found = planned(fleet, request(ONE_CPU, group=group), many)
+    assert isinstance(found, NoFit)
+    assert not found.gave_up, "all hosts were tried"
+
+
+def fleet_of_trees(count: int) -> Fleet:
+    fleet = Fleet()
+    for host in range(count):
+        fleet.provider(f"h{host}")
+        for child in range(4):
+            fleet.provider(f"h{host}-{child}", {"CUSTOM_PF": 4}, parent=f"h{host}")
+    return fleet
+
+
+MANY_PARTS = asking(*(resources(f"_{part}", CUSTOM_PF=1) for part in range(16)))
+
+
+def test_a_batch_is_not_given_up_for_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The steps that a plan begins with are enough for two members."""
+    fleet = fleet_of_trees(20)
+    monkeypatch.setattr(assignments, "STEPS_PER_REQUEST", 100)
+    monkeypatch.setattr(ways, "_RESULTS_MAX", 0)
+    assert len(set(hosts(planned(fleet, request(MANY_PARTS, 20))))) == 20
+    found = planned(fleet, request(MANY_PARTS, 21))
+    assert isinstance(found, NoFit)
+    assert (found.fitting, found.gave_up) == (20, False)
+
+
+def test_who_did_not_look_everywhere_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = fleet_of_trees(20)
+    monkeypatch.setattr(assignments, "STEPS_PER_REQUEST", 100)
+    monkeypatch.setattr(ways, "_RESULTS_MAX", 0)
+    monkeypatch.setattr(ways, "_STEPS_PER_MEMBER", 0)
+    found = planned(fleet, request(MANY_PARTS, 20))
+    assert isinstance(found, NoFit)
+    assert 0 < found.fitting < 20
+    assert found.gave_up
+    assert found.steps[-1].left, "it is not said that the others have no way"
+
+
+def test_ways_that_were_not_put_to_the_ledger_are_given_up() -> None:
+    fleet = Fleet()
+    fleet.provider("host")
+    for cell in range(3):
+        fleet.provider(f"cell-{cell}", {"VCPU": 4}, parent="host")
+    group = fleet.group("apart", "anti-affinity", max_per_domain=1)
+    fleet.take("cell-0", {"VCPU": 1}, group)
+    for ways_tried_max, gave_up in ((2, True), (3, False)):
+        options = scheduler_options(filter_names=[], ways_tried_max=ways_tried_max)
+        found = planned(fleet, request(ONE_CPU, group=group), options)
+        assert isinstance(found, NoFit)
+        assert found.gave_up is gave_up

@@ -113,6 +113,27 @@ def test_soft_affinity_likes_company_or_shuns_it_by_domain() -> None:
     assert weights(fleet, "soft_affinity", request(ask, group=hard)) is None
 
 
+def test_members_are_counted_in_every_domain_of_a_host_large_or_small() -> None:
+    fleet = Fleet()
+    for name in ("small", "tiny", "large"):
+        fleet.aggregate(name, "rack")
+    for number in range(200):
+        racks = {0: ("small", "tiny"), 1: ("small",), 2: ("tiny", "large")}.get(number, ("large",))
+        fleet.provider(f"h{number}", {"VCPU": 8}, aggregates=racks)
+    apart = fleet.group("apart", "soft-anti-affinity", "rack")
+    for host in ("h0", "h1", "h1", "h9"):
+        fleet.take(host, {"VCPU": 1}, apart)
+    found = weights(fleet, "soft_affinity", request(WANTED.ask, group=apart))
+    assert found is not None
+    # In small there are three, in tiny one, in large one.
+    assert [found[f"h{number}"] for number in range(4)] == [-4, -3, -2, -1]
+    # A host that comes to be in a rack counts from then on.
+    fleet.provider("late", {"VCPU": 8}, aggregates=("small",))
+    found = weights(fleet, "soft_affinity", request(WANTED.ask, group=apart))
+    assert found is not None
+    assert found["late"] == -3
+
+
 def test_spread_evens_out_what_a_policy_leaves_open() -> None:
     fleet = Fleet()
     for zone in ("east", "west"):

@@ -106,4 +106,6 @@ def _steps(nothing: NoFit) -> str:
     said = [f"{step.asked}: {step.left} hosts left, {step.removed} less." for step in removing]
     if nothing.refused is not None:
         said.append(problem(nothing.refused).detail)
+    if nothing.gave_up:
+        said.append("Not every way was looked at: ask for fewer at once, or for fewer parts.")
     return " ".join(said) or "There are no hosts."

@@ -48,9 +48,13 @@ def passing(view: View, request: ScheduleRequest) -> Mask:
         mask = _apart_by_host(view, record, who) if by_host else _apart(view, record, who, request)
     else:
         mask = _together_by_host(view, record, who) if by_host else _together(view, record, who)
-    if who in record.members or who in record.members.values():
+    if _is_member(record, who):
         mask[[host.row for host, standing in record.hosts.items() if who in standing]] = True
     return mask
+
+
+def _is_member(record: GroupRecord, who: ConsumerId | None) -> bool:
+    return who in record.members or who in record.members.values()
 
 
 def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
@@ -131,11 +135,6 @@ class _Counts(NamedTuple):
     stood: bool
     stays: bool
 
-    @property
-    def least(self) -> int:
-        """How many it has when the member has come, to wherever that is."""
-        return self.others + self.stays
-
 
 _NOBODY = _Counts(0, False, False)
 
@@ -160,21 +159,27 @@ def _leave_even(view: View, record: GroupRecord, counts: dict[Domain, _Counts], 
     """
     group = record.group
     assert group.max_skew is not None
-    populated = [d for d in view.groups.of_kind(group.domain) if _has_hosts(view, d)]
+    # Where somebody stands there are hosts.
+    empty = (d for d in view.groups.of_kind(group.domain) if d not in counts and _has_hosts(view, d))
+    populated = dict(counts)
+    populated.update((domain, _NOBODY) for domain in empty)
     if not populated:
         return
-    least = min(counts.get(d, _NOBODY).least for d in populated)
-    emptiest = [d for d in populated if counts.get(d, _NOBODY).least == least]
+    # How many each has when the member has come, to wherever that is.
+    after = {d: c.others + c.stays for d, c in populated.items()}
+    least = min(after.values())
+    emptiest = [d for d, number in after.items() if number == least]
     raising = mask.copy()
     for domain in emptiest:
-        raising &= False if counts.get(domain, _NOBODY).stays else _rows(view, (domain,))
+        raising &= False if populated[domain].stays else _rows(view, (domain,))
         if not raising.any():
             break
-    ahead = {d: counts.get(d, _NOBODY) for d in populated}
-    ahead = {d: c for d, c in ahead.items() if c.others + 1 - least > group.max_skew and not c.stood}
-    far_ahead = [d for d, c in ahead.items() if c.others - least > group.max_skew]
+    most = least + group.max_skew
+    ahead = [d for d, c in populated.items() if c.others >= most and not c.stood]
+    far_ahead = [d for d in ahead if populated[d].others > most]
     mask &= ~_rows(view, ahead) | raising
-    mask &= ~_rows(view, far_ahead)
+    if far_ahead:
+        mask &= ~_rows(view, far_ahead)
 
 
 def _has_hosts(view: View, domain: AggregateId) -> bool:
@@ -197,12 +202,13 @@ def _staying(
     view: View, record: GroupRecord, who: ConsumerId | None, request: ScheduleRequest
 ) -> set[Domain]:
     """Domains in which the member stands through another consumer than the one that claims."""
-    member = view.consumers.get(request.members[0]) if request.members else None
-    claiming = request.members[0] in record.members if request.members else False
-    let_go = view.hosts_held(member.held) if member is not None and claiming else []
+    if who is None or not _is_member(record, who):
+        return set()
+    member = view.consumers.get(request.members[0])
+    let_go = view.hosts_held(member.held) if member and request.members[0] in record.members else []
     return {
         domain
         for host, standing in record.hosts.items()
-        if who is not None and standing.get(who, 0) > (host in let_go)
+        if standing.get(who, 0) > (host in let_go)
         for domain in view.groups.domains_of(host, record.group.domain)
     }

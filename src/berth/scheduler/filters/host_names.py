@@ -22,8 +22,9 @@ def passing(view: View, request: ScheduleRequest) -> Mask:
     # A name without a wildcard is looked up; only patterns cost a look at every host.
     patterns = []
     for pattern in request.hints.host_names:
-        if "*" in pattern or "?" in pattern or "[" in pattern:
-            patterns.append(translate(pattern))
+        if "*" in pattern or "?" in pattern:
+            # What stands in brackets is no wildcard here, but part of a name.
+            patterns.append(translate(pattern.replace("[", "[[]")))
         elif (record := view.names.get(pattern)) is not None:
             mask[record.row] = True
     if patterns:
