@@ -86,3 +86,40 @@ def test_nobody_waits_for_ever_for_one_that_is_stopped_or_dead() -> None:
         assert asyncio.run(turns.take()) is True
         turns.give()
         assert asyncio.run(turns.take()) is False, "it had been given by this process last"
+
+
+def leave_some(turns: Turns, line: Connection) -> None:
+    asyncio.run(turns.take())
+    for index in range(5, 9):
+        turns.leave(index, b"%d" % index * index)
+    turns.give()
+    line.send("left")
+    line.recv()
+
+
+def test_what_was_left_is_found_by_the_next_without_a_gap() -> None:
+    turns = Turns()
+    with another(turns, leave_some) as (_, line):
+        assert line.recv() == "left"
+        assert turns.left_behind(4) == [], "it is for those whose turn it is"
+        asyncio.run(turns.take())
+        assert turns.left_behind(4) == [b"%d" % index * index for index in range(5, 9)]
+        assert turns.left_behind(6) == [b"7" * 7, b"8" * 8]
+        assert turns.left_behind(3) == []
+        assert turns.left_behind(8) == []
+
+
+def test_what_is_left_has_a_bound() -> None:
+    turns = Turns()
+    asyncio.run(turns.take())
+    for index in range(1, 200):
+        turns.leave(index, bytes(1000))
+        assert turns.left_behind(index - 1) == [bytes(1000)]
+    turns.leave(200, bytes(1 << 20))
+    assert turns.left_behind(199) == []
+    turns.leave(201, b"x")
+    assert turns.left_behind(200) == [b"x"]
+    turns.give()
+    turns.leave(202, b"y")
+    asyncio.run(turns.take())
+    assert turns.left_behind(201) == [], "nothing is left by those whose turn it is not"

@@ -21,6 +21,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol, TypeVar
 
+import msgspec
+
 from berth.engine.journal_thread import JournalThread
 from berth.engine.starting import apply_batch, start_view
 from berth.journal import Conflict, Journal, JournalFailure, NotWritten, Pruned
@@ -154,6 +156,8 @@ class Engine:
         # Set, and replaced by a new one, whenever the view has moved for good.
         self._news = asyncio.Event()
         self._thread = JournalThread()
+        self._left_encoder = msgspec.msgpack.Encoder()
+        self._left_decoder = msgspec.msgpack.Decoder(Batch)
         self._writer: asyncio.Task[None] | None = None
 
     # -- life -----------------------------------------------------------------------------------
@@ -330,7 +334,11 @@ class Engine:
         ``tried`` holds the outcomes of each batch that was appended for them, by its id: one whose fate was
         unknown may turn up in the journal later.
         """
-        if self._behind or self._doubt is not None or self._bug is not None:
+        if (
+            self._doubt is not None
+            or self._bug is not None
+            or (self._behind and not self._catch_up_in_turn())
+        ):
             got_in = await self._catch_up(tried)
             if got_in is not None:
                 return got_in
@@ -420,6 +428,8 @@ class Engine:
         try:
             await self._thread.call(self._journal.append, batch)
             outcomes = tried[batch.id]
+            if self._turns is not None:
+                self._turns.leave(batch.index, self._left_encoder.encode(batch))
         except Conflict:
             # Of this one it is known that it is not in.
             del tried[batch.id]
@@ -493,6 +503,21 @@ class Engine:
         if self.view.index != before:
             self._tell_news()
         return outcomes
+
+    def _catch_up_in_turn(self) -> bool:
+        """Apply what those whose turn it was before have left. Whether there was anything: if not, it is in
+        the journal alone. Nothing relies on it: an append shows whether the view was current."""
+        assert self._turns is not None, "only those who take turns are known to be behind"
+        left = self._turns.left_behind(self.view.index)
+        try:
+            for content in left:
+                apply_batch(self.view, self._left_decoder.decode(content))
+        except Exception as bug:
+            raise self._stop_for(bug) from bug
+        self._behind = False
+        if left:
+            self._tell_news()
+        return bool(left)
 
     def _read_tail(self, after: Index) -> list[Batch]:
         return list(self._journal.read(after))

@@ -2,7 +2,9 @@
 
 Of two workers that append at the same time one loses: it has decided its commands in vain, takes them back
 and decides them again. Under load that is every other time. So the workers of a server hand a token round,
-through a pipe: who has it learns what the others have written, decides, appends, and passes it on.
+through a pipe: who has it learns what the others have written, decides, appends, and passes it on. With
+the token goes a common piece of memory, in which each leaves what it has appended, so that the next need not
+ask the database for it.
 
 These are manners, and nothing relies on them: the journal's key still says who was first, and other servers
 on the same journal know nothing of the token. Who has waited for it too long, because its holder is stopped
@@ -11,6 +13,7 @@ for a second.
 """
 
 import asyncio
+import mmap
 import os
 import struct
 from typing import Final
@@ -23,6 +26,12 @@ _TOKEN: Final = struct.Struct("=q")
 
 _NOBODY: Final = 0
 
+_LEFT_BYTES_MAX: Final = 64 << 10
+"""A few turns' worth: all of it is gone through in every turn."""
+_LENGTH: Final = struct.Struct("=q")
+_ENTRY: Final = struct.Struct("=qq")
+"""Before each entry: its index, and how many bytes follow."""
+
 
 class Turns:
     """Made before the processes that share it are forked."""
@@ -32,6 +41,8 @@ class Turns:
         os.set_blocking(self._reading, False)
         self._impatient_until_s = 0.0
         self._mine = False
+        # Read and written by the holder of the token alone.
+        self._memory = mmap.mmap(-1, _LEFT_BYTES_MAX)
         self._pass_on(_NOBODY)
 
     async def take(self) -> bool:
@@ -52,6 +63,38 @@ class Turns:
         if self._mine:
             self._mine = False
             self._pass_on(os.getpid())
+
+    def leave(self, index: int, content: bytes) -> None:
+        """Leave for the others what was appended at an index, in our turn. What was left earlier makes room
+        when there is none."""
+        if not self._mine:
+            return
+        (end,) = _LENGTH.unpack_from(self._memory, 0)
+        start = max(end, _LENGTH.size)
+        size = _ENTRY.size + len(content)
+        if start + size > _LEFT_BYTES_MAX:
+            start = _LENGTH.size
+        if start + size > _LEFT_BYTES_MAX:
+            size = 0
+        else:
+            _ENTRY.pack_into(self._memory, start, index, len(content))
+            self._memory[start + _ENTRY.size : start + size] = content
+        _LENGTH.pack_into(self._memory, 0, start + size)
+
+    def left_behind(self, index: int) -> list[bytes]:
+        """What was left at the indices that follow this one, without a gap. There may be more elsewhere."""
+        found: list[bytes] = []
+        if not self._mine:
+            return found
+        (end,) = _LENGTH.unpack_from(self._memory, 0)
+        start = _LENGTH.size
+        while start < end:
+            at, length = _ENTRY.unpack_from(self._memory, start)
+            start += _ENTRY.size
+            if at == index + len(found) + 1:
+                found.append(self._memory[start : start + length])
+            start += length
+        return found
 
     def _pass_on(self, holder: int) -> None:
         os.write(self._writing, _TOKEN.pack(holder))
