@@ -9,6 +9,7 @@ handled as Python's signals, not the loop's, so that a part of the application m
 """
 
 import asyncio
+import contextlib
 import logging
 import signal
 from types import FrameType
@@ -66,7 +67,9 @@ def _stop_event() -> asyncio.Event:
     stop = asyncio.Event()
 
     def tell(number: int, frame: FrameType | None) -> None:
-        loop.call_soon_threadsafe(stop.set)
+        # A worker whose startup has failed may be told to stop when its loop is closed already.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(stop.set)
 
     for number in STOP_SIGNALS:
         signal.signal(number, tell)
