@@ -13,7 +13,7 @@ from tests.faults.lines import Line, lines_to_all_workers
 from tests.faults.load import make_providers
 from tests.placement import Answer
 from tests.servers import Server, berth, running
-from tests.unit.native.refused_schedules import REFUSED
+from tests.unit.native.refused_schedules import REFUSED, REFUSED_GROUPS
 from tests.unit.native.worlds import uuid_of
 
 pytestmark = pytest.mark.http
@@ -96,6 +96,57 @@ def test_refusals_read_the_same_through_either_worker(lines: list[Line]) -> None
             answer = post(line, "schedule", body)
             assert (answer.status, refusal(answer)["code"]) == (400, "berth.bad_body"), body
             assert words in refusal(answer)["detail"]
+    for unfit, words in REFUSED_GROUPS:
+        for line in lines:
+            answer = post(line, "groups", unfit)
+            assert (answer.status, refusal(answer)["code"]) == (400, "berth.bad_body"), unfit
+            assert words in refusal(answer)["detail"]
+
+
+def test_what_goes_against_what_there_is_is_refused_by_the_worker_that_was_not_told(
+    lines: list[Line],
+) -> None:
+    here, there = lines
+    rack, member = uuid_of(501), uuid_of(101)
+    label = {"aggregate": {"kind": "rack", "name": "r1"}}
+    assert here.ask("PUT", f"/berth/v1/aggregates/{rack}", label).status == 200
+    body = {"group": {"name": "db", "policy": "anti-affinity", "domain": "rack", "members": [member]}}
+    group = post(here, "groups", body).body["group"]["uuid"]
+    placed = {"resources": {"VCPU": 1}, "consumers": [uuid_of(102)], "hints": {"forced_host": HOSTS[0]}}
+    assert post(here, "schedule", placed).status == 200
+    unknown = {"resources": {"VCPU": 1}, "hints": {"same_host": [uuid_of(999)]}}
+    missing = {"resources": {"VCPU": 1}, "group": uuid_of(999)}
+    below = {"host": {"down": True}}
+    cases = [
+        ("POST", "groups", {"group": {**body["group"], "uuid": group}}, 409, "There is a group"),
+        ("POST", "groups", body, 409, "may be of one only"),
+        ("GET", f"groups/{uuid_of(999)}", None, 404, "There is no group"),
+        ("DELETE", f"groups/{group}", None, 409, "delete it with force=true"),
+        ("PUT", f"aggregates/{uuid_of(502)}", label, 409, "choose another name"),
+        ("DELETE", f"aggregates/{rack}", None, 409, "This is the last rack"),
+        ("PUT", f"aggregates/{rack}", {"aggregate": {"kind": "host"}}, 400, "choose another kind"),
+        ("PUT", f"hosts/{uuid_of(999)}", below, 404, "There is no provider"),
+        ("POST", "schedule", placed, 409, "is there already"),
+        ("POST", "schedule", unknown, 400, "and that holds nothing"),
+        ("POST", "schedule", missing, 404, "There is no group"),
+        ("POST", "explain", {"resources": {"CUSTOM_X": 1}}, 400, "There is no resource class CUSTOM_X"),
+        ("POST", "capacity", missing, 404, "There is no group"),
+        ("POST", "schedule", {"resources": {"VCPU": 1}, "group": group}, 409, "0 fit"),
+    ]
+    for method, path, sent, status, words in cases:
+        answer = there.ask(method, f"/berth/v1/{path}", sent)
+        assert answer.status == status, (method, path, answer)
+        assert words in refusal(answer)["detail"], answer
+    claim = {
+        "allocations": {HOSTS[1]: {"resources": {"VCPU": 1}}},
+        "project_id": "p",
+        "user_id": "u",
+        "consumer_generation": None,
+        "consumer_type": "INSTANCE",
+    }
+    refused = there.ask("PUT", f"/allocations/{member}", claim)
+    assert (refused.status, refusal(refused)["code"]) == (409, "berth.group_policy")
+    assert "it is in no rack" in refusal(refused)["detail"]
 
 
 def test_a_host_that_one_worker_hears_is_down_is_not_chosen_by_the_other(lines: list[Line]) -> None:

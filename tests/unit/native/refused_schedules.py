@@ -1,4 +1,4 @@
-"""Requests that the scheduler refuses, and the words it has for them."""
+"""Requests about groups and to the scheduler that are refused, and the words for that."""
 
 from typing import Any, Final
 
@@ -19,3 +19,17 @@ REFUSED: Final[list[tuple[dict[str, Any], str]]] = [
     ({"resources": {"VCPU": 1}, "colour": "red"}, "unknown field `colour`"),
 ]
 """Bodies of POST /berth/v1/schedule that cannot be understood."""
+
+REFUSED_GROUPS: Final[list[tuple[object, str]]] = [
+    ({"group": {"name": "x"}}, "missing required field `policy`"),
+    ({"group": {"name": "x", "policy": "close"}}, "Invalid enum value 'close'"),
+    ({"group": {"name": "", "policy": "affinity"}}, "length >= 1"),
+    ({"group": {"name": "x", "policy": "affinity", "colour": 1}}, "unknown field `colour`"),
+    ({"group": {"name": "x", "policy": "anti-affinity", "max_per_domain": 0}}, ">= 1"),
+    ({"group": {"name": "x", "policy": "affinity", "max_per_domain": 2}}, "keep members apart"),
+    ({"group": {"name": "x", "policy": "anti-affinity", "max_skew": 1}}, "not for hosts"),
+    ({"group": {"name": "x", "policy": "affinity", "domain": "rack"}}, "No aggregate is a rack"),
+    ({"group": {"name": "x", "policy": "affinity", "members": ["?"]}}, "matching regex"),
+    ([], "Expected `object`"),
+]
+"""Bodies of POST /berth/v1/groups that make no group."""
