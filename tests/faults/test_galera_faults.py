@@ -30,19 +30,22 @@ def is_cut_off(node: Node) -> bool:
     return node.status()["cluster_status"] != "Primary"
 
 
+def all_go_on(load: Load) -> None:
+    """Until each of the three servers has acknowledged some more."""
+    for number in range(3):
+        load.go_on(20, server=number)
+
+
 def test_a_node_is_killed_and_comes_back(galera: Galera, galera_url: str, tmp_path: Path) -> None:
     dice = seeded()
     with fleet(tmp_path, rotations(galera_url)) as servers:
         load = Load(servers, CLIENTS, dice)
         with load:
-            for number in range(3):
-                load.go_on(20, server=number)
+            all_go_on(load)
             galera.kill_node(1)
-            for number in range(3):
-                load.go_on(20, server=number)
+            all_go_on(load)
             galera.start_node(1)
-            for number in range(3):
-                load.go_on(20, server=number)
+            all_go_on(load)
         for url in rotations(galera_url):
             assert_books_right(load, url)
 
@@ -52,8 +55,7 @@ def test_a_node_is_cut_off_and_healed(galera: Galera, galera_url: str, tmp_path:
     with fleet(tmp_path, rotations(galera_url)) as servers:
         load = Load(servers, CLIENTS, dice)
         with load:
-            for number in range(3):
-                load.go_on(20, server=number)
+            all_go_on(load)
             # From now on the node's clients still reach it, and it does not know yet that it is alone.
             galera.isolate(0)
             load.go_on(20, server=0)
@@ -61,11 +63,9 @@ def test_a_node_is_cut_off_and_healed(galera: Galera, galera_url: str, tmp_path:
             galera.nodes[0].daemon.wait_until(
                 lambda: is_cut_off(galera.nodes[0]), "cut off", time.monotonic() + 60
             )
-            for number in range(3):
-                load.go_on(20, server=number)
+            all_go_on(load)
             galera.heal(0)
-            for number in range(3):
-                load.go_on(20, server=number)
+            all_go_on(load)
         for url in rotations(galera_url):
             assert_books_right(load, url)
 

@@ -3,6 +3,7 @@
 import msgspec
 
 from berth.api.native import bodies_schedule as sent
+from berth.api.native.bodies import consumers_of
 from berth.api.native.calls import Call
 from berth.api.native.errors import BAD_BODY, NativeProblem
 from berth.api.native.rejected import problem
@@ -25,7 +26,7 @@ def schedule_request(call: Call, asked: sent.Schedule) -> ScheduleRequest:
     caller = call.caller
     return _request(
         asked,
-        members=tuple(ConsumerId(id.lower()) for id in named),
+        members=consumers_of(named),
         at_least=least,
         project=asked.project_id or caller.project_id or "",
         user=asked.user_id or caller.user_id or "",
@@ -61,8 +62,8 @@ def _request(
         zone=asked.zone,
         metadata=tuple(sorted({**dict(metadata), **asked.metadata}.items())),
         hints=Hints(
-            same_host=_consumers(hints.same_host),
-            different_host=_consumers(hints.different_host),
+            same_host=consumers_of(hints.same_host),
+            different_host=consumers_of(hints.different_host),
             host_names=hints.host_names,
             ignore_hosts=frozenset(hints.ignore_hosts),
             forced_host=hints.forced_host,
@@ -139,10 +140,6 @@ def _group(suffix: str, part: sent.Part) -> RequestGroup:
         not_member_of=frozenset(map(AggregateId, part.not_member_of)),
         in_tree=None if part.in_tree is None else ProviderId(part.in_tree.lower()),
     )
-
-
-def _consumers(ids: tuple[str, ...]) -> tuple[ConsumerId, ...]:
-    return tuple(ConsumerId(id.lower()) for id in ids)
 
 
 def _bad(reason: str) -> NativeProblem:

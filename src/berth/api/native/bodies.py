@@ -4,6 +4,7 @@ A field that the struct does not have is refused by name. The OpenAPI descriptio
 structs.
 """
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Annotated, Any, Final, TypeVar
 
@@ -13,6 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from berth.api.native.errors import BAD_BODY, NativeProblem
 from berth.api.native.parameters import UUID
 from berth.model.groups import HOST, MEMBERS_MAX, Policy
+from berth.model.ids import ConsumerId
 
 _PER_DOMAIN_MAX: Final = MEMBERS_MAX
 _METADATA_MAX: Final = 100
@@ -112,6 +114,11 @@ class NewStatus(_Body, frozen=True, kw_only=True):
 
 class SetStatus(_Body, frozen=True, kw_only=True):
     host: NewStatus
+
+
+def consumers_of(ids: Iterable[str]) -> tuple[ConsumerId, ...]:
+    """Consumers that a body names, spelled as a path of the Placement API would have them."""
+    return tuple(ConsumerId(id.lower()) for id in ids)
 
 
 B = TypeVar("B", bound=msgspec.Struct)

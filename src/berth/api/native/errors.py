@@ -11,6 +11,7 @@ import msgspec
 
 from berth.api.http import JSON, Request, Response
 from berth.api.native.wire_schedule import Explanation
+from berth.api.placement.errors import GROUP_POLICY as GROUP_POLICY
 
 BAD_BODY: Final = "berth.bad_body"
 BAD_PARAMETER: Final = "berth.bad_parameter"
@@ -23,7 +24,6 @@ METHOD_NOT_ALLOWED: Final = "berth.method_not_allowed"
 NOT_ACCEPTABLE: Final = "berth.not_acceptable"
 PRUNED: Final = "berth.pruned"
 CONFLICT: Final = "berth.conflict"
-GROUP_POLICY: Final = "berth.group_policy"
 NO_FIT: Final = "berth.no_fit"
 PLAN_MOVED: Final = "berth.plan_moved"
 UNSUPPORTED_MEDIA: Final = "berth.unsupported_media"

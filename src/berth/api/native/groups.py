@@ -11,7 +11,7 @@ from berth.api.native.rejected import problem
 from berth.api.native.wire import time_of
 from berth.model import commands as c
 from berth.model.groups import Group
-from berth.model.ids import ConsumerId, GroupId
+from berth.model.ids import GroupId
 from berth.model.rejections import GroupNotFound
 from berth.view import View
 from berth.view.groups import GroupRecord
@@ -52,7 +52,7 @@ async def create(call: Call) -> Response:
         call.caller.user_id or "",
         0,
     )
-    wish = c.CreateGroup(id, group, _consumers(asked.members))
+    wish = c.CreateGroup(id, group, bodies.consumers_of(asked.members))
     response = await call.submit(wish, lambda view: _answer(view, id, 201))
     response.headers.append(("location", f"{call.request.path}/{id}"))
     return response
@@ -71,17 +71,12 @@ async def delete(call: Call) -> Response:
 
 async def change_members(call: Call) -> Response:
     asked: bodies.ChangeMembers = call.body
-    wish = c.ChangeMembers(_id(call), _consumers(asked.add), _consumers(asked.remove))
+    wish = c.ChangeMembers(_id(call), bodies.consumers_of(asked.add), bodies.consumers_of(asked.remove))
     return await call.submit(wish, lambda view: _answer(view, _id(call)))
 
 
 def _id(call: Call) -> GroupId:
     return GroupId(call.params[0].lower())
-
-
-def _consumers(ids: tuple[str, ...]) -> tuple[ConsumerId, ...]:
-    # As a path of the Placement API names them.
-    return tuple(ConsumerId(id.lower()) for id in ids)
 
 
 def _answer(view: View, id: GroupId, status: int = 200) -> Response:

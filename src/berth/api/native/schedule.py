@@ -1,9 +1,9 @@
 """POST /berth/v1/schedule, /explain and /capacity: where things go, why there or why nowhere, and how many.
 
 To schedule is one act: the plan is made from the very view that the ledger judges it by, in the writer's
-turn, and made again if another process was first. So a choice cannot be stale, and who is told that nothing
-fits is told the truth of that moment. Only a token brings a plan of earlier, and for that the ground may
-have moved.
+turn. If another process was first, what was chosen is judged again, and chosen anew if it is refused. So no
+claim is made on a stale view, and who is told that nothing fits is told the truth of that moment. Only a
+token brings a plan of earlier, and for that the ground may have moved.
 """
 
 import msgspec
