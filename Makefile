@@ -53,7 +53,7 @@ fmt: setup ## Bring the code into shape
 docs: setup ## Write the pages that follow from the code
 	$(BIN)/python -c 'from berth.cli.listing import page; print(page(), end="")' > docs/guides/settings.md
 
-bench: setup ## Measure Berth beside OpenStack Placement, some 17 minutes, and how cost grows
+bench: setup ## Measure Berth beside OpenStack Placement, half an hour, and how cost grows
 	$(BIN)/python -m bench.run
 
 bench-scale: setup ## Measure start-up and memory with 100,000 hosts and 1,000,000 allocations

@@ -101,6 +101,9 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How many times less than upstream an operation shall cost, at least."""
     seconds: float = 3
     """How long to send; every client finishes the operation it has begun."""
+    rounds: int = 3
+    """How often it is measured on every side; the middle one counts. One second of these machines is not like
+    another."""
     deadline_s: float = 60
     """How long a server may take for one answer, before it is taken not to give one."""
     hostile: bool = False

@@ -92,14 +92,15 @@ class TroubledJournal(Journal):
     def release(self) -> None:
         self.released.set()
 
-    def append(self, batch: Batch) -> None:
+    def append(self, batch: Batch) -> bytes:
         self.appending.set()
         assert self.released.wait(10), "an append was held and never released"
         if self.before_append:
             self.before_append.popleft()(batch)
-        self.real.append(batch)
+        body = self.real.append(batch)
         if self.after_append:
             self.after_append.popleft()(batch)
+        return body
 
     def read(self, after: Index, count_max: int | None = None) -> Iterator[Batch]:
         if self.before_read:

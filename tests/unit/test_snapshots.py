@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from berth.engine import replay, start_view
-from berth.engine.starting import apply_batch
+from berth.engine.starting import apply_entries
 from berth.journal import DamagedSnapshot, Journal, JournalError, Snapshots, SqliteAddress, open_journal
 from berth.journal.schema import SNAPSHOT, SNAPSHOT_PART
 from berth.ledger import decide
@@ -98,7 +98,7 @@ def write(journal: Journal, view: View, seed: int = 0, count: int = 300) -> None
                 Index(view.index + 1), f"b{seed}-{number}", number, (Entry(ORIGIN, tuple(verdict)),)
             )
             journal.append(batch)
-            apply_batch(view, batch)
+            apply_entries(view, batch.index, batch.entries)
 
 
 def carry_out(view: View, *commands: c.Command) -> None:

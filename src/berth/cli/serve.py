@@ -46,12 +46,14 @@ def serve(settings: Settings, build: Build) -> int:
         settings.auth,
         settings.workers,
     )
-    turns = Turns() if settings.workers > 1 else None
-    work = functools.partial(_work, settings, build, turns, address)
-    housekeeper = multiprocessing.get_context("spawn").Process(
+    # Forked, as the workers are: a process that begins afresh spends half a second on reading the program,
+    # which those who come first would feel.
+    housekeeper = multiprocessing.get_context("fork").Process(
         target=keep_house, args=(settings, os.getpid()), name="housekeeper", daemon=True
     )
     housekeeper.start()
+    turns = Turns() if settings.workers > 1 else None
+    work = functools.partial(_work, settings, build, turns, address)
     try:
         status = run_workers(settings.workers, work, settings.shutdown_seconds)
     finally:

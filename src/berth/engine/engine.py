@@ -21,10 +21,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol, TypeVar
 
-import msgspec
-
 from berth.engine.journal_thread import JournalThread
-from berth.engine.starting import apply_batch, start_view
+from berth.engine.starting import apply_entries, start_view
 from berth.journal import Conflict, Journal, JournalFailure, NotWritten, Pruned
 from berth.ledger import decide
 from berth.model.batches import Batch, Entry
@@ -156,8 +154,6 @@ class Engine:
         # Set, and replaced by a new one, whenever the view has moved for good.
         self._news = asyncio.Event()
         self._thread = JournalThread()
-        self._left_encoder = msgspec.msgpack.Encoder()
-        self._left_decoder = msgspec.msgpack.Decoder(Batch)
         self._writer: asyncio.Task[None] | None = None
 
     # -- life -----------------------------------------------------------------------------------
@@ -426,10 +422,10 @@ class Engine:
         started_ns = self._clock.monotonic_ns()
         outcomes = None
         try:
-            await self._thread.call(self._journal.append, batch)
+            body = await self._thread.call(self._journal.append, batch)
             outcomes = tried[batch.id]
             if self._turns is not None:
-                self._turns.leave(batch.index, self._left_encoder.encode(batch))
+                self._turns.leave(batch.index, body)
         except Conflict:
             # Of this one it is known that it is not in.
             del tried[batch.id]
@@ -488,7 +484,7 @@ class Engine:
                 self.view = await self._thread.call(start_view, self._journal)
                 tail, untold = [], bool(tried)
             for batch in tail:
-                apply_batch(self.view, batch)
+                apply_entries(self.view, batch.index, batch.entries)
                 outcomes = tried.get(batch.id, outcomes)
         except JournalFailure as failure:
             self._doubt = str(failure)
@@ -510,8 +506,8 @@ class Engine:
         assert self._turns is not None, "only those who take turns are known to be behind"
         left = self._turns.left_behind(self.view.index)
         try:
-            for content in left:
-                apply_batch(self.view, self._left_decoder.decode(content))
+            for index, body in enumerate(left, self.view.index + 1):
+                apply_entries(self.view, Index(index), self._journal.decode(Index(index), body))
         except Exception as bug:
             raise self._stop_for(bug) from bug
         self._behind = False

@@ -2,9 +2,11 @@
 
 import gc
 import logging
+from collections.abc import Iterable
 
 from berth.journal import DamagedSnapshot, Journal, JournalError, Pruned, Snapshot, Snapshots
-from berth.model.batches import Batch
+from berth.model.batches import Entry
+from berth.model.ids import Index
 from berth.view import View
 from berth.view.image import FORMAT, ImageError, load
 
@@ -44,14 +46,15 @@ def _read_view(journal: Journal) -> View:
 def replay(journal: Journal, view: View) -> None:
     """Bring a view up to the end of the journal."""
     for batch in journal.read(view.index):
-        apply_batch(view, batch)
+        apply_entries(view, batch.index, batch.entries)
 
 
-def apply_batch(view: View, batch: Batch) -> None:
-    for entry in batch.entries:
+def apply_entries(view: View, index: Index, entries: Iterable[Entry]) -> None:
+    """Bring a view to an index, by what was appended there."""
+    for entry in entries:
         for event in entry.events:
             view.apply(event)
-    view.index = batch.index
+    view.index = index
 
 
 def _load(snapshots: Snapshots, snapshot: Snapshot) -> View | None:

@@ -81,19 +81,22 @@ class Journal:
         """Refuse a database that this program cannot use as it is."""
         self._do(check_version, writes=False)
 
-    def append(self, batch: Batch) -> None:
-        """Write a batch at its index, durably; ``Conflict`` if the index is taken, or was."""
-        if self._insert(self._append, batch, batch.index) == 0:
+    def append(self, batch: Batch) -> bytes:
+        """Write a batch at its index, durably, and give its body as it was written; ``Conflict`` if the index
+        is taken, or was."""
+        body = self._encoder.encode(batch.entries)
+        if self._insert(self._append, batch, body, batch.index) == 0:
             raise Conflict(f"the journal has gone on behind index {batch.index}")
+        return body
 
     def fill(self, batch: Batch) -> None:
         """Write a batch at its index, whatever stands behind it: for who fills an empty journal in an order
         of its own. ``Conflict`` if the index is taken."""
-        self._insert(self._fill, batch)
+        self._insert(self._fill, batch, self._encoder.encode(batch.entries))
 
-    def _insert(self, statement: str, batch: Batch, *more: int) -> int:
+    def _insert(self, statement: str, batch: Batch, body: bytes, *more: int) -> int:
         """How many rows were written: one, or none."""
-        row = (batch.index, batch.id, batch.at_ns, self._encoder.encode(batch.entries), *more)
+        row = (batch.index, batch.id, batch.at_ns, body, *more)
 
         def insert(cursor: Any) -> int:
             cursor.execute(statement, row)
@@ -113,7 +116,7 @@ class Journal:
                     if expected == after + 1:
                         raise Pruned(after, Index(idx))
                     raise JournalError(f"the journal has no index {expected}, but has {idx} behind it")
-                yield Batch(Index(idx), batch_id, at_ns, self._decode(idx, body))
+                yield Batch(Index(idx), batch_id, at_ns, self.decode(Index(idx), body))
                 expected += 1
             if len(rows) < count:
                 return
@@ -204,11 +207,12 @@ class Journal:
         done: T = self._do(work, writes=writes)
         return done
 
-    def _decode(self, idx: int, body: bytes) -> tuple[Entry, ...]:
+    def decode(self, index: Index, body: bytes) -> tuple[Entry, ...]:
+        """The entries of the batch at an index, from its body."""
         try:
             return self._decoder.decode(body)
         except msgspec.MsgspecError as error:
-            raise JournalError(f"journal entry {idx} cannot be read: {error}") from error
+            raise JournalError(f"journal entry {index} cannot be read: {error}") from error
 
     def _drop_connection(self) -> None:
         """A connection that has failed once is not trusted again, and neither is its host, for now."""
