@@ -14,6 +14,7 @@ import pytest
 from berth.ledger import decide
 from berth.model import commands as c
 from berth.model.aggregates import Label
+from berth.model.consumer import Wanted
 from berth.model.groups import HOST, Group, Policy
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.inventory import Inventory
@@ -70,7 +71,7 @@ class QuietWalk:
 
     # -- doing ----------------------------------------------------------------------------------
 
-    def does(self, command: c.Command) -> bool:
+    def does(self, command: c.BooksCommand) -> bool:
         """Carry a command out, on both sides; whether it was accepted."""
         verdict = decide(self.view, command, 0)
         self.machine.carry_out(command)
@@ -102,7 +103,7 @@ class QuietWalk:
         if rng.random() < 0.1:
             other = rng.choice([id for id in HOSTS if id != wanted[0][0]])
             wanted.append((other, (("VCPU", 1), ("MEMORY_MB", 1))))
-        claimed: list[c.Wanted] = [*wanted]
+        claimed: list[Wanted] = [*wanted]
         if rng.random() < 0.5:
             claimed.append((STORAGE, (("DISK_GB", 1),)))
         member = self.view.groups.memberships.get(id)

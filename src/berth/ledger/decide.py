@@ -11,10 +11,28 @@ from typing import Any
 from berth.ledger import allocations, groups, hosts, inventories, providers, reshape, vocabulary
 from berth.model import commands as c
 from berth.model.events import Event
-from berth.model.rejections import Rejection
+from berth.model.rejections import RecordMoved, Rejection
 from berth.view import View
 
 Verdict = list[Event] | Rejection
+
+
+def _enact(view: View, command: c.Enact, now_s: int) -> Verdict:
+    """Here, because it judges by all the other rules."""
+    for change in command.changes:
+        record = change.before or change.after
+        assert record is not None, "a change is of something"
+        current = view.records.current(record)
+        if current != change.before:
+            return RecordMoved(type(record).__name__, record.id)
+    events: list[Event] = []
+    for part in command.commands:
+        verdict = decide(view, part, now_s)
+        if isinstance(verdict, Rejection):
+            return verdict
+        events += verdict
+    return events + list(command.changes)
+
 
 _RULES: dict[type[Any], Callable[[View, Any, int], Verdict]] = {
     c.CreateResourceClass: vocabulary.create_class,
@@ -40,6 +58,7 @@ _RULES: dict[type[Any], Callable[[View, Any, int], Verdict]] = {
     c.ChangeGroup: groups.change,
     c.DeleteGroup: groups.delete,
     c.ChangeMembers: groups.change_members,
+    c.Enact: _enact,
 }
 
 

@@ -11,6 +11,8 @@ from typing import Final, Literal
 import msgspec
 
 from berth.model.aggregates import Label
+from berth.model.consumer import Wanted
+from berth.model.events import RecordChanged
 from berth.model.groups import Group, Policy
 from berth.model.hosts import HostStatus
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
@@ -131,10 +133,6 @@ class SetAggregates(_Command, frozen=True):
 # -- allocations --------------------------------------------------------------------------------
 
 
-Wanted = tuple[ProviderId, tuple[tuple[str, int], ...]]
-"""What is wanted on one provider: amounts by the name of the resource class."""
-
-
 class Claim(msgspec.Struct, frozen=True, gc=False):
     """All that one consumer shall hold from now on, in place of what it held. Empty: nothing more.
 
@@ -224,7 +222,7 @@ class ChangeMembers(_Command, frozen=True):
     remove: tuple[ConsumerId, ...] = ()
 
 
-Command = (
+BooksCommand = (
     CreateResourceClass
     | RenameResourceClass
     | DeleteResourceClass
@@ -249,3 +247,21 @@ Command = (
     | DeleteGroup
     | ChangeMembers
 )
+"""What is said of resources, and of who holds them."""
+
+
+# -- servers ------------------------------------------------------------------------------------
+
+
+class Enact(_Command, frozen=True):
+    """A change of records, together with commands that it needs: all of it or nothing.
+
+    Every record must be what the change says it was. The commands are judged each by itself, on the view as
+    it is before: none may depend on another.
+    """
+
+    changes: tuple[RecordChanged, ...]
+    commands: tuple[BooksCommand, ...] = ()
+
+
+Command = BooksCommand | Enact

@@ -24,3 +24,6 @@ Holding = tuple[ProviderId, Amounts]
 
 Holdings = tuple[Holding, ...]
 """All that one consumer holds; each provider at most once, each class at most once within it."""
+
+Wanted = tuple[ProviderId, tuple[tuple[str, int], ...]]
+"""What is wanted, or held, on one provider: amounts by the name of the resource class."""

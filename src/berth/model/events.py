@@ -16,6 +16,7 @@ from berth.model.groups import Group, Membership
 from berth.model.hosts import HostStatus
 from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, ProviderId, Row
 from berth.model.inventory import Inventory
+from berth.model.records import AnyRecord
 
 
 class Named(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -130,6 +131,13 @@ class MemberChanged(_Event, frozen=True, tag="gm"):
     after: Membership | None
 
 
+class RecordChanged(_Event, frozen=True, tag="r"):
+    """A record came, went or was replaced; one of the two has its id."""
+
+    before: AnyRecord | None
+    after: AnyRecord | None
+
+
 Event = (
     ResourceClassChanged
     | TraitChanged
@@ -143,6 +151,7 @@ Event = (
     | HostChanged
     | GroupChanged
     | MemberChanged
+    | RecordChanged
 )
 
 E = TypeVar("E", bound=Event)

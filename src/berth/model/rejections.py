@@ -270,3 +270,99 @@ class GroupPolicyBroken(Rejection, frozen=True):
     domain: str | None
     reason: str
     standing: tuple[tuple[ConsumerId, str], ...]
+
+
+# -- servers ------------------------------------------------------------------------------------
+
+
+class RecordMoved(Rejection, frozen=True):
+    """A record is not what the change was made from: somebody was first."""
+
+    advice = Advice.RETRY
+    kind: str
+    id: str
+
+
+class ServerNotFound(Rejection, frozen=True):
+    id: str
+
+
+class ServerBusy(Rejection, frozen=True):
+    """Something else is being done to the server."""
+
+    advice = Advice.RETRY
+    id: str
+    asked: str
+    task: str
+
+
+class ServerStateWrong(Rejection, frozen=True):
+    """The operation cannot begin in the state that the server is in."""
+
+    id: str
+    asked: str
+    state: str
+    allowed: tuple[str, ...]
+
+
+class ServerChangedByOthers(Rejection, frozen=True):
+    """The server's allocations are not what it last wrote: somebody else has changed them."""
+
+    advice = Advice.RETRY
+    id: str
+    asked: str
+    current: int | None
+    expected: int | None
+
+
+class ServerHoldsAlready(Rejection, frozen=True):
+    """A server that is being created is a consumer already, which cannot be."""
+
+    id: str
+
+
+class HostNotDown(Rejection, frozen=True):
+    """Only a server whose host is down can be evacuated."""
+
+    host: str
+
+
+class HostIsDown(Rejection, frozen=True):
+    """What is asked for needs the host that the server is on."""
+
+    advice = Advice.RETRY
+    host: str
+    asked: str
+
+
+class HostLacksTraits(Rejection, frozen=True):
+    host: str
+    traits: tuple[str, ...]
+
+
+class SameFlavor(Rejection, frozen=True):
+    flavor: str
+
+
+class MigrationNotFound(Rejection, frozen=True):
+    id: str
+
+
+class MigrationNotAbortable(Rejection, frozen=True):
+    id: str
+    type: str
+    status: str
+
+
+class NeedNotFound(Rejection, frozen=True):
+    server: str
+    name: str
+
+
+class TooManyNeeds(Rejection, frozen=True):
+    server: str
+    limit: int
+
+
+class HostUnknown(Rejection, frozen=True):
+    name: str

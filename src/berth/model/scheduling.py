@@ -1,11 +1,16 @@
 """What a scheduler is asked, and what it answers: a plan, or why there is none."""
 
+from typing import Literal
+
 import msgspec
 
-from berth.model.commands import Claim, Wanted
+from berth.model.commands import Claim, Unchecked
+from berth.model.consumer import Wanted
 from berth.model.ids import ConsumerId, GroupId, Index, ProviderId
 from berth.model.rejections import Advice, Rejection
 from berth.model.requests import CandidatesRequest
+
+Generation = int | Literal[Unchecked.UNCHECKED] | None
 
 
 class Hints(msgspec.Struct, frozen=True, kw_only=True):
@@ -26,8 +31,11 @@ class Hints(msgspec.Struct, frozen=True, kw_only=True):
 class ScheduleRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Place members, each with the same resources: all of them if they fit, ``at_least`` that many, or none.
 
-    ``ask`` is what each of them needs, at one host. ``zone`` names an aggregate of the kind "zone";
+    ``ask`` is what each of them needs, at one host. ``zone`` and ``cell`` name an aggregate of that kind;
     ``metadata`` is what an aggregate of the host must say.
+
+    Members are new, unless ``generation`` says which one is believed to be theirs. ``beside`` are claims of
+    others that go with the one of a single member: in a move, the migration takes over what the server had.
     """
 
     ask: CandidatesRequest
@@ -38,9 +46,16 @@ class ScheduleRequest(msgspec.Struct, frozen=True, kw_only=True):
     consumer_type: str | None = None
     group: GroupId | None = None
     zone: str | None = None
+    cell: str | None = None
     metadata: tuple[tuple[str, str], ...] = ()
     hints: Hints = Hints()
     alternates: int = 0
+    generation: Generation = None
+    beside: tuple[Claim, ...] = ()
+
+    def claim(self, member: ConsumerId, wanted: tuple[Wanted, ...], generation: Generation) -> Claim:
+        """What a member claims, if it goes where ``wanted`` is."""
+        return Claim(member, wanted, self.project, self.user, generation, self.consumer_type, self.group)
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -69,20 +84,13 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def claims(self) -> tuple[Claim, ...]:
-        """The plan as what the ledger judges. The members are new: nobody else may have claimed for them."""
+        """The plan as what the ledger judges."""
         request = self.request
-        return tuple(
-            Claim(
-                placement.member,
-                placement.way.wanted,
-                request.project,
-                request.user,
-                None,
-                request.consumer_type,
-                request.group,
-            )
+        own = tuple(
+            request.claim(placement.member, placement.way.wanted, request.generation)
             for placement in self.placements
         )
+        return own + request.beside
 
 
 class Step(msgspec.Struct, frozen=True):

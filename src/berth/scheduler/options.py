@@ -11,6 +11,7 @@ from berth.scheduler.plugins import Filter, Weigher, WrongOption, filters, weigh
 DEFAULT_FILTERS: Final = (
     "enabled",
     "host_state",
+    "cell",
     "zone",
     "aggregate_metadata",
     "ignored",

@@ -10,13 +10,13 @@ The alternative, a copy of the view that a plan could keep its claims in, would 
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 import numpy as np
 
 from berth.ledger import decide
-from berth.model.commands import UNCHECKED, Claim, ReplaceAllocations, Unchecked
+from berth.model.commands import UNCHECKED, ReplaceAllocations
 from berth.model.events import Event, inverse
 from berth.model.ids import ConsumerId, Row
 from berth.model.rejections import (
@@ -27,7 +27,7 @@ from berth.model.rejections import (
     InAnotherGroup,
     Rejection,
 )
-from berth.model.scheduling import NoFit, Placement, Plan, ScheduleRequest, Way
+from berth.model.scheduling import Generation, NoFit, Placement, Plan, ScheduleRequest, Way
 from berth.scheduler.cells import same_cell
 from berth.scheduler.hints import unknown_in
 from berth.scheduler.narrowing import forced_host, narrow, steps
@@ -43,8 +43,6 @@ _WRONG_ANYWHERE: Final = (ConsumerGenerationConflict, GroupNotFound, InAnotherGr
 
 _DOMAINS_TRIED_MAX: Final = 4
 """In how many domains members that must stay together are tried, if they do not all fit in the first."""
-
-Generation = int | Literal[Unchecked.UNCHECKED] | None
 
 
 def plan(
@@ -194,7 +192,7 @@ class _Attempt:
             row = ranking.take_any_of_best(self._options.subset_size, self._rng)
             if row is None:
                 return None
-            granted = self._granted_at(ways, row, member)
+            granted = self._granted_at(ways, row, member, self._request.generation)
             if granted is not None:
                 return granted
             if isinstance(self._refused, (*_WRONG_ANYWHERE, GroupFull)):
@@ -203,22 +201,14 @@ class _Attempt:
         return None
 
     def _granted_at(
-        self, ways: Ways, row: Row, member: ConsumerId, generation: Generation = None
+        self, ways: Ways, row: Row, member: ConsumerId, generation: Generation
     ) -> tuple[Way, list[Event]] | None:
         """The first way on a host that the ledger grants, and what follows from it."""
         request = self._request
         ways_here = ways.at(self._view.record(row))
         for way in islice(ways_here, self._options.ways_tried_max):
-            claim = Claim(
-                member,
-                way.wanted,
-                request.project,
-                request.user,
-                generation,
-                request.consumer_type,
-                request.group,
-            )
-            verdict = decide(self._view, ReplaceAllocations((claim,)), self._now_s)
+            claims = (request.claim(member, way.wanted, generation), *request.beside)
+            verdict = decide(self._view, ReplaceAllocations(claims), self._now_s)
             if not isinstance(verdict, Rejection):
                 return way, verdict
             self._refused = verdict

@@ -8,8 +8,7 @@ may be part of it, but something that only others lend is not a place to run.
 from collections.abc import Iterable, Iterator
 from typing import Final, Self
 
-from berth.model.commands import Wanted
-from berth.model.consumer import Amounts
+from berth.model.consumer import Amounts, Wanted
 from berth.model.ids import ProviderId
 from berth.model.rejections import Rejection
 from berth.model.requests import CandidatesRequest, Constraints

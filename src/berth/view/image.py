@@ -34,6 +34,7 @@ from berth.model.groups import Group, Membership
 from berth.model.hosts import HostStatus
 from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, Index, ProviderId, Row
 from berth.model.inventory import Inventory
+from berth.model.records import AnyRecord
 from berth.view.consumer import ConsumerRecord
 from berth.view.provider import ProviderRecord
 from berth.view.roll import Roll
@@ -42,6 +43,7 @@ from berth.view.view import View
 FORMAT: Final = 1
 _PROVIDERS_PER_PART: Final = 5_000
 _CONSUMERS_PER_PART: Final = 10_000
+_RECORDS_PER_PART: Final = 2_000
 
 T = TypeVar("T")
 
@@ -100,7 +102,11 @@ class _Facts(msgspec.Struct, frozen=True, array_like=True, tag="facts"):
     members: tuple[tuple[ConsumerId, Membership], ...]
 
 
-_Part = _Facts | _Vocabulary | _Providers | _Consumers
+class _Records(msgspec.Struct, frozen=True, array_like=True, tag="records"):
+    records: tuple[AnyRecord, ...]
+
+
+_Part = _Facts | _Records | _Vocabulary | _Providers | _Consumers
 
 
 # -- writing ------------------------------------------------------------------------------------
@@ -120,6 +126,8 @@ def dump(view: View) -> Iterator[bytes]:
         yield encode(_consumers(view, ids))
     # Last: where members of groups stand follows from what they hold.
     yield encode(_facts(view))
+    for some in _chunks(view.records.everything(), _RECORDS_PER_PART):
+        yield encode(_Records(tuple(some)))
 
 
 def _facts(view: View) -> _Facts:
@@ -195,6 +203,9 @@ def load(parts: Iterable[bytes]) -> View:
                 _load_consumers(view, part)
             case _Facts():
                 _load_facts(view, part)
+            case _Records():
+                for record in part.records:
+                    view.records.change(None, record)
     view.roll = Roll(view.consumers)
     return view
 

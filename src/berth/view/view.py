@@ -24,6 +24,7 @@ from berth.model.events import (
     MemberChanged,
     ProviderChanged,
     ProviderStamped,
+    RecordChanged,
     ResourceClassChanged,
     TraitChanged,
     TraitsChanged,
@@ -36,6 +37,7 @@ from berth.view.consumer import ConsumerRecord
 from berth.view.groups import Groups, hosts_of
 from berth.view.ordered import OrderedIds
 from berth.view.provider import ProviderRecord
+from berth.view.records import Records
 from berth.view.roll import Roll
 from berth.view.rowset import RowSet
 from berth.view.usage import UsageTotals
@@ -60,6 +62,7 @@ class View:
         self.hosts: dict[ProviderId, HostStatus] = {}
         self.disabled = RowSet()
         self.down = RowSet()
+        self.records = Records()
         self._free_rows: list[Row] = []
         self._root_rows: NDArray[np.int32] = np.zeros(16, np.int32)
         self._by_trait: dict[str, RowSet] = {}
@@ -79,6 +82,7 @@ class View:
             HostChanged: self._host_changed,
             GroupChanged: self._group_changed,
             MemberChanged: self._member_changed,
+            RecordChanged: self._record_changed,
         }
 
     # -- reading --------------------------------------------------------------------------------
@@ -279,6 +283,9 @@ class View:
         if event.after is not None:
             self.groups.join(event.consumer, event.after, hosts)
 
+    def _record_changed(self, event: RecordChanged) -> None:
+        self.records.change(event.before, event.after)
+
     def _place_members(self) -> None:
         """The forest has changed: where members stand may have, too."""
         members = ((id, self.consumers.get(id)) for id in self.groups.memberships)
@@ -328,6 +335,7 @@ class View:
             "hosts": dict(sorted(self.hosts.items())),
             "disabled": sorted(self.disabled),
             "down": sorted(self.down),
+            "records": self.records.state(),
         }
 
 

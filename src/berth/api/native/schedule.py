@@ -18,7 +18,8 @@ from berth.api.native.explaining import explanation
 from berth.api.native.rejected import problem
 from berth.api.native.tokens_of_plans import Token, plan_of, read_token, token_of
 from berth.model import explanations as model
-from berth.model.commands import Command, ReplaceAllocations, Wanted
+from berth.model.commands import Command, ReplaceAllocations
+from berth.model.consumer import Wanted
 from berth.model.rejections import Rejection
 from berth.model.scheduling import Plan, ScheduleRequest, Way
 from berth.runtime.ids import Ids

@@ -15,7 +15,7 @@ import msgspec
 
 from berth.api.native.bodies_schedule import Schedule
 from berth.api.native.errors import BAD_BODY, NativeProblem
-from berth.model.commands import Wanted
+from berth.model.consumer import Wanted
 from berth.model.ids import ConsumerId, Index, ProviderId
 from berth.model.requests import CandidatesRequest
 from berth.model.scheduling import Placement, Plan, ScheduleRequest, Way

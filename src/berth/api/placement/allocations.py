@@ -12,7 +12,8 @@ from berth.api.placement.calls import Answer, Call, encode, no_content
 from berth.api.placement.errors import Attempt, Problem
 from berth.api.placement.limits import limit_claims, limit_providers
 from berth.api.placement.uuids import canonical, is_uuid
-from berth.model.commands import UNCHECKED, Claim, DeleteAllocations, ReplaceAllocations, Wanted
+from berth.model.commands import UNCHECKED, Claim, DeleteAllocations, ReplaceAllocations
+from berth.model.consumer import Wanted
 from berth.model.ids import ConsumerId, ProviderId
 from berth.view import ConsumerRecord, ProviderRecord, View
 

@@ -2,10 +2,8 @@
 
 from typing import Final
 
-import numpy as np
-
-from berth.model.ids import AggregateId
 from berth.model.scheduling import ScheduleRequest
+from berth.scheduler.labelled import hosts_in, names_of
 from berth.view import ProviderRecord, View
 from berth.view.rowset import Mask
 
@@ -18,14 +16,9 @@ def asked(view: View, request: ScheduleRequest) -> str | None:
 
 
 def passing(view: View, request: ScheduleRequest) -> Mask:
-    groups = view.groups
-    # A name is had once among those of a kind.
-    for id in groups.of_kind(KIND):
-        if groups.labels[id].name == request.zone:
-            return view.rows_in_aggregate(id).mask(view.row_end)
-    return np.zeros(view.row_end, np.bool_)
+    return hosts_in(view, KIND, request.zone)
 
 
 def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
-    zones = [view.groups.labels[AggregateId(id)].name or id for id in view.groups.domains_of(host, KIND)]
-    return f"in the zone {' and '.join(sorted(zones))}" if zones else "in no zone"
+    zones = names_of(view, KIND, host)
+    return f"in the zone {' and '.join(zones)}" if zones else "in no zone"

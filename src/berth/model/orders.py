@@ -1,0 +1,127 @@
+"""What goes down into a cell, and how far it has come: the records of a cell's journal.
+
+An order (``Work``) is one operation on one server. The region writes it once; from then on only the cell's
+conductor replaces it, a version at a time, until it is ``done`` or ``failed``; the region reads that, and
+takes it away. Everything that a crash may interrupt can be told from the record: which step is next, what was
+written into the books last, and why it went wrong.
+"""
+
+from typing import Literal
+
+import msgspec
+
+from berth.model.servers import ConflictPolicy, Flavor, Held, Place, Record
+
+Phase = Literal["forward", "back", "done", "failed"]
+"""``forward``: the step at ``step`` is next. ``back``: the undoing of it is; what is done ends in ``done``,
+what was undone (or stopped half-way, where the operation says so) in ``failed``."""
+
+
+class Way(msgspec.Struct, frozen=True):
+    """Where a server can go, and what it takes there."""
+
+    place: Place
+    held: Held
+
+
+class Book(msgspec.Struct, frozen=True):
+    """What a consumer was last given, and the generation that this made."""
+
+    held: Held
+    generation: int | None
+
+
+class StepLog(msgspec.Struct, frozen=True):
+    """A step that was tried. ``error`` None: it succeeded."""
+
+    step: str
+    host: str | None
+    started_ns: int
+    finished_ns: int
+    error: str | None = None
+
+
+class Spec(msgspec.Struct, frozen=True):
+    """What an agent must know of a server."""
+
+    name: str
+    project: str
+    user: str
+    flavor: Flavor
+    image: str | None = None
+
+
+class Work(Record, frozen=True, kw_only=True, tag="work"):
+    """``number`` counts the orders of a server: an older one that turns up again is not carried out.
+
+    ``alternates`` are the ways that are left. ``books`` is the server's, ``migration_books`` the migration's.
+    ``retry`` says, on the way back, that the next alternate is to be tried at the bottom. ``since_ns`` is
+    when the step at hand began.
+    """
+
+    number: int
+    server: str
+    operation: str
+    request_id: str
+    spec: Spec
+    project: str
+    user: str
+    source: Place | None = None
+    dest: Place | None = None
+    books: Book
+    migration: str | None = None
+    migration_books: Book | None = None
+    alternates: tuple[Way, ...] = ()
+    attempt: int = 1
+    attempts_max: int = 3
+    policy: ConflictPolicy = "fail"
+    is_forced: bool = False
+    """Generations are ignored."""
+    runs: bool = True
+    """Whether the server is to run afterwards."""
+    phase: Phase = "forward"
+    step: int = 0
+    retry: bool = False
+    abort: bool = False
+    since_ns: int = 0
+    reason: str | None = None
+    version: int = 0
+    log: tuple[StepLog, ...] = ()
+
+
+class Evacuated(msgspec.Struct, frozen=True):
+    """A place that a server was taken from while its host was down, and the migration that holds it still."""
+
+    host: str
+    migration: str
+    books: Book
+    project: str
+    user: str
+
+
+class Instance(Record, frozen=True, kw_only=True, tag="instance"):
+    """Where a server is, as its cell knows: the hosts that may have it. ``last`` is the number of its last
+    order; one that is deleted stays for a while, for its number."""
+
+    hosts: tuple[str, ...] = ()
+    evacuated: tuple[Evacuated, ...] = ()
+    last: int = 0
+    deleted_at_s: int | None = None
+
+
+class Agent(Record, frozen=True, kw_only=True, tag="agent"):
+    """A host of the cell; ``id`` is its root provider. ``is_down``: it has been silent for too long."""
+
+    name: str
+    driver: str
+    is_down: bool = False
+    registered_at_s: int = 0
+    changed_at_s: int = 0
+
+
+class Outbox(Record, frozen=True, kw_only=True, tag="outbox"):
+    """In the region: an order on its way down, until the cell has it; or that one is to be aborted."""
+
+    cell: str
+    work: Work | None = None
+    abort: str | None = None

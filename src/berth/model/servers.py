@@ -1,0 +1,236 @@
+"""Servers, and what a region knows of them: records beside the books.
+
+What a server holds is the ledger's to say. Its record says what it is, how it is doing, and what it last
+wrote into the books (``held``, at the consumer's ``generation``): somebody else's change is recognised by the
+difference. A record is replaced whole, never changed in place.
+"""
+
+from typing import Final, Literal
+
+import msgspec
+
+from berth.model.consumer import Wanted
+
+Held = tuple[Wanted, ...]
+"""What one consumer holds, by the names of resource classes."""
+
+VmState = Literal["building", "active", "stopped", "resized", "shelved", "shelved_offloaded", "error"]
+Task = Literal[
+    "spawning",
+    "deleting",
+    "resize_prep",
+    "resize_reverting",
+    "resize_confirming",
+    "migrating",
+    "rebuilding",
+    "shelving",
+    "shelving_offloading",
+    "unshelving",
+    "powering-on",
+    "powering-off",
+]
+ConflictPolicy = Literal["fail", "retry", "merge"]
+MigrationKind = Literal["resize", "migration", "live-migration", "evacuation"]
+MigrationStatus = Literal[
+    "accepted",
+    "migrating",
+    "finished",
+    "confirming",
+    "confirmed",
+    "reverting",
+    "reverted",
+    "completed",
+    "cancelled",
+    "error",
+    "done",
+]
+
+RUNNING: Final = 1
+SHUT_DOWN: Final = 4
+NO_STATE: Final = 0
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", gc=False):
+    """Something with an id that the journal keeps the current value of."""
+
+    id: str
+
+
+class Flavor(Record, frozen=True, kw_only=True, tag="flavor"):
+    """Sizes as Nova counts them. A server keeps a copy of the one it was made with."""
+
+    name: str
+    vcpus: int
+    memory_mb: int
+    disk_gb: int = 0
+    ephemeral_gb: int = 0
+    swap_mb: int = 0
+    extra_specs: dict[str, str] = {}
+    is_public: bool = True
+    projects: tuple[str, ...] = ()
+    """Of a flavor that is not public: who may use it."""
+    description: str | None = None
+    created_at_s: int = 0
+
+
+class Image(Record, frozen=True, kw_only=True, tag="image"):
+    """What a server is made from. ``properties`` with ``trait:NAME = required`` bind it to hosts."""
+
+    name: str | None = None
+    status: Literal["queued", "active", "deactivated"] = "queued"
+    visibility: Literal["public", "private", "shared", "community"] = "shared"
+    owner: str = ""
+    properties: dict[str, str] = {}
+    tags: tuple[str, ...] = ()
+    disk_format: str | None = None
+    container_format: str | None = None
+    min_disk_gb: int = 0
+    min_memory_mb: int = 0
+    is_protected: bool = False
+    is_hidden: bool = False
+    size: int | None = None
+    checksum: str | None = None
+    hash_value: str | None = None
+    created_at_s: int = 0
+    updated_at_s: int = 0
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A host: its root provider, what it is called, and the cell it is in."""
+
+    id: str
+    name: str
+    cell: str
+
+
+class Need(msgspec.Struct, frozen=True):
+    """What another service contributes to what a server needs: a port's bandwidth, an accelerator.
+
+    ``held`` is the part of the server's allocations that is there for it.
+    """
+
+    name: str
+    resources: dict[str, int]
+    required: tuple[str, ...] = ()
+    forbidden: tuple[str, ...] = ()
+    held: Held = ()
+
+
+class Fault(msgspec.Struct, frozen=True):
+    message: str
+    at_s: int
+    code: int = 500
+    details: str | None = None
+
+
+class ServerHints(msgspec.Struct, frozen=True):
+    """What was said at the creation about where it shall be; it holds for moves, too."""
+
+    same_host: tuple[str, ...] = ()
+    different_host: tuple[str, ...] = ()
+
+
+class Server(Record, frozen=True, kw_only=True, tag="server"):
+    """``work`` is the order that is being carried out for it: while there is one no other may begin.
+    ``works`` counts them. ``migration`` holds another half of its resources."""
+
+    name: str
+    project: str
+    user: str
+    flavor: Flavor
+    image: str | None = None
+    image_properties: dict[str, str] = {}
+    zone: str | None = None
+    group: str | None = None
+    hints: ServerHints = ServerHints()
+    metadata: dict[str, str] = {}
+    key_name: str | None = None
+    description: str | None = None
+    needs: tuple[Need, ...] = ()
+    state: VmState = "building"
+    task: Task | None = None
+    power: int = NO_STATE
+    place: Place | None = None
+    held: Held = ()
+    generation: int | None = None
+    work: str | None = None
+    works: int = 0
+    migration: str | None = None
+    flavor_before: Flavor | None = None
+    """While a resize waits for its confirmation."""
+    state_before: VmState | None = None
+    """What it was before the resize, and will be again after it."""
+    fault: Fault | None = None
+    is_locked: bool = False
+    created_at_s: int = 0
+    updated_at_s: int = 0
+    launched_at_s: int | None = None
+
+
+class Migration(Record, frozen=True, kw_only=True, tag="migration"):
+    """A move; as a consumer it holds what the server held at the source (``held``)."""
+
+    number: int
+    server: str
+    type: MigrationKind
+    status: MigrationStatus
+    source: Place
+    dest: Place
+    flavor_before: Flavor
+    flavor_after: Flavor
+    project: str
+    user: str
+    held: Held = ()
+    generation: int | None = None
+    created_at_s: int = 0
+    updated_at_s: int = 0
+
+
+class ActionEvent(msgspec.Struct, frozen=True):
+    """A step of an action. ``result`` is None while it is being done."""
+
+    name: str
+    started_at_s: int
+    finished_at_s: int | None = None
+    result: Literal["Success", "Error"] | None = None
+    host: str | None = None
+    details: str | None = None
+
+
+class Action(Record, frozen=True, kw_only=True, tag="action"):
+    """What was asked of a server, and what came of it, step by step. ``id`` is the order's."""
+
+    server: str
+    name: str
+    request_id: str
+    project: str
+    user: str
+    started_at_s: int
+    updated_at_s: int
+    message: str | None = None
+    events: tuple[ActionEvent, ...] = ()
+    seen: int = 0
+    """The version of the order that this tells of."""
+
+
+class Host(Record, frozen=True, kw_only=True, tag="host"):
+    """A host with an agent. ``id`` is its root provider; whether it is down or disabled is the ledger's."""
+
+    number: int
+    name: str
+    cell: str
+    driver: str = "sim"
+    is_forced_down: bool = False
+    registered_at_s: int = 0
+    updated_at_s: int = 0
+
+
+class Aggregate(Record, frozen=True, kw_only=True, tag="aggregate"):
+    """A set of hosts as Nova has it; ``id`` is the ledger's aggregate that the hosts are in."""
+
+    number: int
+    name: str
+    zone: str | None = None
+    metadata: dict[str, str] = {}
+    created_at_s: int = 0
+    updated_at_s: int = 0
