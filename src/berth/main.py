@@ -7,7 +7,9 @@ ends the start with its own message.
 """
 
 import asyncio
+import contextlib
 import gc
+from collections.abc import AsyncIterator
 
 from berth.api.application import Application
 from berth.api.auth.caller import Authenticator
@@ -15,32 +17,37 @@ from berth.api.auth.keystone import Keystone
 from berth.api.auth.noauth import NoAuth
 from berth.api.auth.policy import Policy
 from berth.api.auth.tokens import Tokens
+from berth.api.compute.api import ComputeApi
+from berth.api.compute.calls import Services as ComputeServices
 from berth.api.cors import Cors
 from berth.api.health import Health
 from berth.api.http import Receive, Scope, Send
 from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
+from berth.cell.application import cell_engine
 from berth.engine import Engine
 from berth.journal import Address, Journal, JournalFailure, SqliteAddress, open_journal, parse_address
+from berth.region.courier import Courier
 from berth.runtime.clock import Clock, SystemClock
 from berth.runtime.ids import Ids
-from berth.runtime.settings import Settings
+from berth.runtime.settings import Settings, cells_of
 from berth.runtime.telemetry import Telemetry
 from berth.runtime.turns import Turns
 from berth.scheduler.options import SchedulerOptions, scheduler_options
 
 
-def application(settings: Settings, turns: Turns | None = None) -> "Server":
-    """The ASGI application of one worker, which may take turns with others. It opens nothing before its
-    startup."""
-    return Server(settings, turns)
+def application(settings: Settings, turns: Turns | None = None, number: int = 1) -> "Server":
+    """The ASGI application of the worker of a number, which may take turns with others. It opens nothing
+    before its startup."""
+    return Server(settings, turns, number)
 
 
 class Server:
     """An ASGI application with a life: starts its parts, serves, stops them in reverse."""
 
-    def __init__(self, settings: Settings, turns: Turns | None) -> None:
+    def __init__(self, settings: Settings, turns: Turns | None, number: int) -> None:
         self._settings = settings
+        self._number = number
         self._turns = turns
         self._application: Application | None = None
 
@@ -72,13 +79,39 @@ class Server:
             ids,
             telemetry,
             body_bytes_max=self._settings.body_bytes_max,
+            mounted=(
+                (ComputeApi(ComputeServices(engine, ids, clock, scheduler, self._settings)),)
+                if self._settings.cells
+                else ()
+            ),
         )
-        await send({"type": "lifespan.startup.complete"})
-        await receive()
+        async with _courier(self._settings, engine, clock, ids, is_ours=self._number == 1):
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
         await engine.stop()
         if isinstance(authenticator, Keystone):
             authenticator.close()
         await send({"type": "lifespan.shutdown.complete"})
+
+
+@contextlib.asynccontextmanager
+async def _courier(
+    settings: Settings, engine: Engine, clock: Clock, ids: Ids, *, is_ours: bool
+) -> AsyncIterator[None]:
+    """The courier at work, where there are cells. It is one worker's business: the others need not know
+    them."""
+    if not settings.cells or not is_ours:
+        yield
+        return
+    cells = {name: cell_engine(database, clock, ids) for name, database in cells_of(settings.cells)}
+    await asyncio.gather(*(cell.start() for cell in cells.values()))
+    task = asyncio.create_task(Courier(engine, cells, clock).run(), name="courier")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await asyncio.gather(*(cell.stop() for cell in cells.values()))
 
 
 def _scheduler(settings: Settings) -> SchedulerOptions:

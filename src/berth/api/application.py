@@ -2,14 +2,16 @@
 
     request -> id -> health, or: caller -> an API -> cross-origin headers -> response -> log and metrics
 
-Paths under /berth/v1 are the native API's, all others the Placement API's; each refuses in its own words.
+Paths under /berth/v1 are the native API's; other APIs are mounted below a first part of their own, such as
+/compute; all others are the Placement API's. Each refuses in its own words.
 
 Nothing is decided here but who is asking. An exception that nobody expected becomes a 500 that names the
 request, and a traceback in the log under the same name.
 """
 
 import logging
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from berth.api.auth.caller import Authenticator, AuthUnavailable, Caller
 from berth.api.cors import Cors
@@ -47,6 +49,19 @@ _OPEN_PATHS: Final = frozenset(("/", ""))
 """What anybody may read without a token."""
 
 
+class MountedApi(Protocol):
+    """An API of its own below a first part of the path. It refuses in its own shapes."""
+
+    PREFIX: str
+
+    def is_open(self, request: Request) -> bool:
+        """Whether anybody may ask this, without a token."""
+
+    async def handle(self, request: Request, caller: Caller | None) -> Response: ...
+
+    def refuse(self, status: int, text: str) -> Response: ...
+
+
 class Application:
     """Serves HTTP. Starting and stopping what it stands on is its composer's business."""
 
@@ -62,6 +77,7 @@ class Application:
         telemetry: Telemetry,
         *,
         body_bytes_max: int,
+        mounted: Sequence[MountedApi] = (),
     ) -> None:
         self._placement = placement
         self._native = native_api
@@ -72,6 +88,8 @@ class Application:
         self._ids = ids
         self._telemetry = telemetry
         self._body_bytes_max = body_bytes_max
+        self._mounted = {api.PREFIX: api for api in mounted}
+        self._prefixes = tuple(self._mounted)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started_ns = self._clock.monotonic_ns()
@@ -101,7 +119,12 @@ class Application:
         if request.path in HEALTH_PATHS:
             request.route = request.path
             return await self._health.handle(request)
-        response = await self._call_api(request, receive)
+        if self._prefixes and request.path.startswith(self._prefixes):
+            response = await self._call_mounted(
+                self._mounted["/" + request.path.split("/", 2)[1]], request, receive
+            )
+        else:
+            response = await self._call_api(request, receive)
         return self._cors.apply(request, response) if self._cors.enabled else response
 
     async def _call_api(self, request: Request, receive: Receive) -> Response:
@@ -128,6 +151,26 @@ class Application:
         if caller is not None and is_native(request.path):
             return await self._native.handle(request, caller)
         return await self._placement.handle(request, caller)
+
+    async def _call_mounted(self, api: MountedApi, request: Request, receive: Receive) -> Response:
+        caller: Caller | None = None
+        if not api.is_open(request):
+            try:
+                caller = await self._authenticator.identify(request.headers)
+            except AuthUnavailable as outage:
+                return api.refuse(503, f"The caller cannot be identified: {outage}")
+            if caller is None:
+                return api.refuse(
+                    401, "Nobody is known by this token: send one that is valid in X-Auth-Token."
+                )
+        try:
+            if request.has_body:
+                request.body = await read_body(receive, self._body_bytes_max)
+        except BodyCutShort:
+            return api.refuse(400, "The body ended early.")
+        except BodyTooLarge as error:
+            return api.refuse(413, f"The body is larger than the limit of {error.limit} bytes.")
+        return await api.handle(request, caller)
 
     def _refuse_unknown(self, request: Request) -> Response:
         challenge = self._authenticator.challenge

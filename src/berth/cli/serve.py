@@ -23,8 +23,8 @@ from berth.serving import Address, Application, CannotListen, free_address, run_
 
 _log = logging.getLogger(__name__)
 
-Build = Callable[[Settings, Turns | None], Application]
-"""Makes the application of a worker, which takes turns with the others."""
+Build = Callable[[Settings, Turns | None, int], Application]
+"""Makes the application of the worker of a number, which takes turns with the others."""
 
 
 class CannotServe(Exception):
@@ -64,8 +64,8 @@ def serve(settings: Settings, build: Build) -> int:
     return status
 
 
-def _work(settings: Settings, build: Build, turns: Turns | None, address: Address) -> int:
+def _work(settings: Settings, build: Build, turns: Turns | None, address: Address, number: int) -> int:
     """The work of one worker, in its process; its exit status."""
     configure_logging(settings)
     keep_freed_memory()
-    return serve_until_stopped(build(settings, turns), address)
+    return serve_until_stopped(build(settings, turns, number), address)

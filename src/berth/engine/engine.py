@@ -42,8 +42,6 @@ _DECIDING_NS: Final = 50_000_000
 """How long one batch may be decided, give or take its last command. Meanwhile nobody else is answered."""
 _RACING_NS: Final = 10_000_000_000
 """How long commands may lose the race for the journal before they are refused."""
-_FOLLOW_EVERY_S: Final = 0.5
-"""How often somebody who waits for news looks for what other processes write."""
 
 T = TypeVar("T")
 
@@ -101,9 +99,10 @@ class _Pending:
 class Engine:
     """Owns the view and the only path that changes it.
 
-    ``shared`` says that other processes write to the same journal: then a read looks for their writes
-    first, and reads that arrive together share one look. With those of them that it shares ``turns`` with, it
-    writes one after the other.
+    ``shared`` says that other processes write to the same journal: then a read looks for their writes first,
+    and reads that arrive together share one look. With those of them that it shares ``turns`` with, it writes
+    one after the other. ``follow_every_s``: how often somebody who waits for news looks for what others
+    write.
     """
 
     def __init__(
@@ -120,6 +119,7 @@ class Engine:
         queue_bytes_max: int = 64 << 20,
         batch_bytes_max: int = 4 << 20,
         outage_seconds: float = 10,
+        follow_every_s: float = 0.5,
     ) -> None:
         self.view = View()
         self._journal = journal
@@ -133,6 +133,7 @@ class Engine:
         self._queue_bytes_max = queue_bytes_max
         self._batch_bytes_max = batch_bytes_max
         self._outage_ns = int(outage_seconds * 1e9)
+        self._follow_every_s = follow_every_s
         self._queue: deque[_Pending] = deque()
         self._queue_bytes = 0
         self._work = asyncio.Event()
@@ -255,7 +256,7 @@ class Engine:
             if current > index or left_s <= 0 or self._stopping:
                 return current
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(min(left_s, _FOLLOW_EVERY_S) if self._shared else left_s):
+                async with asyncio.timeout(min(left_s, self._follow_every_s) if self._shared else left_s):
                     await news.wait()
 
     def _refuse_if_stopped(self) -> None:

@@ -103,6 +103,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = (
         "enabled",
         "host_state",
+        "cell",
         "zone",
         "aggregate_metadata",
         "ignored",
@@ -124,6 +125,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     scheduler_subset_size: Annotated[
         int, About("the choice is made at random among the best that many hosts", 1, 10_000)
     ] = 1
+
+    # -- servers --
+    cells: Annotated[
+        tuple[str, ...], About("cells of the region, each as NAME=DATABASE; without any there are no servers")
+    ] = ()
+    conflict_policy: Annotated[
+        Literal["fail", "retry", "merge"],
+        About("what an operation does when somebody else has changed the server's allocations"),
+    ] = "fail"
+    build_attempts_max: Annotated[
+        int, About("hosts on which a server is tried to be built, the first included", 1, 20)
+    ] = 3
+    shelve_offload: Annotated[
+        bool, About("let go of the host as soon as a server is shelved, and not when that is asked for")
+    ] = True
 
     # -- the Placement API --
     incomplete_consumer_project_id: Annotated[
@@ -243,3 +259,8 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
+
+
+def cells_of(cells: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Names and databases of the cells."""
+    return [(name, database) for name, _, database in (cell.partition("=") for cell in cells)]

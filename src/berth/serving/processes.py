@@ -28,8 +28,9 @@ _PR_SET_PDEATHSIG: Final = 1
 _log = logging.getLogger(__name__)
 
 
-def run_workers(count: int, work: Callable[[], int], stop_within_s: float) -> int:
-    """Run ``work`` in so many processes until told to stop; the exit status. ``work`` gives each one's."""
+def run_workers(count: int, work: Callable[[int], int], stop_within_s: float) -> int:
+    """Run ``work`` in so many processes until told to stop; the exit status. ``work`` is given each one's
+    number, from 1 on, and gives its status."""
     with _Signals() as signals:
         workers = [_start(number, work, signals) for number in range(1, count + 1)]
         fallen = _watch(workers, signals)
@@ -39,9 +40,9 @@ def run_workers(count: int, work: Callable[[], int], stop_within_s: float) -> in
     return 0 if signals.told_to_stop else 1
 
 
-def _start(number: int, work: Callable[[], int], signals: "_Signals") -> BaseProcess:
+def _start(number: int, work: Callable[[int], int], signals: "_Signals") -> BaseProcess:
     worker = multiprocessing.get_context("fork").Process(
-        target=_work, args=(work, signals, os.getpid()), name=f"worker {number}"
+        target=_work, args=(work, number, signals, os.getpid()), name=f"worker {number}"
     )
     with _held_back():
         worker.start()
@@ -118,10 +119,10 @@ def _held_back() -> Iterator[None]:
 # -- in a worker --------------------------------------------------------------------------------
 
 
-def _work(work: Callable[[], int], signals: _Signals, parent: int) -> None:
+def _work(work: Callable[[int], int], number: int, signals: _Signals, parent: int) -> None:
     signals.close()
     _end_with(parent)
-    sys.exit(work())
+    sys.exit(work(number))
 
 
 def _end_with(parent: int) -> None:

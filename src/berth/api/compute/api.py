@@ -1,0 +1,99 @@
+"""The compute API: find the route, check the version, call the handler, and answer in Nova's shapes."""
+
+from typing import Final
+
+from berth.api.auth.caller import Caller
+from berth.api.compute import versions
+from berth.api.compute.calls import Call, Route, Services, json
+from berth.api.compute.errors import ComputeProblem, render
+from berth.api.compute.routes import ROUTES
+from berth.api.http import Request, Response
+from berth.engine import Unavailable
+from berth.engine.engine import Overloaded
+
+_PREFIX: Final = "/compute"
+_V21: Final = f"{_PREFIX}/v2.1"
+_OPEN: Final = frozenset((_PREFIX, f"{_PREFIX}/", _V21, f"{_V21}/"))
+"""What anybody may read without a token: the versions."""
+
+
+class ComputeApi:
+    PREFIX = _PREFIX
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._routes = Routes(ROUTES)
+
+    def is_open(self, request: Request) -> bool:
+        return request.path in _OPEN
+
+    def refuse(self, status: int, text: str) -> Response:
+        return render(ComputeProblem(status, text))
+
+    async def handle(self, request: Request, caller: Caller | None) -> Response:
+        version = versions.MIN
+        try:
+            version = versions.version_of(request.headers)
+            response = await self._answer(request, caller, version)
+        except ComputeProblem as problem:
+            response = render(problem)
+        except Overloaded as error:
+            response = render(ComputeProblem(503, str(error), (("retry-after", "1"),)))
+        except Unavailable as error:
+            response = render(ComputeProblem(503, str(error)))
+        response.headers += versions.headers_of(version)
+        return response
+
+    async def _answer(self, request: Request, caller: Caller | None, version: int) -> Response:
+        path = request.path
+        if path in _OPEN:
+            return _versions(request)
+        assert caller is not None, "only the versions are for everybody"
+        route, params, template = self._routes.find(request.method, path.removeprefix(_V21))
+        request.route = _V21 + template
+        return await route.handler(Call(request, caller, params, version, self._services))
+
+
+def _versions(request: Request) -> Response:
+    call = f"http://{request.headers.get('host', 'localhost')}{_V21}"
+    document = versions.document(call)
+    if request.path.rstrip("/") == _PREFIX:
+        return json({"versions": [document]})
+    return json({"version": document})
+
+
+class Routes:
+    """Finds the route of a path. Fixed parts are looked at before variable ones: /servers/detail is no
+    server."""
+
+    def __init__(self, routes: tuple[Route, ...]) -> None:
+        self._by_length: dict[int, list[tuple[tuple[str, ...], dict[str, Route]]]] = {}
+        for route in routes:
+            parts = tuple(route.path.strip("/").split("/"))
+            bucket = self._by_length.setdefault(len(parts), [])
+            for known, methods in bucket:
+                if known == parts:
+                    methods[route.method] = route
+                    break
+            else:
+                bucket.append((parts, {route.method: route}))
+        for bucket in self._by_length.values():
+            bucket.sort(key=lambda entry: [part.startswith("{") for part in entry[0]])
+
+    def find(self, method: str, path: str) -> tuple[Route, tuple[str, ...], str]:
+        parts = tuple(path.strip("/").split("/"))
+        for template, methods in self._by_length.get(len(parts), ()):
+            if all(
+                known.startswith("{") or known == part for known, part in zip(template, parts, strict=True)
+            ):
+                route = methods.get(method) or (methods.get("GET") if method == "HEAD" else None)
+                if route is None:
+                    allowed = ", ".join(sorted(methods))
+                    raise ComputeProblem(
+                        405, f"Not here: {method}. Allowed: {allowed}.", (("allow", allowed),)
+                    )
+                variable = (
+                    part for known, part in zip(template, parts, strict=True) if known.startswith("{")
+                )
+                return route, tuple(variable), route.path
+        raise ComputeProblem(404, f"There is nothing at {path}.")

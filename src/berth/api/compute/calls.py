@@ -1,0 +1,157 @@
+"""One call of the compute API: what a handler is given, and how it reads, changes and answers."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from berth.api.auth.caller import Caller
+from berth.api.compute.errors import ComputeProblem, problem_of
+from berth.api.http import JSON, Request, Response
+from berth.engine import Engine, Wish
+from berth.model.origin import Origin
+from berth.model.rejections import Rejection
+from berth.operations.beginning import Asked
+from berth.runtime.clock import Clock
+from berth.runtime.ids import Ids
+from berth.runtime.settings import Settings
+from berth.scheduler.options import SchedulerOptions
+from berth.view import View
+
+T = TypeVar("T")
+_encode: Final = msgspec.json.Encoder().encode
+_QUERY_MAX: Final = 100
+
+
+class Services(NamedTuple):
+    """What handlers work with, the same for every call."""
+
+    engine: Engine
+    ids: Ids
+    clock: Clock
+    scheduler: SchedulerOptions
+    settings: Settings
+
+
+class Call(NamedTuple):
+    """``params`` are the variable parts of the path, in order; ``version`` is the minor of the
+    microversion."""
+
+    request: Request
+    caller: Caller
+    params: tuple[str, ...]
+    version: int
+    services: Services
+
+    @property
+    def is_admin(self) -> bool:
+        return "admin" in self.caller.roles
+
+    @property
+    def project(self) -> str:
+        return self.caller.project_id or ""
+
+    @property
+    def user(self) -> str:
+        return self.caller.user_id or ""
+
+    @property
+    def base(self) -> str:
+        """The URL of /compute/v2.1, as the caller reached it."""
+        return f"{self.origin}/compute/v2.1"
+
+    @property
+    def origin(self) -> str:
+        headers = self.request.headers
+        scheme = headers.get("x-forwarded-proto", "http")
+        return f"{scheme}://{headers.get('host', 'localhost')}"
+
+    @property
+    def now_s(self) -> int:
+        return self.services.clock.now_ns() // 1_000_000_000
+
+    def require_admin(self) -> None:
+        if not self.is_admin:
+            raise ComputeProblem(403, "Policy doesn't allow this: it takes the role admin.")
+
+    def asked(self) -> Asked:
+        """Who asks, for an operation; the conflict policy may come with the request."""
+        settings = self.services.settings
+        policy = self.request.headers.get("x-berth-conflict-policy", settings.conflict_policy)
+        if policy not in ("fail", "retry", "merge"):
+            raise ComputeProblem(
+                400, f"X-Berth-Conflict-Policy is {policy!r}; it must be fail, retry or merge."
+            )
+        return Asked(
+            self.request.request_id,
+            self.project,
+            self.user,
+            self.services.ids,
+            self.services.scheduler,
+            policy,  # type: ignore[arg-type]
+            settings.build_attempts_max,
+        )
+
+    def query(self) -> dict[str, str]:
+        """The parameters of the query; of one given twice the last counts, as in Nova's filters."""
+        pairs = parse_qsl(self.request.query_string, keep_blank_values=True, max_num_fields=_QUERY_MAX)
+        return dict(pairs)
+
+    def body(self, kind: type[T]) -> T:
+        """The body, as a struct says it must be."""
+        try:
+            return msgspec.json.decode(self.request.body, type=kind)
+        except msgspec.ValidationError as error:
+            raise ComputeProblem(400, f"Invalid input: {error}") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise ComputeProblem(400, f"Malformed request body: {error}") from None
+
+    async def read(self, answer: Callable[[View], T]) -> T:
+        """What ``answer`` says of a view that is current. A ComputeProblem that it raises is an answer
+        too."""
+
+        def answered(view: View) -> T | ComputeProblem:
+            try:
+                return answer(view)
+            except ComputeProblem as refused:
+                return refused
+
+        outcome = await self.services.engine.read(answered)
+        if isinstance(outcome, ComputeProblem):
+            raise outcome
+        return outcome
+
+    async def submit(self, wish: Wish, answer: Callable[[View], T]) -> T:
+        """Have a change made and answer from the view right after it; ComputeProblem if it is refused."""
+        outcome = await self.try_submit(wish, answer)
+        if isinstance(outcome, Rejection):
+            raise problem_of(outcome)
+        return outcome
+
+    async def try_submit(self, wish: Wish, answer: Callable[[View], T]) -> T | Rejection:
+        request, caller = self.request, self.caller
+        origin = Origin(
+            request.request_id, caller.user_id, caller.project_id, f"{request.method} {request.path}"
+        )
+        size = len(request.body)
+        return await self.services.engine.submit(wish, origin, lambda view, _: answer(view), size)
+
+
+Handler = Callable[[Call], Awaitable[Response]]
+
+
+class Route(NamedTuple):
+    """``path`` is written as in Nova's reference, below /compute/v2.1: ``/servers/{id}/action``."""
+
+    method: str
+    path: str
+    handler: Handler
+
+
+def json(payload: Any, status: int = 200, headers: tuple[tuple[str, str], ...] = ()) -> Response:
+    return Response(status, _encode(payload), JSON, headers)
+
+
+def empty(status: int = 202) -> Response:
+    return Response(status)

@@ -1,0 +1,102 @@
+"""Refusals of the compute API: Nova's envelope, a sentence of our own in it.
+
+{"conflictingRequest": {"code": 409, "message": "..."}}
+"""
+
+from typing import Final
+
+import msgspec
+
+from berth.api.http import JSON, Response
+from berth.api.native.rejected import problem as native_problem
+from berth.model import rejections as r
+from berth.model.rejections import Rejection
+
+_NAMES: Final = {
+    400: "badRequest",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "itemNotFound",
+    405: "badMethod",
+    406: "notAcceptable",
+    409: "conflictingRequest",
+    413: "overLimit",
+    415: "badMediaType",
+    503: "serviceUnavailable",
+}
+
+
+class ComputeProblem(Exception):
+    def __init__(self, status: int, message: str, headers: tuple[tuple[str, str], ...] = ()) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.headers = headers
+
+
+def render(problem: ComputeProblem) -> Response:
+    name = _NAMES.get(problem.status, "computeFault")
+    body = {name: {"code": problem.status, "message": problem.message}}
+    return Response(problem.status, msgspec.json.encode(body), JSON, problem.headers)
+
+
+def not_found(what: str, id: str) -> ComputeProblem:
+    return ComputeProblem(404, f"{what} {id} could not be found.")
+
+
+_SENTENCES: Final[dict[type[Rejection], tuple[int, str]]] = {
+    r.ServerNotFound: (404, "Instance {r.id} could not be found."),
+    r.ServerBusy: (
+        409,
+        "Cannot '{r.asked}' instance {r.id} while it is in task_state {r.task}: wait until that is over.",
+    ),
+    r.ServerStateWrong: (
+        409,
+        "Cannot '{r.asked}' instance {r.id} while it is in vm_state {r.state}: it must be in {allowed}.",
+    ),
+    r.ServerChangedByOthers: (
+        409,
+        "Cannot '{r.asked}' instance {r.id}: somebody else has changed its allocations (generation "
+        "{r.current}, last written {r.expected}). Look at them and ask again, or ask with the conflict "
+        "policy retry or merge.",
+    ),
+    r.ServerHoldsAlready: (
+        500,
+        "Instance {r.id} is new, and a consumer of that id holds resources already. This cannot be: please "
+        "report it as a bug, with the request id.",
+    ),
+    r.HostNotDown: (409, "The host {r.host} is not down: evacuation is for servers of hosts that are."),
+    r.HostIsDown: (
+        409,
+        "Cannot '{r.asked}': the host {r.host} is down. Wait until it is back, or evacuate.",
+    ),
+    r.HostLacksTraits: (
+        400,
+        "The image requires traits that the host {r.host} does not have: {traits}. The server stays on its "
+        "host in a rebuild: choose another image, or move the server first.",
+    ),
+    r.SameFlavor: (400, "The server has the flavor {r.flavor} already: when resizing, choose another."),
+    r.MigrationNotFound: (404, "Migration {r.id} could not be found."),
+    r.MigrationNotAbortable: (
+        409,
+        "Migration {r.id} is a {r.type} and {r.status}: only a live migration under way can be aborted.",
+    ),
+    r.HostUnknown: (400, "There is no host {r.name}."),
+    r.NeedNotFound: (404, "Server {r.server} has no need called {r.name}."),
+    r.TooManyNeeds: (409, "Server {r.server} has {r.limit} needs already, and may not have more."),
+    r.RecordMoved: (409, "{r.kind} {r.id} was changed by somebody else meanwhile: look, and ask again."),
+}
+
+
+def problem_of(rejection: Rejection) -> ComputeProblem:
+    """What was refused, as an answer."""
+    found = _SENTENCES.get(type(rejection))
+    if found is None:
+        known = native_problem(rejection)
+        return ComputeProblem(known.status, known.detail)
+    status, sentence = found
+    words = {
+        "allowed": " or ".join(getattr(rejection, "allowed", ())) or "no state at all",
+        "traits": ", ".join(getattr(rejection, "traits", ())),
+    }
+    return ComputeProblem(status, sentence.format(r=rejection, **words))

@@ -1,0 +1,59 @@
+"""Microversions of the compute API, and the documents by which clients find out about them."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from berth.api.compute.errors import ComputeProblem
+
+MIN: Final = 1
+MAX: Final = 94
+"""2.95 and later are not offered: evacuated servers would have to stay stopped."""
+
+_HEADER: Final = "openstack-api-version"
+_LEGACY_HEADER: Final = "x-openstack-nova-api-version"
+_VERSION: Final = re.compile(r"2\.(0|[1-9][0-9]{0,3})")
+
+
+def version_of(headers: Mapping[str, str]) -> int:
+    """The minor of the microversion that is asked for; 1 where none is."""
+    asked = headers.get(_LEGACY_HEADER)
+    for part in headers.get(_HEADER, "").split(","):
+        service, _, version = part.strip().partition(" ")
+        if service.lower() == "compute":
+            asked = version.strip()
+    if asked is None:
+        return MIN
+    if asked == "latest":
+        return MAX
+    match = _VERSION.fullmatch(asked)
+    if match is None:
+        raise ComputeProblem(400, f"API Version String {asked!r} is not of the form 2.N.")
+    minor = int(match[1])
+    if not MIN <= minor <= MAX:
+        text = f"Version 2.{minor} is not supported by the API. Minimum is 2.{MIN} and maximum is 2.{MAX}."
+        raise ComputeProblem(406, text)
+    return minor
+
+
+def headers_of(minor: int) -> list[tuple[str, str]]:
+    return [
+        ("openstack-api-version", f"compute 2.{minor}"),
+        ("x-openstack-nova-api-version", f"2.{minor}"),
+        ("vary", "OpenStack-API-Version, X-OpenStack-Nova-API-Version"),
+    ]
+
+
+def document(base: str) -> dict[str, Any]:
+    """What /compute/v2.1 says of itself; ``base`` is its own URL."""
+    return {
+        "id": "v2.1",
+        "status": "CURRENT",
+        "version": f"2.{MAX}",
+        "min_version": f"2.{MIN}",
+        "updated": "2013-07-23T11:33:21Z",
+        "links": [{"rel": "self", "href": f"{base}/"}],
+        "media-types": [
+            {"base": "application/json", "type": "application/vnd.openstack.compute+json;version=2.1"}
+        ],
+    }

@@ -1,0 +1,101 @@
+"""The composition of a cell's process: its journal, the conductor, and the door for agents.
+
+    journal -> engine -> conductor, hosts -> ASGI
+
+The whole configuration of it is ``CellSettings``: its own database, Placement's endpoint, and where agents
+knock.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import msgspec
+
+from berth.api.http import Receive, Scope, Send
+from berth.cell.agent_api import AgentApi
+from berth.cell.books import VERSION, Books
+from berth.cell.conductor import Conductor, Deadlines
+from berth.cell.desk import Desk
+from berth.cell.hosts import Hosts
+from berth.cell.providers import Providers
+from berth.client.http import HttpClient
+from berth.engine import Engine
+from berth.engine.engine import Observer
+from berth.journal import open_journal, parse_address
+from berth.model.ids import Index
+from berth.runtime.clock import Clock, SystemClock
+from berth.runtime.ids import Ids
+
+FOLLOW_S = 0.05
+"""How often a cell looks for orders, which others write into its journal."""
+
+
+class CellSettings(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    database: str
+    placement: str
+    """Placement's endpoint."""
+    placement_token: str = ""
+    agent_token: str | None = None
+    silence_seconds: float = 30
+    deadlines: Deadlines = Deadlines()
+
+
+class Quiet:
+    """An observer that does not keep count."""
+
+    def appended(self, index: Index, commands: int, seconds: float) -> None: ...
+
+    def queued(self, depth: int) -> None: ...
+
+    def rejected(self, kind: str) -> None: ...
+
+
+def cell_engine(database: str, clock: Clock, ids: Ids, observer: Observer | None = None) -> Engine:
+    """The engine of a cell's journal, which conductor and region share."""
+    journal = open_journal(parse_address(database), shared=True)
+    return Engine(journal, clock, ids, observer or Quiet(), shared=True, follow_every_s=FOLLOW_S)
+
+
+class Cell:
+    """An ASGI application with a life, which is the cell's."""
+
+    def __init__(self, settings: CellSettings, clock: Clock | None = None) -> None:
+        self._settings = settings
+        self._clock = clock or SystemClock()
+        self._api: AgentApi | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "lifespan":
+            assert self._api is not None, "a request came before the startup was complete"
+            await self._api(scope, receive, send)
+            return
+        await receive()
+        async with self.running():
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator["Cell"]:
+        """The cell at work."""
+        settings, clock, ids = self._settings, self._clock, Ids()
+        engine = cell_engine(settings.database, clock, ids)
+        await engine.start()
+        headers = {"x-auth-token": settings.placement_token, "openstack-api-version": VERSION}
+        client = HttpClient(settings.placement, headers)
+        desk = Desk()
+        providers = Providers(client, settings.name)
+        hosts = Hosts(engine, providers, desk, clock, ids, settings.silence_seconds)
+        conductor = Conductor(engine, Books(client), desk, clock, settings.deadlines)
+        self._api = AgentApi(hosts, desk, settings.name, settings.silence_seconds, settings.agent_token)
+        tasks = [asyncio.create_task(conductor.run()), asyncio.create_task(hosts.watch())]
+        try:
+            yield self
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await engine.stop()
+            client.close()

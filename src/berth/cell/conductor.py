@@ -1,0 +1,198 @@
+"""The conductor: carries the orders of its cell out, each in its own task, one step after the other.
+
+    order in the journal -> step -> its outcome in the journal -> next step -> ... -> done | failed
+
+What a step is and what follows from its outcome is said by ``operations``; here it is done. Everything that
+must survive is in the journal: a conductor that starts finds the orders that are not finished, and repeats
+for each the step it is at.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from berth.cell.books import Books, BooksAway, Refused
+from berth.cell.desk import Desk
+from berth.cell.protocol import Order
+from berth.engine import Engine, Unavailable
+from berth.engine.engine import Overloaded
+from berth.model.commands import Command
+from berth.model.ids import Index
+from berth.model.orders import Agent, Work
+from berth.model.origin import Origin
+from berth.model.rejections import RecordMoved, Rejection
+from berth.operations import in_cell
+from berth.operations.runner import (
+    ABORTABLE,
+    AgentTask,
+    BooksTask,
+    MoveClaim,
+    Skip,
+    claim_moved,
+    claim_refused,
+    failed,
+    is_finished,
+    step_of,
+    succeeded,
+    task_of,
+)
+from berth.operations.steps import Verb
+from berth.runtime.clock import Clock
+from berth.view import View
+
+_log = logging.getLogger(__name__)
+
+_PAUSE_FIRST_S: Final = 0.1
+_PAUSE_LONGEST_S: Final = 5.0
+_FOLLOW_S: Final = 5.0
+_FORGET_AFTER_S: Final = 3600
+_ORIGIN: Final = Origin("", "conductor", None, "conductor")
+
+
+class Deadlines(NamedTuple):
+    """How long an agent may take for an order, in seconds."""
+
+    ordinary: float = 60
+    build: float = 300
+    live_migrate: float = 3600
+
+    def of(self, verb: Verb) -> float:
+        if verb in ("build", "rebuild", "snapshot"):
+            return self.build
+        return self.live_migrate if verb == "live_migrate" else self.ordinary
+
+
+class Conductor:
+    """Runs until its task is cancelled. Two of them on one journal are in each other's way, and do no
+    harm."""
+
+    def __init__(self, engine: Engine, books: Books, desk: Desk, clock: Clock, deadlines: Deadlines) -> None:
+        self._engine = engine
+        self._books = books
+        self._desk = desk
+        self._clock = clock
+        self._deadlines = deadlines
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Look for orders for ever."""
+        try:
+            while True:
+                try:
+                    index = await self._engine.read(self._look)
+                    await self._forget()
+                    await self._engine.wait_beyond(index, _FOLLOW_S)
+                except Unavailable as away:
+                    _log.warning("the cell's journal is away: %s", away)
+                    await asyncio.sleep(1)
+                if self._engine.stopping:
+                    return
+        finally:
+            for task in self._tasks.values():
+                task.cancel()
+            await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def _look(self, view: View) -> Index:
+        for work in view.records.all(Work):
+            if is_finished(work):
+                continue
+            if work.id not in self._tasks:
+                task = asyncio.create_task(self._carry_out(work.id), name=f"order {work.id}")
+                self._tasks[work.id] = task
+                task.add_done_callback(lambda _, id=work.id: self._tasks.pop(id, None))  # type: ignore[misc]
+            elif work.abort:
+                self._abort(work)
+        return view.index
+
+    def _abort(self, work: Work) -> None:
+        task = task_of(work)
+        if isinstance(task, AgentTask) and work.phase == "forward" and step_of(work).name in ABORTABLE:
+            self._desk.abort(task.place.id, task.id)
+
+    async def _forget(self) -> None:
+        before_s = self._clock.now_ns() // 1_000_000_000 - _FORGET_AFTER_S
+        if await self._engine.read(lambda view: in_cell.forgotten(view, before_s)) is not None:
+            await self._submit(
+                lambda view, _: in_cell.forgotten(view, before_s) or RecordMoved("Instance", "")
+            )
+
+    # -- one order ------------------------------------------------------------------------------
+
+    async def _carry_out(self, id: str) -> None:
+        """All steps of an order. What is in the way of it is waited out; a bug stops this order, and no
+        other."""
+        pause_s = _PAUSE_FIRST_S
+        while True:
+            try:
+                work = await self._engine.read(lambda view: view.records.get(Work, id))
+                if work is None or is_finished(work):
+                    return
+                change = await self._step(work)
+                await self._submit(lambda view, now_s: in_cell.advanced(view, work, change, now_s))  # noqa: B023
+                pause_s = _PAUSE_FIRST_S
+            except (BooksAway, Unavailable, Overloaded) as away:
+                _log.warning("order %s waits: %s", id, away)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _PAUSE_LONGEST_S)
+            except asyncio.CancelledError:
+                raise
+            except Exception:
+                _log.exception("order %s is stuck", id)
+                await asyncio.sleep(_PAUSE_LONGEST_S)
+
+    async def _step(self, work: Work) -> Callable[[Work], Work]:
+        """Do what is next; what that makes of the order."""
+        task = task_of(work)
+        now = self._clock.now_ns
+        match task:
+            case Skip():
+                return lambda order: succeeded(order, now())
+            case BooksTask(entry):
+                is_lenient = work.phase == "back" or step_of(work).failing == "skip"
+                try:
+                    books, migration = await self._books.write(work, entry, is_undoing=is_lenient)
+                except Refused as refused:
+                    reason = str(refused)
+                    if work.phase == "back":
+                        raise BooksAway(f"what is to be undone is refused: {reason}") from refused
+                    return lambda order: failed(order, now(), reason)
+                return lambda order: succeeded(order, now(), books, migration)
+            case MoveClaim(way):
+                try:
+                    book = await self._books.move(work, way.held)
+                except Refused as refused:
+                    reason = str(refused)
+                    return lambda order: claim_refused(order, now(), reason)
+                return lambda order: claim_moved(order, now(), book)
+            case AgentTask():
+                return await self._by_agent(work, task)
+
+    async def _by_agent(self, work: Work, task: AgentTask) -> Callable[[Work], Work]:
+        now = self._clock.now_ns
+        if work.abort and work.phase == "forward" and step_of(work).name == ABORTABLE[0]:
+            return lambda order: failed(order, now(), "aborted")
+        agent = await self._engine.read(lambda view: view.records.get(Agent, task.place.id))
+        if agent is None or agent.is_down:
+            reason = f"the host {task.place.name} is down"
+            if step_of(work).unless_down and work.phase == "forward":
+                return lambda order: succeeded(order, now(), note=f"left out: {reason}")
+            return lambda order: failed(order, now(), reason)
+        order = Order(
+            id=task.id,
+            fence=(work.number, work.version),
+            verb=task.verb,
+            server=work.server,
+            spec=work.spec,
+            runs=work.runs,
+            to_host=work.dest.name if task.verb == "live_migrate" and work.dest is not None else None,
+        )
+        end_ns = work.since_ns + int(self._deadlines.of(task.verb) * 1e9)
+        error = await self._desk.carry_out(task.place.id, order, (end_ns - now()) / 1e9)
+        if error is None:
+            return lambda order: succeeded(order, now())
+        return lambda order: failed(order, now(), error)
+
+    async def _submit(self, wish: Callable[[View, int], Command | Rejection]) -> None:
+        # One who was first with the same order has done what was to be done.
+        await self._engine.submit(wish, _ORIGIN, lambda view, changed: None)

@@ -1,0 +1,79 @@
+"""The orders that agents are to carry out now, by host: put there by the conductor, handed out to whoever
+polls, and settled by a report, a deadline, or the host's death.
+
+Nothing here is kept: after a restart the conductor puts the same orders on the desk again, under the same
+ids.
+"""
+
+import asyncio
+from collections.abc import Iterable
+
+from berth.cell.protocol import Order
+
+
+class _Waiting:
+    def __init__(self, order: Order, outcome: "asyncio.Future[str | None]") -> None:
+        self.order = order
+        self.outcome = outcome
+        self.is_aborted = False
+
+
+class Desk:
+    def __init__(self) -> None:
+        self._by_host: dict[str, dict[str, _Waiting]] = {}
+        self._news: dict[str, asyncio.Event] = {}
+
+    async def carry_out(self, host: str, order: Order, within_s: float) -> str | None:
+        """Have an agent carry an order out: None when it has, else why not. Past its deadline it has failed,
+        whatever the agent may still do."""
+        outcome: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        waiting = _Waiting(order, outcome)
+        self._by_host.setdefault(host, {})[order.id] = waiting
+        self._tell(host)
+        try:
+            async with asyncio.timeout(max(within_s, 0)):
+                return await outcome
+        except TimeoutError:
+            return f"no answer within {within_s:.3g} seconds"
+        finally:
+            if self._by_host.get(host, {}).get(order.id) is waiting:
+                del self._by_host[host][order.id]
+
+    def settle(self, host: str, order: str, error: str | None) -> bool:
+        """Take an agent's report. Whether anybody waits for it."""
+        waiting = self._by_host.get(host, {}).get(order)
+        if waiting is None or waiting.outcome.done():
+            return False
+        waiting.outcome.set_result(error)
+        return True
+
+    def give_up(self, host: str, reason: str) -> None:
+        """The host is gone: nobody need wait for it."""
+        for order in list(self._by_host.get(host, {})):
+            self.settle(host, order, reason)
+
+    def abort(self, host: str, order: str) -> None:
+        waiting = self._by_host.get(host, {}).get(order)
+        if waiting is not None and not waiting.is_aborted:
+            waiting.is_aborted = True
+            self._tell(host)
+
+    def for_host(self, host: str, busy: Iterable[str]) -> tuple[tuple[Order, ...], tuple[str, ...]]:
+        """Orders for a host that is not at them yet, and those it is to give up."""
+        known = set(busy)
+        here = self._by_host.get(host, {})
+        fresh = tuple(waiting.order for id, waiting in here.items() if id not in known)
+        return fresh, tuple(id for id, waiting in here.items() if waiting.is_aborted)
+
+    async def news(self, host: str, within_s: float) -> None:
+        """Wait until there may be something new for a host, or for as long as that."""
+        event = self._news.setdefault(host, asyncio.Event())
+        try:
+            async with asyncio.timeout(within_s):
+                await event.wait()
+        except TimeoutError:
+            pass
+        event.clear()
+
+    def _tell(self, host: str) -> None:
+        self._news.setdefault(host, asyncio.Event()).set()

@@ -1,0 +1,273 @@
+"""What comes back up: an order as its cell has it now, into the records of the region.
+
+It is always the whole order, so that it does not matter which of its versions were seen. What a server is
+after its order follows from the order alone (``finished``): how it ended, and what stands in the books.
+"""
+
+import msgspec
+
+from berth.model.commands import BooksCommand, Enact, SetHostStatus
+from berth.model.events import RecordChanged
+from berth.model.hosts import HEALTHY
+from berth.model.orders import Book, Outbox, StepLog, Work
+from berth.model.servers import (
+    NO_STATE,
+    RUNNING,
+    SHUT_DOWN,
+    Action,
+    ActionEvent,
+    Fault,
+    Migration,
+    MigrationStatus,
+    Server,
+    VmState,
+)
+from berth.operations.beginning import removed, replaced
+from berth.operations.delete import gone
+from berth.operations.runner import is_finished, operation_of
+from berth.view import View
+
+_NOTHING = Book((), None)
+_POWER: dict[VmState, int] = {
+    "active": RUNNING,
+    "resized": RUNNING,
+    "stopped": SHUT_DOWN,
+    "shelved": SHUT_DOWN,
+}
+
+
+def absorb(view: View, work: Work, now_s: int) -> Enact | None:
+    """The command that brings the records up to an order; None where they are."""
+    if work.operation == "sweep":
+        return _swept(view, work, now_s)
+    action = view.records.get(Action, work.id)
+    if action is None or action.seen >= work.version:
+        return None
+    changes = [replaced(view, _told(action, work))]
+    outbox = view.records.get(Outbox, work.id)
+    if outbox is not None:
+        changes.append(removed(view, outbox))
+    server = view.records.get(Server, work.server)
+    if server is None or server.work != work.id:
+        return Enact(tuple(changes))
+    if not is_finished(work):
+        return Enact((*changes, *_under_way(view, server, work, now_s)))
+    commands = _host_records(view, work)
+    migration = view.records.get(Migration, work.migration) if work.migration is not None else None
+    if work.operation == "delete" and work.phase == "done":
+        end = gone(view, server)
+        # The records of its actions go with it.
+        left = [change for change in changes if not isinstance(change.before, Action)]
+        return Enact((*left, *end.changes), (*end.commands, *commands))
+    after, moved = finished(server, migration, work, now_s)
+    changes.append(replaced(view, after))
+    if moved is not None:
+        changes.append(replaced(view, moved))
+    return Enact(tuple(changes), commands)
+
+
+def _swept(view: View, work: Work, now_s: int) -> Enact | None:
+    migration = view.records.get(Migration, work.migration or "")
+    if migration is None or not is_finished(work) or migration.status != "done":
+        return None
+    if view.records.get(Server, migration.server) is None:
+        return Enact((removed(view, migration),))
+    after = msgspec.structs.replace(
+        migration, status="completed", held=(), generation=None, updated_at_s=now_s
+    )
+    return Enact((replaced(view, after),))
+
+
+def _told(action: Action, work: Work) -> Action:
+    """The action, as far as the order has come."""
+    events = tuple(_event(entry) for entry in work.log)
+    message = f"Error: {work.reason}" if work.phase == "failed" else None
+    updated_at_s = work.log[-1].finished_ns // 1_000_000_000 if work.log else action.updated_at_s
+    return msgspec.structs.replace(
+        action, events=events, message=message, seen=work.version, updated_at_s=updated_at_s
+    )
+
+
+def _event(entry: StepLog) -> ActionEvent:
+    return ActionEvent(
+        entry.step,
+        entry.started_ns // 1_000_000_000,
+        entry.finished_ns // 1_000_000_000,
+        "Success" if entry.error is None else "Error",
+        entry.host,
+        entry.error,
+    )
+
+
+def _under_way(view: View, server: Server, work: Work, now_s: int) -> list[RecordChanged]:
+    """An order may move the claim to an alternate: server and migration say so at once."""
+    changes = []
+    place = work.dest if work.operation in ("create", "unshelve") else server.place
+    after = msgspec.structs.replace(
+        server, place=place, held=work.books.held, generation=work.books.generation
+    )
+    if after != server:
+        changes.append(replaced(view, msgspec.structs.replace(after, updated_at_s=now_s)))
+    migration = view.records.get(Migration, work.migration) if work.migration is not None else None
+    if migration is not None and work.dest is not None:
+        status: MigrationStatus = {"confirm": "confirming", "revert": "reverting"}.get(  # type: ignore[assignment]
+            work.operation, "migrating"
+        )
+        if work.operation == "delete":
+            status = migration.status
+        moved = msgspec.structs.replace(migration, status=status, dest=work.dest)
+        if moved != migration:
+            changes.append(replaced(view, msgspec.structs.replace(moved, updated_at_s=now_s)))
+    return changes
+
+
+# -- the end ------------------------------------------------------------------------------------
+
+
+def finished(
+    server: Server, migration: Migration | None, work: Work, now_s: int
+) -> tuple[Server, Migration | None]:
+    """Server and migration when the order has come to its end, whichever."""
+    is_done = work.phase == "done"
+    server = msgspec.structs.replace(
+        server,
+        task=None,
+        work=None,
+        held=work.books.held,
+        generation=work.books.generation,
+        fault=None if is_done else Fault(work.reason or "unknown", now_s),
+        updated_at_s=now_s,
+    )
+    state = _state_after(server, work)
+    ended = _moved(server, work) if migration is not None else _in_place(server, work)
+    ended = msgspec.structs.replace(
+        ended, state=state, power=_power(state, work), launched_at_s=ended.launched_at_s or now_s
+    )
+    if migration is None:
+        return ended, None
+    return ended, _migration_after(migration, work, now_s)
+
+
+def _state_after(server: Server, work: Work) -> VmState:
+    operation = operation_of(work)
+    before = server.state_before or server.state
+    if work.phase == "done":
+        state = operation.state_done
+        if work.operation in ("confirm", "revert"):
+            return before if before in ("active", "stopped") else "active"
+        if state is None:
+            return "active" if before == "error" else before
+        assert state != "", "one that is gone has no state"
+        return state
+    if work.operation == "shelve_away" and work.step >= 2 and work.phase == "failed":
+        return "shelved" if _stopped_forward(work) else before
+    if _undo_failed(work):
+        return "error"
+    return operation.state_failed or before
+
+
+def _stopped_forward(work: Work) -> bool:
+    """Whether an order ended where it stood, and was not undone."""
+    return operation_of(work).steps[work.step].failing == "stop"
+
+
+def _undo_failed(work: Work) -> bool:
+    """Whether a source could not run the server again."""
+    return any(entry.error is not None and entry.step in _RUN_AGAIN for entry in work.log)
+
+
+_RUN_AGAIN = ("undo send", "undo live migrate", "undo stop")
+
+
+def _power(state: VmState, work: Work) -> int:
+    if state == "resized":
+        return RUNNING if work.runs else SHUT_DOWN
+    return _POWER.get(state, NO_STATE)
+
+
+def _in_place(server: Server, work: Work) -> Server:
+    match work.operation, work.phase:
+        case (("create" | "unshelve"), "done"):
+            return msgspec.structs.replace(server, place=work.dest, state_before=None)
+        case (("create" | "unshelve"), _) | (("shelve_offload" | "shelve_away"), "done"):
+            needs = tuple(msgspec.structs.replace(need, held=()) for need in server.needs)
+            return msgspec.structs.replace(server, place=None, state_before=None, needs=needs)
+    return msgspec.structs.replace(server, state_before=None)
+
+
+def _moved(server: Server, work: Work) -> Server:
+    """The server after an order that its migration has a part in."""
+    at_dest = msgspec.structs.replace(server, place=work.dest, migration=None, flavor_before=None)
+    at_source = msgspec.structs.replace(
+        server,
+        place=work.source,
+        migration=None,
+        flavor=server.flavor_before or server.flavor,
+        flavor_before=None,
+    )
+    match work.operation, work.phase:
+        case (("resize" | "migrate"), "done"):
+            return msgspec.structs.replace(
+                at_dest, migration=work.migration, flavor_before=server.flavor_before
+            )
+        case (("confirm" | "live_migrate" | "evacuate"), "done"):
+            return msgspec.structs.replace(at_dest, state_before=None)
+        case (("resize" | "migrate" | "live_migrate" | "evacuate"), "failed") | ("revert", "done"):
+            return msgspec.structs.replace(at_source, state_before=None)
+        case "revert", "failed" if has_given_back(work):
+            return msgspec.structs.replace(at_source, state_before=None)
+    return server
+
+
+def has_given_back(work: Work) -> bool:
+    """Whether the migration has nothing left, in an order that may give back."""
+    return work.migration_books is None or not work.migration_books.held
+
+
+def _migration_after(migration: Migration, work: Work, now_s: int) -> Migration:
+    status: dict[tuple[str, str], MigrationStatus] = {
+        ("resize", "done"): "finished",
+        ("migrate", "done"): "finished",
+        ("confirm", "done"): "confirmed",
+        ("confirm", "failed"): "finished",
+        ("revert", "done"): "reverted",
+        ("live_migrate", "done"): "completed",
+        ("evacuate", "done"): "done",
+    }
+    if work.operation == "delete":
+        ended = migration.status
+    elif work.abort and work.phase == "failed":
+        ended = "cancelled"
+    else:
+        ended = status.get((work.operation, work.phase), "error")
+    books = work.migration_books or _NOTHING
+    return msgspec.structs.replace(
+        migration,
+        status=ended,
+        dest=work.dest or migration.dest,
+        held=books.held,
+        generation=books.generation,
+        updated_at_s=now_s,
+    )
+
+
+# -- hosts --------------------------------------------------------------------------------------
+
+
+def _host_records(view: View, work: Work) -> tuple[BooksCommand, ...]:
+    """A host where something could not be built is taken last, until something can."""
+    failures: dict[str, int] = {}
+    for entry in work.log:
+        if entry.host is None or entry.step not in ("build", "prepare"):
+            continue
+        failures[entry.host] = 0 if entry.error is None else failures.get(entry.host, 0) + 1
+    commands: list[BooksCommand] = []
+    for name, count in failures.items():
+        host = view.names.get(name)
+        if host is None or host.parent is not None:
+            continue
+        status = view.hosts.get(host.id, HEALTHY)
+        total = status.build_failures + count if count else 0
+        if total != status.build_failures:
+            commands.append(SetHostStatus(host.id, msgspec.structs.replace(status, build_failures=total)))
+    return tuple(commands)

@@ -1,0 +1,120 @@
+"""What a server asks of the scheduler: its flavor, its image, what others need for it, and where it may
+go."""
+
+import msgspec
+
+from berth.model.commands import Claim
+from berth.model.consumer import Wanted
+from berth.model.ids import ConsumerId, GroupId, ProviderId
+from berth.model.orders import Way
+from berth.model.requests import CandidatesRequest, RequestGroup
+from berth.model.scheduling import Generation, Hints, ScheduleRequest, SpecInvalid
+from berth.model.scheduling import Way as PlannedWay
+from berth.model.servers import Flavor, Need, Place, Server
+from berth.scheduler.cells import KIND as CELL
+from berth.scheduler.flavors import Flavor as Sizes
+from berth.scheduler.flavors import FlavorAsk, ask_of
+from berth.scheduler.labelled import names_of
+from berth.view import View
+
+INSTANCE = "INSTANCE"
+MIGRATION = "MIGRATION"
+
+
+def sizes(flavor: Flavor) -> Sizes:
+    return Sizes(
+        vcpus=flavor.vcpus,
+        memory_mb=flavor.memory_mb,
+        disk_gb=flavor.disk_gb,
+        ephemeral_gb=flavor.ephemeral_gb,
+        swap_mb=flavor.swap_mb,
+        extra_specs=flavor.extra_specs,
+    )
+
+
+def suffix_of(need: Need) -> str:
+    return f"_need_{need.name}"
+
+
+def group_of(need: Need) -> RequestGroup:
+    return RequestGroup(
+        suffix=suffix_of(need),
+        resources=tuple(need.resources.items()),
+        required=tuple((name,) for name in need.required),
+        forbidden=frozenset(need.forbidden),
+    )
+
+
+def asked(server: Server) -> FlavorAsk | SpecInvalid:
+    """What a server needs, all together."""
+    flavor_ask = ask_of(sizes(server.flavor), server.image_properties)
+    if isinstance(flavor_ask, SpecInvalid) or not server.needs:
+        return flavor_ask
+    groups = flavor_ask.ask.groups + tuple(group_of(need) for need in server.needs)
+    return FlavorAsk(msgspec.structs.replace(flavor_ask.ask, groups=groups), flavor_ask.metadata)
+
+
+def schedule_request(
+    server: Server,
+    needed: FlavorAsk,
+    *,
+    members: tuple[str, ...] | None = None,
+    at_least: int = 1,
+    host: str | None = None,
+    cell: str | None = None,
+    ignore_hosts: frozenset[str] = frozenset(),
+    alternates: int = 0,
+    generation: Generation = None,
+    beside: tuple[Claim, ...] = (),
+) -> ScheduleRequest:
+    """``host``: the only one considered."""
+    hints = server.hints
+    return ScheduleRequest(
+        ask=needed.ask,
+        members=tuple(ConsumerId(id) for id in members or (server.id,)),
+        at_least=at_least,
+        project=server.project,
+        user=server.user,
+        consumer_type=INSTANCE,
+        group=None if server.group is None else GroupId(server.group),
+        zone=server.zone,
+        cell=cell,
+        metadata=needed.metadata,
+        hints=Hints(
+            same_host=tuple(ConsumerId(id) for id in hints.same_host),
+            different_host=tuple(ConsumerId(id) for id in hints.different_host),
+            host_names=() if host is None else (host,),
+            ignore_hosts=ignore_hosts,
+        ),
+        alternates=alternates,
+        generation=generation,
+        beside=beside,
+    )
+
+
+def only(request: CandidatesRequest, need: Need) -> CandidatesRequest:
+    """The request for one need alone."""
+    return msgspec.structs.replace(request, groups=(group_of(need),), same_subtrees=())
+
+
+def way(view: View, planned: PlannedWay) -> Way:
+    """A way as an order has it."""
+    return Way(place_of(view, planned.host), planned.wanted)
+
+
+def place_of(view: View, host: ProviderId) -> Place:
+    record = view.providers[host]
+    cells = names_of(view, CELL, record)
+    return Place(record.id, record.name, cells[0] if cells else "")
+
+
+def needs_on(server: Server, planned: PlannedWay) -> tuple[Need, ...]:
+    """The server's needs, each with where it is met on a way."""
+    providers = dict(planned.mappings)
+
+    def met(need: Need) -> Need:
+        amounts = tuple(need.resources.items())
+        held: tuple[Wanted, ...] = tuple((id, amounts) for id in providers.get(suffix_of(need), ())[:1])
+        return msgspec.structs.replace(need, held=held)
+
+    return tuple(met(need) for need in server.needs)

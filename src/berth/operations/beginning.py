@@ -1,0 +1,136 @@
+"""What all operations have in common where they begin: may it, and what is written if it may."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from berth.model.commands import BooksCommand, Enact
+from berth.model.events import RecordChanged
+from berth.model.orders import Book, Outbox, Spec, Way, Work
+from berth.model.records import AnyRecord
+from berth.model.rejections import Rejection, ServerBusy, ServerNotFound, ServerStateWrong
+from berth.model.servers import Action, ConflictPolicy, Migration, Place, Server
+from berth.operations.steps import BY_NAME, Operation
+from berth.runtime.ids import Ids
+from berth.scheduler.options import SchedulerOptions
+from berth.view import View
+
+
+class Asked(NamedTuple):
+    """Who asks, and by which rules it is done."""
+
+    request_id: str
+    project: str
+    user: str
+    ids: Ids
+    scheduler: SchedulerOptions
+    policy: ConflictPolicy = "fail"
+    attempts_max: int = 3
+    alternates: int = 5
+
+
+def startable(view: View, id: str, operation: Operation) -> Server | Rejection:
+    """The server, if the operation may begin with it now."""
+    server = view.records.get(Server, id)
+    if server is None:
+        return ServerNotFound(id)
+    if server.work is not None:
+        return ServerBusy(id, operation.action, server.task or "busy")
+    if server.state not in operation.before:
+        return ServerStateWrong(id, operation.action, server.state, tuple(sorted(operation.before)))
+    return server
+
+
+def order(
+    asked: Asked,
+    server: Server,
+    operation: str,
+    books: Book,
+    *,
+    source: Place | None = None,
+    dest: Place | None = None,
+    migration: Migration | None = None,
+    alternates: tuple[Way, ...] = (),
+    is_forced: bool = False,
+    runs: bool = True,
+) -> Work:
+    """The order that goes down. ``server`` is as it will be while it is carried out."""
+    migration_books = None if migration is None else Book(migration.held, migration.generation)
+    return Work(
+        id=asked.ids.uuid(),
+        number=server.works + 1,
+        server=server.id,
+        operation=operation,
+        request_id=asked.request_id,
+        spec=Spec(server.name, server.project, server.user, server.flavor, server.image),
+        project=server.project,
+        user=server.user,
+        source=source,
+        dest=dest,
+        books=books,
+        migration=None if migration is None else migration.id,
+        migration_books=migration_books,
+        alternates=alternates,
+        attempts_max=asked.attempts_max,
+        policy=asked.policy,
+        is_forced=is_forced,
+        runs=runs,
+    )
+
+
+def busy(server: Server, work: Work, now_s: int) -> Server:
+    """The server while an order is carried out for it."""
+    return msgspec.structs.replace(
+        server,
+        task=BY_NAME[work.operation].task,
+        work=work.id,
+        works=work.number,
+        updated_at_s=now_s,
+    )
+
+
+def action_of(asked: Asked, work: Work, now_s: int, message: str | None = None) -> Action:
+    return Action(
+        id=work.id,
+        server=work.server,
+        name=BY_NAME[work.operation].action,
+        request_id=asked.request_id,
+        project=asked.project,
+        user=asked.user,
+        started_at_s=now_s,
+        updated_at_s=now_s,
+        message=message,
+        seen=-1,
+    )
+
+
+def begun(
+    view: View,
+    asked: Asked,
+    server: Server,
+    work: Work,
+    cell: str,
+    now_s: int,
+    *,
+    changed: Iterable[AnyRecord] = (),
+    commands: tuple[BooksCommand, ...] = (),
+) -> Enact:
+    """The command that begins an operation: the server is busy, the order is on its way, and the action says
+    so. ``server`` is what the record shall be, but for that."""
+    records: list[AnyRecord] = [
+        busy(server, work, now_s),
+        Outbox(id=work.id, cell=cell, work=work),
+        action_of(asked, work, now_s),
+        *changed,
+    ]
+    return Enact(tuple(replaced(view, record) for record in records), commands)
+
+
+def replaced(view: View, after: AnyRecord) -> RecordChanged:
+    """The change that puts a record in place of what stands there now."""
+    return RecordChanged(view.records.current(after), after)
+
+
+def removed(view: View, record: AnyRecord) -> RecordChanged:
+    return RecordChanged(view.records.current(record), None)

@@ -1,0 +1,60 @@
+"""Delete: destroy the server wherever it may be, and let go of everything, its migration's part too."""
+
+import msgspec
+
+from berth.model.commands import BooksCommand, ChangeMembers, Enact
+from berth.model.ids import ConsumerId
+from berth.model.orders import Book
+from berth.model.rejections import Rejection
+from berth.model.servers import Action, Migration, Server
+from berth.operations.beginning import Asked, begun, order, removed, startable
+from berth.operations.conflicts import standing
+from berth.operations.steps import BY_NAME
+from berth.view import View
+
+OPERATION = BY_NAME["delete"]
+
+
+def begin(view: View, now_s: int, asked: Asked, id: str, *, is_forced: bool = False) -> Enact | Rejection:
+    """``is_forced``: whatever others have changed meanwhile."""
+    server = startable(view, id, OPERATION)
+    if isinstance(server, Rejection):
+        return server
+    migration = None if server.migration is None else view.records.get(Migration, server.migration)
+    stands = standing(view, server, asked.policy, OPERATION.action, is_forced=is_forced)
+    if isinstance(stands, Rejection):
+        return stands
+    if server.place is None and not stands.own and migration is None:
+        return gone(view, server)
+    cell = server.place.cell if server.place is not None else migration.source.cell if migration else ""
+    source = migration.source if migration is not None else None
+    dest = server.place
+    if source == dest:
+        source = None
+    work = order(
+        asked,
+        server,
+        OPERATION.name,
+        Book(server.held, server.generation),
+        source=source,
+        dest=dest,
+        migration=migration,
+        is_forced=is_forced,
+    )
+    return begun(view, asked, msgspec.structs.replace(server, fault=None), work, cell, now_s)
+
+
+def gone(view: View, server: Server) -> Enact:
+    """The command that takes a server's records away, when nothing is held for it any more."""
+    changes = [removed(view, server)]
+    changes += [removed(view, action) for action in view.records.find(Action, "server", server.id)]
+    changes += [
+        removed(view, migration)
+        for migration in view.records.find(Migration, "server", server.id)
+        if migration.status != "done"
+    ]
+    membership = view.groups.memberships.get(ConsumerId(server.id))
+    commands: tuple[BooksCommand, ...] = ()
+    if membership is not None:
+        commands = (ChangeMembers(membership.group, (), (ConsumerId(server.id),)),)
+    return Enact(tuple(changes), commands)

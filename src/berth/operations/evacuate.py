@@ -1,0 +1,23 @@
+"""Evacuate: build a server anew because its host is down. What it held there its migration holds, until the
+host is back and has cleaned up."""
+
+from berth.model.commands import Enact
+from berth.model.rejections import HostNotDown, Rejection, ServerStateWrong
+from berth.operations.beginning import Asked, startable
+from berth.operations.hosts import is_down
+from berth.operations.moving import begin_move
+from berth.operations.steps import BY_NAME
+from berth.view import View
+
+OPERATION = BY_NAME["evacuate"]
+
+
+def begin(view: View, now_s: int, asked: Asked, id: str, host: str | None = None) -> Enact | Rejection:
+    server = startable(view, id, OPERATION)
+    if isinstance(server, Rejection):
+        return server
+    if server.place is None or server.migration is not None:
+        return ServerStateWrong(id, OPERATION.action, server.state, tuple(sorted(OPERATION.before)))
+    if not is_down(view, server.place):
+        return HostNotDown(server.place.name)
+    return begin_move(view, now_s, asked, server, OPERATION.name, "evacuation", server, host=host)

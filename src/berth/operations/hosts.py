@@ -1,0 +1,57 @@
+"""Hosts as a region knows them: how they are doing, and which cell they are in."""
+
+import uuid
+from typing import Final
+
+import msgspec
+
+from berth.model.aggregates import Label
+from berth.model.commands import BooksCommand, Enact, LabelAggregate, SetHostStatus
+from berth.model.hosts import HEALTHY
+from berth.model.ids import AggregateId, ProviderId
+from berth.model.orders import Agent
+from berth.model.servers import Host, Place
+from berth.operations.beginning import replaced
+from berth.scheduler.cells import KIND
+from berth.view import View
+
+_NAMESPACE: Final = uuid.UUID("5b3f1c1e-8d57-4f0e-9e0b-2f5f2f9c7a11")
+
+
+def cell_aggregate(cell: str) -> AggregateId:
+    """The aggregate that all hosts of a cell are in."""
+    return AggregateId(str(uuid.uuid5(_NAMESPACE, cell)))
+
+
+def is_down(view: View, place: Place) -> bool:
+    status = view.hosts.get(ProviderId(place.id))
+    return status is not None and status.down
+
+
+def heard_of(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
+    """The command that brings what is known of a host up to what its cell says; None where it is."""
+    id = ProviderId(agent.id)
+    if id not in view.providers:
+        return None
+    known = view.records.get(Host, agent.id)
+    host = known or Host(
+        id=agent.id,
+        number=max((other.number for other in view.records.all(Host)), default=0) + 1,
+        name=agent.name,
+        cell=cell,
+        registered_at_s=now_s,
+    )
+    after = msgspec.structs.replace(host, name=agent.name, cell=cell, driver=agent.driver)
+    commands: list[BooksCommand] = []
+    status = view.hosts.get(id, HEALTHY)
+    down = agent.is_down or after.is_forced_down
+    if status.down != down:
+        commands.append(SetHostStatus(id, msgspec.structs.replace(status, down=down)))
+    label = Label(KIND, cell)
+    aggregate = cell_aggregate(cell)
+    if view.groups.labels.get(aggregate) != label:
+        commands.append(LabelAggregate(aggregate, label))
+    if after == known and not commands:
+        return None
+    changed = () if after == known else (replaced(view, msgspec.structs.replace(after, updated_at_s=now_s)),)
+    return Enact(changed, tuple(commands))

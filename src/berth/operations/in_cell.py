@@ -1,0 +1,138 @@
+"""The records of a cell as orders come and go on: commands for its journal, made from its view.
+
+Beside each order stands the server's ``Instance``: which hosts may have it. While an order is carried out
+these are all it touches; afterwards, what the operation says.
+"""
+
+from collections.abc import Callable
+
+import msgspec
+
+from berth.model.commands import Enact
+from berth.model.events import RecordChanged
+from berth.model.orders import Agent, Evacuated, Instance, Work
+from berth.model.rejections import RecordMoved, Rejection
+from berth.operations.absorbing import has_given_back
+from berth.operations.beginning import removed, replaced
+from berth.operations.live_migrate import aborted
+from berth.operations.runner import is_finished, operation_of
+from berth.view import View
+
+Change = Callable[[Work], Work]
+
+
+def taken(view: View, work: Work, now_ns: int) -> Enact | None:
+    """The command that takes an order into a cell; None for one that it has, or has had."""
+    instance = view.records.get(Instance, work.server) or Instance(id=work.server)
+    if view.records.get(Work, work.id) is not None or instance.last >= work.number:
+        return None
+    work = msgspec.structs.replace(work, since_ns=now_ns)
+    after = msgspec.structs.replace(
+        instance, hosts=_with(instance.hosts, work), last=work.number, deleted_at_s=None
+    )
+    return Enact((RecordChanged(None, work), replaced(view, after)))
+
+
+def abort(view: View, id: str) -> Enact | None:
+    """The command that has an order aborted; None if it is over."""
+    work = view.records.get(Work, id)
+    if work is None or is_finished(work) or work.abort:
+        return None
+    return Enact((RecordChanged(work, aborted(work)),))
+
+
+def advanced(view: View, seen: Work, change: Change, now_s: int) -> Enact | Rejection:
+    """The command that brings an order on from the step at which it was seen."""
+    work = view.records.get(Work, seen.id)
+    if work is None or (work.phase, work.step, work.attempt) != (seen.phase, seen.step, seen.attempt):
+        return RecordMoved("Work", seen.id)
+    after = change(work)
+    changes = [RecordChanged(work, after)]
+    instance = view.records.get(Instance, work.server)
+    if instance is not None:
+        stands = _instance_after(instance, after, now_s)
+        if stands != instance:
+            changes.append(RecordChanged(instance, stands))
+    return Enact(tuple(changes))
+
+
+def acknowledged(view: View, id: str) -> Enact | None:
+    """The command that takes a finished order away, when the region has it."""
+    work = view.records.get(Work, id)
+    return None if work is None or not is_finished(work) else Enact((removed(view, work),))
+
+
+def forgotten(view: View, before_s: int) -> Enact | None:
+    """The command that forgets servers that were deleted before a time."""
+    gone = [
+        instance
+        for instance in view.records.all(Instance)
+        if instance.deleted_at_s is not None and instance.deleted_at_s < before_s and not instance.evacuated
+    ]
+    return Enact(tuple(removed(view, instance) for instance in gone[:100])) if gone else None
+
+
+def _with(hosts: tuple[str, ...], work: Work) -> tuple[str, ...]:
+    places = [place.id for place in (work.source, work.dest) if place is not None]
+    return tuple(dict.fromkeys((*hosts, *places)))
+
+
+def _instance_after(instance: Instance, work: Work, now_s: int) -> Instance:
+    if not is_finished(work):
+        return msgspec.structs.replace(instance, hosts=_with(instance.hosts, work))
+    operation = operation_of(work)
+    if operation.name == "sweep":
+        return instance
+    is_done = work.phase == "done"
+    roles = operation.hosts_done if is_done else operation.hosts_failed
+    if operation.name == "revert" and not is_done and has_given_back(work):
+        roles = ("source",)
+    hosts = instance.hosts
+    if roles is not None:
+        places = {"source": work.source, "dest": work.dest}
+        found = [place.id for role in roles if (place := places[role]) is not None]
+        hosts = tuple(dict.fromkeys(found))
+    evacuated = instance.evacuated
+    if operation.name == "evacuate" and is_done and work.source is not None and work.migration is not None:
+        assert work.migration_books is not None, "a migration has books"
+        left = Evacuated(work.source.id, work.migration, work.migration_books, work.project, work.user)
+        evacuated = (*evacuated, left)
+    is_gone = operation.name == "delete" and is_done
+    return msgspec.structs.replace(
+        instance, hosts=hosts, evacuated=evacuated, deleted_at_s=now_s if is_gone else None
+    )
+
+
+# -- hosts --------------------------------------------------------------------------------------
+
+
+def registered(view: View, agent: Agent) -> Enact | None:
+    known = view.records.get(Agent, agent.id)
+    if known is not None:
+        agent = msgspec.structs.replace(
+            agent,
+            is_down=known.is_down,
+            registered_at_s=known.registered_at_s,
+            changed_at_s=known.changed_at_s,
+        )
+    return None if known == agent else Enact((RecordChanged(known, agent),))
+
+
+def marked(view: View, host: str, is_down: bool, now_s: int) -> Enact | None:
+    """The command that marks a host down, or up again."""
+    agent = view.records.get(Agent, host)
+    if agent is None or agent.is_down == is_down:
+        return None
+    after = msgspec.structs.replace(agent, is_down=is_down, changed_at_s=now_s)
+    return Enact((RecordChanged(agent, after),))
+
+
+def expected_on(view: View, host: str) -> dict[str, int]:
+    """The servers that may be on a host, and the number of each one's last order."""
+    return {instance.id: instance.last for instance in view.records.find(Instance, "host", host)}
+
+
+def last_number(view: View, server: str) -> int:
+    """The number of the last order that the cell has had for a server; 0 for one that it knows nothing of."""
+    instance = view.records.get(Instance, server)
+    return 0 if instance is None else instance.last

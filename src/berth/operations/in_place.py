@@ -1,0 +1,75 @@
+"""What is done to a server where it is: rebuild, shelve, offload, start, stop."""
+
+import msgspec
+
+from berth.model.commands import Enact
+from berth.model.ids import ProviderId
+from berth.model.orders import Book
+from berth.model.rejections import HostIsDown, HostLacksTraits, Rejection, ServerStateWrong
+from berth.model.scheduling import SpecInvalid
+from berth.model.servers import Image, Server
+from berth.operations.asking import sizes
+from berth.operations.beginning import Asked, begun, order, startable
+from berth.operations.conflicts import standing
+from berth.operations.hosts import is_down
+from berth.operations.steps import BY_NAME
+from berth.scheduler.flavors import ask_of
+from berth.view import View
+
+
+def begin(
+    view: View, now_s: int, asked: Asked, id: str, name: str, after: Server | None = None
+) -> Enact | Rejection:
+    """``name`` is one of start, stop, shelve, shelve_away, shelve_offload, unshelve_here, rebuild."""
+    operation = BY_NAME[name]
+    server = startable(view, id, operation)
+    if isinstance(server, Rejection):
+        return server
+    if server.place is None or server.migration is not None:
+        return ServerStateWrong(id, operation.action, server.state, tuple(sorted(operation.before)))
+    is_spared = all(step.unless_down or step.at == "books" for step in operation.steps)
+    if is_down(view, server.place) and not is_spared:
+        return HostIsDown(server.place.name, operation.action)
+    if any(step.at == "books" for step in operation.steps):
+        stands = standing(view, server, asked.policy, operation.action)
+        if isinstance(stands, Rejection):
+            return stands
+    work = order(
+        asked,
+        after or server,
+        name,
+        Book(server.held, server.generation),
+        dest=server.place,
+        runs=server.state != "stopped",
+    )
+    shown = msgspec.structs.replace(after or server, state_before=server.state, fault=None)
+    return begun(view, asked, shown, work, server.place.cell, now_s)
+
+
+def begin_rebuild(view: View, now_s: int, asked: Asked, id: str, image: Image) -> Enact | Rejection:
+    """Rebuild from an image. What the image requires of its host must be there: the server stays on it."""
+    server = startable(view, id, BY_NAME["rebuild"])
+    if isinstance(server, Rejection):
+        return server
+    needed = ask_of(sizes(server.flavor), image.properties)
+    if isinstance(needed, SpecInvalid):
+        return needed
+    lacking = _lacking(view, server, image)
+    if lacking and server.place is not None:
+        return HostLacksTraits(server.place.name, lacking)
+    after = msgspec.structs.replace(server, image=image.id, image_properties=image.properties)
+    return begin(view, now_s, asked, id, "rebuild", after)
+
+
+def _lacking(view: View, server: Server, image: Image) -> tuple[str, ...]:
+    """The traits that the image requires and no provider of the server's host has."""
+    if server.place is None:
+        return ()
+    host = view.providers.get(ProviderId(server.place.id))
+    there = {trait for record in host.tree() for trait in record.traits} if host is not None else set()
+    required = {
+        key.removeprefix("trait:")
+        for key, value in image.properties.items()
+        if key.startswith("trait:") and value == "required"
+    }
+    return tuple(sorted(required - there))

@@ -1,0 +1,110 @@
+"""The first half of every move: the migration takes over what the server has, and the server claims a new
+place, in one change (DESIGN: a move is one command)."""
+
+import msgspec
+
+from berth.model.commands import Claim, Enact, ReplaceAllocations
+from berth.model.ids import ConsumerId
+from berth.model.orders import Book, Way
+from berth.model.rejections import ConsumerGenerationConflict, Rejection, ServerChangedByOthers
+from berth.model.servers import Migration, MigrationKind, Server
+from berth.operations.asking import MIGRATION, needs_on, schedule_request, way
+from berth.operations.asking import asked as needed_by
+from berth.operations.beginning import Asked, begun, order
+from berth.operations.conflicts import plus, standing
+from berth.operations.steps import BY_NAME
+from berth.scheduler.plan import plan
+from berth.view import View
+
+
+def begin_move(
+    view: View,
+    now_s: int,
+    asked: Asked,
+    server: Server,
+    operation: str,
+    kind: MigrationKind,
+    after: Server,
+    *,
+    host: str | None = None,
+    ignore_source: bool = True,
+) -> Enact | Rejection:
+    """Move a server that may be moved. ``after`` is the record as it shall be while it is under way: with
+    another flavor, in a resize. ``host`` is the only one considered."""
+    assert server.place is not None, "one that may be moved is somewhere"
+    action = BY_NAME[operation].action
+    stands = standing(view, server, asked.policy, action)
+    if isinstance(stands, Rejection):
+        return stands
+    needed = needed_by(after)
+    if isinstance(needed, Rejection):
+        return needed
+    id = ConsumerId(asked.ids.uuid())
+    migrations = Claim(id, stands.own, server.project, server.user, None, MIGRATION)
+    request = schedule_request(
+        after,
+        needed,
+        host=host,
+        cell=server.place.cell or None,
+        ignore_hosts=frozenset((server.place.id,)) if ignore_source else frozenset(),
+        alternates=asked.alternates if host is None else 0,
+        generation=stands.generation,
+        beside=(migrations,),
+    )
+    planned = plan(view, request, asked.scheduler, asked.ids.rng, now_s)
+    if isinstance(planned, ConsumerGenerationConflict):
+        return ServerChangedByOthers(server.id, action, planned.current, server.generation)
+    if isinstance(planned, Rejection):
+        return planned
+    placement = planned.placements[0]
+    chosen = way(view, placement.way)
+    books = Book(plus((chosen.held, stands.kept)), (stands.generation or 0) + 1)
+    claim = request.claim(ConsumerId(server.id), books.held, stands.generation)
+    migration = Migration(
+        id=id,
+        number=_next_number(view),
+        server=server.id,
+        type=kind,
+        status="accepted",
+        source=server.place,
+        dest=chosen.place,
+        flavor_before=server.flavor,
+        flavor_after=after.flavor,
+        project=server.project,
+        user=server.user,
+        held=stands.own,
+        generation=1,
+        created_at_s=now_s,
+        updated_at_s=now_s,
+    )
+    after = msgspec.structs.replace(
+        after,
+        held=books.held,
+        generation=books.generation,
+        migration=id,
+        needs=needs_on(after, placement.way),
+        state_before=server.state,
+        fault=None,
+    )
+    work = order(
+        asked,
+        after,
+        operation,
+        books,
+        source=server.place,
+        dest=chosen.place,
+        migration=migration,
+        alternates=tuple(_with(way(view, other), stands.kept) for other in placement.alternates),
+        runs=server.state == "active",
+    )
+    commands = (ReplaceAllocations((claim, migrations)),)
+    return begun(view, asked, after, work, server.place.cell, now_s, changed=(migration,), commands=commands)
+
+
+def _with(way: Way, kept: tuple[object, ...]) -> Way:
+    return way if not kept else Way(way.place, plus((way.held, kept)))  # type: ignore[arg-type]
+
+
+def _next_number(view: View) -> int:
+    """Nova numbers its migrations. They are never forgotten out of order, so the count will do."""
+    return max((migration.number for migration in view.records.all(Migration)), default=0) + 1

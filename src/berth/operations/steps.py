@@ -1,0 +1,217 @@
+"""What an operation is made of, as data: the conductor, the region, the doctor and the table in the docs all
+read the same.
+
+A step is an order to an agent, or a change of the books. It can be repeated: an agent knows an order by its
+id, and a change of the books that has been made is recognised. When a step fails, ``failing`` says what then:
+
+* ``back``: undo it and everything before it, and end as failed;
+* ``next``: the same, but where the claim stands, move it to the next alternate and go forward again;
+* ``stop``: end as failed, as it is: who asked may ask again;
+* ``skip``: go on; what it leaves behind on a host is swept when the host says what it has.
+
+Undoing by an agent is tried once, within its deadline, for the same reason. Undoing in the books is tried
+until it is done.
+"""
+
+from typing import Final, Literal, NamedTuple
+
+from berth.model.servers import Task, VmState
+
+Role = Literal["source", "dest"]
+Failing = Literal["back", "next", "stop", "skip"]
+Verb = Literal[
+    "build",
+    "destroy",
+    "prepare",
+    "send",
+    "receive",
+    "resume",
+    "live_migrate",
+    "rebuild",
+    "snapshot",
+    "start",
+    "stop",
+]
+"""What an agent can do to a server. ``prepare`` makes room for one that comes, ``send`` shuts one down that
+goes and keeps it, ``receive`` runs what has come, ``resume`` runs again what was sent, or was to be."""
+
+Entry = Literal["claimed", "give_back", "release", "release_migration", "check_migration"]
+"""What can be done in the books. ``claimed`` was done in the region; ``give_back`` gives the server what its
+migration holds; ``release`` lets go of everything."""
+
+Holds = Literal["nothing", "source", "dest", "dest, migration source"]
+"""Which parts of a server's are held, and by whom: by itself, unless it says migration."""
+
+BOOKS: Final = "books"
+
+
+class Step(NamedTuple):
+    """``unless_down``: where the host is down the step is left out."""
+
+    name: str
+    at: Role | Literal["books"]
+    does: Verb | Entry
+    undo: Verb | Entry | None = None
+    failing: Failing = "stop"
+    unless_down: bool = False
+
+
+class Operation(NamedTuple):
+    """``before``: in which states it may begin. ``done`` and ``failed``: which hosts may have the server then
+    (None: as before), and what is held. ``state_done`` and ``state_failed``: what the server is then; None:
+    what it was before; "" for gone."""
+
+    name: str
+    action: str
+    task: Task
+    before: frozenset[VmState]
+    steps: tuple[Step, ...]
+    state_done: VmState | Literal[""] | None
+    state_failed: VmState | None
+    hosts_done: tuple[Role, ...] | None
+    hosts_failed: tuple[Role, ...] | None
+    holds_done: Holds
+    holds_failed: Holds
+    failing_note: str = ""
+
+
+def _on(*states: VmState) -> frozenset[VmState]:
+    return frozenset(states)
+
+
+_CLAIMED_NEW: Final = Step("claim", "books", "claimed", "release")
+_CLAIMED_MOVE: Final = Step("claim", "books", "claimed", "give_back")
+_BUILD: Final = Step("build", "dest", "build", "destroy", "next")
+_PREPARE: Final = Step("prepare", "dest", "prepare", "destroy", "next")
+_SEND: Final = Step("send", "source", "send", "resume", "back")
+_RECEIVE: Final = Step("receive", "dest", "receive", None, "back")
+_ANY: Final = _on("active", "stopped", "resized", "shelved", "shelved_offloaded", "error")
+
+ALL: Final = (
+    Operation(
+        "create", "create", "spawning", _on(), (_CLAIMED_NEW, _BUILD),
+        "active", "error", ("dest",), (), "dest", "nothing",
+    ),
+    Operation(
+        "delete", "delete", "deleting", _ANY,
+        (
+            Step("destroy", "dest", "destroy", unless_down=True),
+            Step("destroy at the source", "source", "destroy", unless_down=True),
+            Step("release", "books", "release"),
+        ),
+        "", "error", (), None, "nothing", "dest",
+        "with a migration, that still holds the source",
+    ),
+    Operation(
+        "resize", "resize", "resize_prep", _on("active", "stopped"),
+        (_CLAIMED_MOVE, _PREPARE, _SEND, _RECEIVE),
+        "resized", None, ("source", "dest"), ("source",), "dest, migration source", "source",
+        "ERROR if the source could not run it again",
+    ),
+    Operation(
+        "migrate", "migrate", "resize_prep", _on("active", "stopped"),
+        (_CLAIMED_MOVE, _PREPARE, _SEND, _RECEIVE),
+        "resized", None, ("source", "dest"), ("source",), "dest, migration source", "source",
+        "ERROR if the source could not run it again",
+    ),
+    Operation(
+        "confirm", "confirmResize", "resize_confirming", _on("resized"),
+        (
+            Step("check", "books", "check_migration"),
+            Step("clean up", "source", "destroy"),
+            Step("release", "books", "release_migration"),
+        ),
+        "active", "resized", ("dest",), ("source", "dest"), "dest", "dest, migration source",
+        "asked again, it goes on",
+    ),
+    Operation(
+        "revert", "revertResize", "resize_reverting", _on("resized"),
+        (
+            Step("destroy", "dest", "destroy", unless_down=True),
+            Step("give back", "books", "give_back"),
+            Step("resume", "source", "resume"),
+        ),
+        "active", "error", ("source",), ("source", "dest"), "source", "dest, migration source",
+        "after giving back: the server holds the source",
+    ),
+    Operation(
+        "live_migrate", "live-migration", "migrating", _on("active"),
+        (
+            _CLAIMED_MOVE,
+            _PREPARE,
+            Step("live migrate", "source", "live_migrate", "resume", "back"),
+            Step("receive", "dest", "receive", None, "skip"),
+            Step("clean up", "source", "destroy", None, "skip"),
+            Step("release", "books", "release_migration", None, "skip"),
+        ),
+        "active", None, ("dest",), ("source",), "dest", "source",
+        "ERROR if the source could not run it again",
+    ),
+    Operation(
+        "evacuate", "evacuate", "rebuilding", _on("active", "stopped", "error"),
+        (_CLAIMED_MOVE, _BUILD),
+        None, "error", ("dest",), ("source",), "dest, migration source", "source",
+        "the migration lets go when the source is back and has cleaned up",
+    ),
+    Operation(
+        "rebuild", "rebuild", "rebuilding", _on("active", "stopped", "error"),
+        (Step("rebuild", "dest", "rebuild"),),
+        None, "error", None, None, "dest", "dest",
+    ),
+    Operation(
+        "shelve", "shelve", "shelving", _on("active", "stopped"),
+        (
+            Step("stop", "dest", "stop", "start", "back"),
+            Step("snapshot", "dest", "snapshot", None, "back"),
+        ),
+        "shelved", None, None, None, "dest", "dest",
+    ),
+    Operation(
+        "shelve_offload", "shelveOffload", "shelving_offloading", _on("shelved"),
+        (
+            Step("destroy", "dest", "destroy", unless_down=True),
+            Step("release", "books", "release"),
+        ),
+        "shelved_offloaded", "shelved", (), None, "nothing", "dest",
+        "asked again, it goes on",
+    ),
+    Operation(
+        "shelve_away", "shelve", "shelving", _on("active", "stopped"),
+        (
+            Step("stop", "dest", "stop", "start", "back"),
+            Step("snapshot", "dest", "snapshot", None, "back"),
+            Step("destroy", "dest", "destroy"),
+            Step("release", "books", "release"),
+        ),
+        "shelved_offloaded", None, (), None, "nothing", "dest",
+        "SHELVED if it could not be destroyed or released: shelveOffload goes on",
+    ),
+    Operation(
+        "unshelve", "unshelve", "unshelving", _on("shelved_offloaded"),
+        (_CLAIMED_NEW, _BUILD),
+        "active", "shelved_offloaded", ("dest",), (), "dest", "nothing",
+    ),
+    Operation(
+        "unshelve_here", "unshelve", "unshelving", _on("shelved"),
+        (Step("start", "dest", "start"),),
+        "active", "shelved", None, None, "dest", "dest",
+    ),
+    Operation(
+        "start", "start", "powering-on", _on("stopped"),
+        (Step("start", "dest", "start"),),
+        "active", None, None, None, "dest", "dest",
+    ),
+    Operation(
+        "stop", "stop", "powering-off", _on("active", "error"),
+        (Step("stop", "dest", "stop"),),
+        "stopped", None, None, None, "dest", "dest",
+    ),
+    Operation(
+        "sweep", "sweep", "deleting", _on(),
+        (Step("release", "books", "release_migration"),),
+        None, None, None, None, "dest", "dest, migration source",
+    ),
+)  # fmt: skip
+"""``sweep`` is the cell's own: the source of an evacuated server is back, and clean."""
+
+BY_NAME: Final = {operation.name: operation for operation in ALL}
