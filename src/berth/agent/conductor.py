@@ -1,0 +1,59 @@
+"""The conductor, as an agent hears it: three questions, and what can be in the way of an answer."""
+
+from typing import Final, TypeVar
+
+import msgspec
+
+from berth.cell import protocol
+from berth.client.http import HttpClient, Unreachable
+
+_TIMEOUT_S: Final = 30
+_POLL_MARGIN_S: Final = 15
+"""How much longer than a poll waits its answer may take."""
+
+T = TypeVar("T")
+
+
+class ConductorAway(Exception):
+    """There is no answer now; there may be one soon."""
+
+
+class ConductorRefuses(Exception):
+    """The answer is no, and will be until somebody does something about it."""
+
+
+class NotRegistered(ConductorRefuses):
+    """The conductor does not know this host."""
+
+
+class Conductor:
+    def __init__(self, client: HttpClient) -> None:
+        self._client = client
+
+    async def register(self, register: protocol.Register) -> protocol.Registered:
+        return await self._ask(protocol.REGISTER, register, protocol.Registered, _TIMEOUT_S)
+
+    async def poll(self, poll: protocol.Poll) -> protocol.Orders:
+        return await self._ask(protocol.POLL, poll, protocol.Orders, poll.wait_seconds + _POLL_MARGIN_S)
+
+    async def report(self, report: protocol.Report) -> None:
+        await self._ask(protocol.REPORT, report, dict[str, bool], _TIMEOUT_S)
+
+    def close(self) -> None:
+        self._client.close()
+
+    async def _ask(self, path: str, message: object, kind: type[T], timeout_s: float) -> T:
+        try:
+            answer = await self._client.ask("POST", path, message, timeout_s)
+        except Unreachable as error:
+            raise ConductorAway(str(error)) from error
+        if answer.status == 404:
+            raise NotRegistered(answer.detail)
+        if answer.status == 429 or answer.status >= 500:
+            raise ConductorAway(f"{path}: {answer.status}: {answer.detail}")
+        if answer.status != 200:
+            raise ConductorRefuses(f"{path}: {answer.status}: {answer.detail}")
+        try:
+            return msgspec.convert(answer.body, kind)
+        except msgspec.ValidationError as error:
+            raise ConductorRefuses(f"{path}: this is not a conductor's answer: {error}") from error

@@ -1,0 +1,102 @@
+"""A simulated hypervisor: servers are words on a disk, and everything takes the time that it is told to.
+
+    build --> running | stopped --send, live_migrate--> outgoing --resume--> running | stopped
+    prepare --> incoming --receive--> running | stopped             any of them --destroy--> gone
+
+``outgoing`` is kept until it is destroyed or resumed. What an order does to a server it does at its end, in
+one go: one that fails, is aborted or dies with its host has done nothing.
+"""
+
+import asyncio
+import random
+from collections.abc import Collection
+from typing import Final, Literal
+
+from berth.agent.drivers.behaviour import Behaviours, Fate
+from berth.agent.drivers.driver import DriverError
+from berth.cell.protocol import Order
+from berth.operations.steps import Verb
+
+ServerState = Literal["running", "stopped", "incoming", "outgoing"]
+Disk = dict[str, ServerState]
+
+_Before = ServerState | Literal["absent"]
+_After = ServerState | Literal["absent", "as before", "as ordered"]
+"""``as ordered``: running or stopped, as the order says."""
+
+_KEPT: Final[dict[_Before, _After]] = {"running": "as before", "stopped": "as before"}
+_HERE: Final[tuple[_Before, ...]] = ("running", "stopped", "outgoing")
+
+# A server may be sent from a host to the same one: it is prepared and received where it is.
+_EFFECTS: Final[dict[Verb, dict[_Before, _After]]] = {
+    "build": dict.fromkeys(("absent", "incoming", *_HERE), "as ordered"),
+    "destroy": dict.fromkeys(("absent", "incoming", *_HERE), "absent"),
+    "prepare": {"absent": "incoming", "incoming": "as before", "outgoing": "as before", **_KEPT},
+    "receive": {"incoming": "as ordered", "outgoing": "as ordered", **_KEPT},
+    "send": dict.fromkeys(_HERE, "outgoing"),
+    "resume": {"outgoing": "as ordered", **_KEPT},
+    "live_migrate": {"running": "outgoing", "outgoing": "as before"},
+    "rebuild": dict.fromkeys(_HERE, "as ordered"),
+    "snapshot": dict.fromkeys(_HERE, "as before"),
+    "start": dict.fromkeys(_HERE, "running"),
+    "stop": dict.fromkeys(_HERE, "stopped"),
+}
+
+
+class SimDriver:
+    """``disk`` is the host's: whoever keeps it has everything that must survive."""
+
+    def __init__(self, host: str, disk: Disk, behaviours: Behaviours, rng: random.Random) -> None:
+        self._host = host
+        self._disk = disk
+        self._behaviours = behaviours
+        self._rng = rng
+        self._aborts: dict[str, asyncio.Event] = {}
+
+    @property
+    def name(self) -> str:
+        return "sim"
+
+    def servers(self) -> Collection[str]:
+        return self._disk.keys()
+
+    def abort(self, server: str) -> None:
+        if server in self._aborts:
+            self._aborts[server].set()
+
+    async def carry_out(self, order: Order) -> None:
+        after = self._effect(order)
+        if order.verb == "destroy" and order.server not in self._disk:
+            return
+        fate = self._behaviours.fate(order.verb, (order.spec.name, order.server), self._host, self._rng)
+        await self._pass_time(order.server, fate)
+        if fate.error is not None:
+            raise DriverError(fate.error)
+        if after == "absent":
+            del self._disk[order.server]
+        else:
+            self._disk[order.server] = after
+
+    async def _pass_time(self, server: str, fate: Fate) -> None:
+        """Let the time of an order pass. What hangs ends only when it is aborted, or the host with it."""
+        aborted = self._aborts[server] = asyncio.Event()
+        try:
+            async with asyncio.timeout(fate.seconds):
+                await aborted.wait()
+            raise DriverError("aborted")
+        except TimeoutError:
+            pass
+        finally:
+            del self._aborts[server]
+
+    def _effect(self, order: Order) -> ServerState | Literal["absent"]:
+        before: _Before = self._disk.get(order.server, "absent")
+        after = _EFFECTS[order.verb].get(before)
+        if after is None:
+            where = f"not on the host {self._host}" if before == "absent" else f"{before} on {self._host}"
+            raise DriverError(f"{order.verb} cannot be done: the server {order.server} is {where}")
+        if after == "as before":
+            return before
+        if after == "as ordered":
+            return "running" if order.runs else "stopped"
+        return after

@@ -1,0 +1,151 @@
+"""The agent of one host: it registers, polls, has orders carried out, and reports.
+
+    registering --(answered)--> polling --(the conductor does not know the host)--> registering
+
+It never gives up: a conductor that is away is asked again, a little later each time; one that refuses is
+asked again slowly, for somebody will have to change something. What must survive is in the host's state.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeVar
+
+import msgspec
+
+from berth.agent.conductor import Conductor, ConductorAway, ConductorRefuses, NotRegistered
+from berth.agent.drivers.driver import Driver
+from berth.agent.state import HostState
+from berth.agent.workbench import Workbench
+from berth.cell.protocol import Orders, Poll, Register, Registered, Report
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Pace(NamedTuple):
+    """How long an agent waits between attempts, in seconds."""
+
+    first: float = 0.2
+    longest: float = 5.0
+    refused: float = 15.0
+    report_within: float = 600.0
+    """After so long a result is not reported any more, unless the order is handed out again."""
+    poll_longest: float = 10.0
+    restless_longest: float = 1.0
+    """Between polls that are answered at once, with nothing new."""
+
+
+class HostAgent:
+    """``register`` says what the host is and has. ``turns`` bounds how many hosts register at once."""
+
+    def __init__(
+        self,
+        register: Register,
+        driver: Driver,
+        state: HostState,
+        conductor: Conductor,
+        rng: random.Random,
+        turns: asyncio.Semaphore,
+        pace: Pace,
+    ) -> None:
+        self._register = register
+        self._driver = driver
+        self._conductor = conductor
+        self._rng = rng
+        self._turns = turns
+        self._pace = pace
+        self._workbench = Workbench(driver, state, self._report)
+        self.registered = asyncio.Event()
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        try:
+            while True:
+                registered = await self._insist("registers", self._ask_to_register)
+                self.registered.set()
+                _log.debug("%s is registered in the cell %s", self._register.name, registered.cell)
+                await self._poll_while_known(registered.silence_seconds)
+                _log.info("%s registers again: the conductor does not know it", self._register.name)
+        finally:
+            await self._workbench.end()
+            self._conductor.close()
+
+    async def _ask_to_register(self) -> Registered:
+        async with self._turns:
+            return await self._conductor.register(
+                msgspec.structs.replace(self._register, servers=self._servers())
+            )
+
+    def _servers(self) -> tuple[str, ...]:
+        return tuple({*self._driver.servers(), *self._workbench.being_swept})
+
+    async def _poll_while_known(self, silence_s: float) -> None:
+        wait_s = min(silence_s / 3, self._pace.poll_longest)
+        restless_s = 0.0
+        while True:
+            started_s = asyncio.get_running_loop().time()
+            orders = await self._insist("polls", lambda: self._poll(wait_s))
+            if orders is None:
+                return
+            took_s = asyncio.get_running_loop().time() - started_s
+            if self._take(orders) or took_s > wait_s / 2:
+                restless_s = 0.0
+            else:
+                # Answered at once with what is at hand already: it is not ready sooner for being asked.
+                restless_s = min(2 * restless_s or 0.02, self._pace.restless_longest)
+                await asyncio.sleep(restless_s)
+
+    async def _poll(self, wait_s: float) -> Orders | None:
+        """What there is to do; None if the conductor does not know the host."""
+        poll = Poll(
+            host=self._register.host,
+            servers=self._servers(),
+            busy=self._workbench.busy,
+            wait_seconds=wait_s,
+        )
+        try:
+            return await self._conductor.poll(poll)
+        except NotRegistered:
+            return None
+
+    def _take(self, orders: Orders) -> bool:
+        """Begin what is to be done. Whether any of it is new."""
+        taken = [self._workbench.take(order) for order in orders.orders]
+        aborted = [self._workbench.abort(id) for id in orders.aborts]
+        swept = [self._workbench.sweep(stray) for stray in orders.strays]
+        return any((*taken, *aborted, *swept))
+
+    async def _report(self, order: str, error: str | None) -> None:
+        report = Report(host=self._register.host, order=order, error=error)
+        try:
+            async with asyncio.timeout(self._pace.report_within):
+                await self._insist("reports", lambda: self._conductor.report(report))
+        except TimeoutError:
+            _log.warning(
+                "%s: the result of the order %s was not taken in %g seconds and is kept",
+                self._register.name,
+                order,
+                self._pace.report_within,
+            )
+
+    async def _insist(self, does: str, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask the conductor until it answers."""
+        pause_s = self._pace.first
+        has_told = False
+        while True:
+            try:
+                return await ask()
+            except ConductorAway as away:
+                # Whole fleets lose their conductor at once: told once, and if it stays away.
+                level = logging.DEBUG if has_told or pause_s < self._pace.longest else logging.WARNING
+                has_told = has_told or level == logging.WARNING
+                _log.log(level, "%s %s in vain: %s", self._register.name, does, away)
+            except ConductorRefuses as refusal:
+                _log.warning("%s %s and is refused: %s", self._register.name, does, refusal)
+                pause_s = self._pace.refused
+            # Not all of a fleet at the same moment.
+            await asyncio.sleep(pause_s * self._rng.uniform(0.5, 1.0))
+            pause_s = max(pause_s, min(2 * pause_s, self._pace.longest))

@@ -1,0 +1,193 @@
+"""The process of the agents: many simulated hosts in one, each in its own task.
+
+    a host:  dead <--(DATA/control)--> alive: its agent runs
+
+A host that dies takes its agent with it, in the middle of whatever it does; one that is healed starts as
+after a power cut, with what is on its disk. An agent that falls over a bug starts again, and the others do
+not notice.
+"""
+
+import asyncio
+import hashlib
+import logging
+import random
+import resource
+import signal
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import msgspec
+import uvloop
+from msgspec import Meta
+
+from berth.agent.conductor import Conductor
+from berth.agent.control import Control
+from berth.agent.drivers.behaviour import SimBehaviour
+from berth.agent.drivers.sim import SimDriver
+from berth.agent.fleet import HOSTS_MAX, SimHost, register
+from berth.agent.host import HostAgent, Pace
+from berth.agent.state import HostState, StateError, state_path
+from berth.cell.protocol import TOKEN_HEADER
+from berth.client.http import HttpClient
+from berth.runtime.ids import Ids
+from berth.runtime.settings import Settings
+from berth.runtime.telemetry import configure_logging
+
+REGISTRATIONS_MAX: Final = 20
+"""Hosts that register at the same time: a conductor writes each into Placement."""
+
+PROGRESS_EVERY_S: Final = 2.0
+
+_FILES_PER_HOST: Final = 4
+_OTHER_FILES: Final = 256
+_AGAIN_AFTER_S: Final = 1.0
+_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+_log = logging.getLogger(__name__)
+
+
+class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """``conductor`` is its endpoint. ``seed``: with the same one, the same orders in the same order have the
+    same luck on each host."""
+
+    conductor: str
+    data: Path
+    hosts: Annotated[tuple[SimHost, ...], Meta(max_length=HOSTS_MAX)]
+    token: str | None = None
+    behaviour: SimBehaviour = SimBehaviour()
+    seed: int | None = None
+    pace: Pace = Pace()
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["auto", "json", "text"] = "auto"
+
+
+def serve_agents(settings: AgentSettings) -> int:
+    """Run the agents until told to stop; the exit status."""
+    configure_logging(Settings(log_level=settings.log_level, log_format=settings.log_format))
+    _make_room(len(settings.hosts))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        try:
+            runner.run(_until_signalled(settings))
+        except StateError as error:
+            _log.error("%s", error)
+            return 1
+    _log.info("stopped")
+    return 0
+
+
+async def _until_signalled(settings: AgentSettings) -> None:
+    stop = asyncio.Event()
+    for number in _STOP_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await run_agents(settings, stop)
+
+
+async def run_agents(settings: AgentSettings, stop: asyncio.Event) -> None:
+    """Run the agents of all hosts until ``stop`` is set. StateError if one's state cannot be read."""
+    fleet = _Fleet(settings)
+    _log.info("agents of %d hosts, driver sim, conductor %s", len(settings.hosts), settings.conductor)
+    work = asyncio.create_task(fleet.run())
+    stopping = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        stopping.cancel()
+        was_told = not work.done()
+        work.cancel()
+        await asyncio.gather(work, stopping, return_exceptions=True)
+    if not was_told:
+        work.result()
+
+
+class _Fleet:
+    def __init__(self, settings: AgentSettings) -> None:
+        self._settings = settings
+        self._control = Control(settings.data, settings.behaviour)
+        self._turns = asyncio.Semaphore(REGISTRATIONS_MAX)
+        self._registered: set[str] = set()
+
+    async def run(self) -> None:
+        self._control.look()
+        states = {host.name: await self._state(host) for host in self._settings.hosts}
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._control.watch())
+            group.create_task(self._tell_progress())
+            for host in self._settings.hosts:
+                group.create_task(self._live(host, states[host.name]), name=f"host {host.name}")
+
+    async def _state(self, host: SimHost) -> HostState:
+        """The state of a host, which has a file from its first moment: by it the host is known."""
+        path = state_path(self._settings.data, host.name)
+        state = HostState(path)
+        try:
+            if not path.exists():
+                await state.save()
+        except OSError as error:
+            raise StateError(f"{path}: the host's state cannot be written: {error.strerror}") from error
+        return state
+
+    async def _live(self, host: SimHost, state: HostState) -> None:
+        """The life of one host, with its deaths."""
+        rng = _rng(self._settings.seed, host.name)
+        while True:
+            await self._control.until(host.name, dead=False)
+            await self._live_once(host, state, rng)
+            if self._control.is_dead(host.name):
+                _log.info("the simulated host %s is dead", host.name)
+            else:
+                await asyncio.sleep(_AGAIN_AFTER_S)
+
+    async def _live_once(self, host: SimHost, state: HostState, rng: random.Random) -> None:
+        agent = self._agent(host, state, rng)
+        tasks = [
+            asyncio.create_task(agent.run()),
+            asyncio.create_task(self._control.until(host.name, dead=True)),
+            asyncio.create_task(self._note_registered(host, agent)),
+        ]
+        try:
+            await asyncio.wait(tasks[:2], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            outcome, *_ = await asyncio.gather(*tasks, return_exceptions=True)
+        if isinstance(outcome, Exception):
+            _log.error("the agent of %s fell over a bug and starts again", host.name, exc_info=outcome)
+
+    def _agent(self, host: SimHost, state: HostState, rng: random.Random) -> HostAgent:
+        settings = self._settings
+        driver = SimDriver(host.name, state.disk, self._control.behaviours, rng)
+        headers = {} if settings.token is None else {TOKEN_HEADER: settings.token}
+        conductor = Conductor(HttpClient(settings.conductor, headers))
+        return HostAgent(
+            register(host, driver.name), driver, state, conductor, rng, self._turns, settings.pace
+        )
+
+    async def _note_registered(self, host: SimHost, agent: HostAgent) -> None:
+        await agent.registered.wait()
+        self._registered.add(host.name)
+
+    async def _tell_progress(self) -> None:
+        """Say now and then how many hosts are registered, until all have been."""
+        count, told = len(self._settings.hosts), -1
+        while told < count:
+            now = len(self._registered)
+            if now != told and (now or told < 0):
+                _log.info("%d of %d hosts are registered", now, count)
+                told = now
+            await asyncio.sleep(PROGRESS_EVERY_S)
+
+
+def _rng(seed: int | None, host: str) -> random.Random:
+    """The luck of one host, which does not depend on what happens on others."""
+    if seed is None:
+        return Ids().rng
+    return Ids(int.from_bytes(hashlib.sha256(f"{seed} {host}".encode()).digest())).rng
+
+
+def _make_room(hosts: int) -> None:
+    """Ask for as many files as so many hosts may have open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = hosts * _FILES_PER_HOST + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,0 +1,122 @@
+"""What an agent must not forget: a small file per host.
+
+It is replaced as a whole and made durable before anybody is told of what it says. Writes are shared: whoever
+asks while one is under way waits for the next, which is for all of them.
+"""
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from berth.agent.drivers.sim import Disk
+from berth.cell.protocol import Fence
+
+RESULTS_MAX: Final = 1_000
+FENCES_MAX: Final = 2_000
+"""Of servers that are not on the host any more."""
+
+FOLDER: Final = "hosts"
+
+
+class StateError(Exception):
+    """A host's file cannot be used. The message is for the operator."""
+
+
+class Kept(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """``results``: what came of orders, oldest first; None is success. ``fences``: the greatest seen of each
+    server, oldest first."""
+
+    format: Literal[1] = 1
+    servers: Disk = {}
+    fences: dict[str, Fence] = {}
+    results: dict[str, str | None] = {}
+
+
+class HostState:
+    """The state of one host, in memory and in its file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._kept = _read(path)
+        self._lock = asyncio.Lock()
+        self._writing = threading.Lock()
+        self._asked = 0
+        self._written = 0
+
+    @property
+    def disk(self) -> Disk:
+        return self._kept.servers
+
+    @property
+    def results(self) -> dict[str, str | None]:
+        return self._kept.results
+
+    def fence_of(self, server: str) -> Fence:
+        return self._kept.fences.get(server, (-1, 0))
+
+    def note_fence(self, server: str, fence: Fence) -> None:
+        fences = self._kept.fences
+        fences.pop(server, None)
+        fences[server] = fence
+        if len(fences) > FENCES_MAX + len(self.disk):
+            oldest = next(id for id in fences if id not in self.disk)
+            del fences[oldest]
+
+    def note_result(self, order: str, error: str | None) -> None:
+        results = self._kept.results
+        results.pop(order, None)
+        results[order] = error
+        if len(results) > RESULTS_MAX:
+            del results[next(iter(results))]
+
+    async def save(self) -> None:
+        """Return when everything noted so far is durable."""
+        self._asked += 1
+        wanted = self._asked
+        async with self._lock:
+            if self._written >= wanted:
+                return
+            await asyncio.to_thread(self._write, self._asked, msgspec.json.encode(self._kept))
+
+    def _write(self, number: int, content: bytes) -> None:
+        # Whoever waited may have been cancelled and the next be here already: the later one stays.
+        with self._writing:
+            if number > self._written:
+                _replace(self._path, content)
+                self._written = number
+
+
+def state_path(data: Path, host: str) -> Path:
+    return data / FOLDER / f"{host}.json"
+
+
+def _read(path: Path) -> Kept:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Kept)
+    except FileNotFoundError:
+        return Kept()
+    except OSError as error:
+        raise StateError(f"{path}: the host's state cannot be read: {error.strerror}") from error
+    except msgspec.MsgspecError as error:
+        raise StateError(
+            f"{path}: this is not the state of a host: {error}. Without the file the host is empty"
+        ) from error
+
+
+def _replace(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_suffix(".new")
+    with beside.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

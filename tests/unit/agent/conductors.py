@@ -1,0 +1,203 @@
+"""A conductor for tests, on a real socket, and what one would hand out.
+
+Its desk is the real one. It knows who has registered, keeps what it was told, and can be made to fail.
+"""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import uvloop
+
+from berth.agent.conductor import Conductor
+from berth.agent.drivers.behaviour import Behaviours, SimBehaviour
+from berth.agent.drivers.sim import SimDriver
+from berth.agent.fleet import SimHost, register
+from berth.agent.host import HostAgent, Pace
+from berth.agent.state import HostState, state_path
+from berth.cell import protocol
+from berth.cell.desk import Desk
+from berth.cell.protocol import Order, Orders, Poll, Register, Report, Stray
+from berth.client.http import HttpClient
+from berth.model.orders import Spec
+from berth.model.servers import Flavor
+from berth.operations.steps import Verb
+from berth.runtime.ids import Ids
+from berth.serving.asgi import Application, Receive, Scope, Send
+from berth.serving.connections import Connections
+
+HOST = "127.0.0.1"
+PATIENCE_S = 10
+FLAVOR = Flavor(id="1", name="m1.small", vcpus=1, memory_mb=512)
+QUICK = SimBehaviour(build_seconds=0, live_migrate_seconds=0, other_seconds=0)
+PACE = Pace(first=0.01, longest=0.05, refused=0.02, report_within=PATIENCE_S, poll_longest=0.3)
+THE_HOST = SimHost(name="host-0001")
+
+
+def server_id(number: int = 1) -> str:
+    return str(uuid.UUID(int=number))
+
+
+def order(
+    verb: Verb,
+    id: str | None = None,
+    fence: tuple[int, int] = (1, 0),
+    server: str | None = None,
+    name: str = "web-1",
+    runs: bool = True,
+) -> Order:
+    return Order(
+        id=id or f"{verb} {fence}",
+        fence=fence,
+        verb=verb,
+        server=server or server_id(),
+        spec=Spec(name, "project", "user", FLAVOR),
+        runs=runs,
+    )
+
+
+def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(story())
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+class FakeConductor:
+    """``answers``: statuses to refuse with, for each path, before it is answered properly again."""
+
+    def __init__(self, silence_s: float = 1.0) -> None:
+        self.desk = Desk()
+        self.registered: dict[str, Register] = {}
+        self.polls: list[Poll] = []
+        self.reports: list[Report] = []
+        self.tokens: set[str] = set()
+        self.answers: dict[str, list[int]] = {}
+        self.strays: tuple[Stray, ...] = ()
+        self.at_once = 0
+        self.at_once_most = 0
+        """Hosts that were registering at the same time."""
+        self._silence_s = silence_s
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        body = await _read(receive)
+        headers = dict(scope["headers"])
+        self.tokens.add(headers.get(protocol.TOKEN_HEADER.encode(), b"").decode())
+        refusals = self.answers.get(path)
+        if refusals:
+            await _respond(send, refusals.pop(0), {"errors": [{"detail": "as the test wants it"}]})
+            return
+        match path:
+            case protocol.REGISTER:
+                await self._register(msgspec.json.decode(body, type=Register))
+                told = protocol.Registered(cell="cell1", silence_seconds=self._silence_s)
+                await _respond(send, 200, told)
+            case protocol.POLL:
+                await self._poll(msgspec.json.decode(body, type=Poll), send)
+            case protocol.REPORT:
+                report = msgspec.json.decode(body, type=Report)
+                self.reports.append(report)
+                awaited = self.desk.settle(report.host, report.order, report.error)
+                await _respond(send, 200, {"awaited": awaited})
+
+    async def _register(self, host: Register) -> None:
+        self.at_once += 1
+        self.at_once_most = max(self.at_once, self.at_once_most)
+        await asyncio.sleep(0.001)
+        self.at_once -= 1
+        self.registered[host.host] = host
+
+    async def _poll(self, poll: Poll, send: Send) -> None:
+        self.polls.append(poll)
+        if poll.host not in self.registered:
+            await _respond(send, 404, {"errors": [{"detail": "who is that?"}]})
+            return
+        strays = tuple(stray for stray in self.strays if stray.server in poll.servers)
+        orders, aborts = self.desk.for_host(poll.host, poll.busy)
+        if not (strays or orders or set(aborts) & set(poll.busy)):
+            await self.desk.news(poll.host, poll.wait_seconds)
+            orders, aborts = self.desk.for_host(poll.host, poll.busy)
+        await _respond(send, 200, Orders(orders=orders, aborts=aborts, strays=strays))
+
+    async def have(self, order: Order, host: SimHost = THE_HOST) -> str | None:
+        """Have a host carry an order out."""
+        return await self.desk.carry_out(host.id, order, PATIENCE_S)
+
+
+@contextlib.asynccontextmanager
+async def served(application: Application, port: int = 0) -> AsyncIterator[str]:
+    """An application on a socket: its address."""
+    loop = asyncio.get_running_loop()
+    connections = Connections(application, loop)
+    server = await loop.create_server(connections.make, HOST, port)
+    try:
+        yield f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
+    finally:
+        server.close()
+        await connections.drain()
+
+
+class Host:
+    """A host with a disk, whose agent can be started and killed again and again."""
+
+    def __init__(self, data: Path, url: str, behaviour: SimBehaviour = QUICK, pace: Pace = PACE) -> None:
+        self.behaviours = Behaviours(behaviour)
+        self._path = state_path(data, THE_HOST.name)
+        self._url = url
+        self._pace = pace
+        self._task: asyncio.Task[None] | None = None
+        self.state = HostState(self._path)
+
+    def start(self) -> None:
+        """Start the agent, with what is in the file."""
+        self.state = HostState(self._path)
+        rng = Ids(1).rng
+        driver = SimDriver(THE_HOST.name, self.state.disk, self.behaviours, rng)
+        conductor = Conductor(HttpClient(self._url, {protocol.TOKEN_HEADER: "secret"}))
+        turns = asyncio.Semaphore(1)
+        agent = HostAgent(
+            register(THE_HOST, driver.name), driver, self.state, conductor, rng, turns, self._pace
+        )
+        self._task = asyncio.create_task(agent.run())
+
+    async def kill(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+@contextlib.asynccontextmanager
+async def world(data: Path, behaviour: SimBehaviour = QUICK) -> AsyncIterator[tuple[FakeConductor, Host]]:
+    """A conductor and a host whose agent runs."""
+    conductor = FakeConductor()
+    async with served(conductor) as url:
+        host = Host(data, url, behaviour)
+        host.start()
+        try:
+            yield conductor, host
+        finally:
+            await host.kill()
+
+
+async def _read(receive: Receive) -> bytes:
+    body = b""
+    while True:
+        message = await receive()
+        body += bytes(message.get("body", b""))
+        if not message.get("more_body"):
+            return body
+
+
+async def _respond(send: Send, status: int, body: object) -> None:
+    headers = [(b"content-type", b"application/json")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": msgspec.json.encode(body)})

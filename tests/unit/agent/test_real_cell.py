@@ -1,0 +1,177 @@
+"""Agents with a real conductor and a real Placement server: what they say ends up in the books, orders reach
+them, and a host that dies is down until it is back and clean."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.agent.control import break_host, heal_host
+from berth.agent.fleet import SimHost, provider_id, simulated_fleet
+from berth.agent.process import AgentSettings, run_agents
+from berth.agent.state import HostState, state_path
+from berth.cell.application import Cell, CellSettings, cell_engine
+from berth.client.http import HttpClient
+from berth.engine import Engine
+from berth.model.orders import Agent, Book, Spec, Work
+from berth.model.origin import Origin
+from berth.model.rejections import RecordMoved
+from berth.model.servers import Place
+from berth.operations import in_cell
+from berth.operations.hosts import cell_aggregate
+from berth.runtime.clock import SystemClock
+from berth.runtime.ids import Ids
+from tests.servers import Server, berth
+from tests.servers import running as server_running
+from tests.unit.agent.conductors import FLAVOR, PACE, QUICK, run, served, server_id
+
+pytestmark = pytest.mark.http
+
+SILENCE_S = 1.5
+PATIENCE_S = 30
+CELL = "cell1"
+TOKEN = "agents-only"
+
+
+@pytest.fixture
+def placement(tmp_path: Path) -> Iterator[Server]:
+    with server_running(berth(tmp_path)) as server:
+        yield server
+
+
+class World:
+    def __init__(self, data: Path, engine: Engine, books: HttpClient, hosts: tuple[SimHost, ...]) -> None:
+        self.data = data
+        self.hosts = hosts
+        self._engine = engine
+        self._books = books
+
+    async def asked(self, path: str) -> Any:
+        answer = await self._books.ask("GET", path)
+        assert answer.status == 200, answer.detail
+        return answer.body
+
+    async def order(self, operation: str, number: int, host: SimHost) -> None:
+        """Write an order into the cell's journal, as a region does."""
+        work = Work(
+            id=f"{operation} {number}",
+            number=number,
+            server=server_id(),
+            operation=operation,
+            request_id="req-1",
+            spec=Spec("web-1", "project", "user", FLAVOR),
+            project="project",
+            user="user",
+            dest=Place(id=host.id, name=host.name, cell=CELL),
+            books=Book((), None),
+        )
+        await self._engine.submit(
+            lambda view, now_s: in_cell.taken(view, work, now_s * 10**9) or RecordMoved("Work", work.id),
+            Origin("req-1", "test", None, "test"),
+            lambda view, changed: None,
+        )
+
+    async def until_done(self, id: str) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                work = await self._engine.read(lambda view: view.records.get(Work, id))
+                assert work is not None
+                assert work.phase != "failed", work.reason
+                if work.phase == "done":
+                    return
+                await asyncio.sleep(0.01)
+
+    async def until_down(self, host: SimHost, is_down: bool) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                agent = await self._engine.read(lambda view: view.records.get(Agent, host.id))
+                if agent is not None and agent.is_down is is_down:
+                    return
+                await asyncio.sleep(0.01)
+
+    def disk(self, host: SimHost) -> dict[str, str]:
+        """What is on a host for good."""
+        return dict(HostState(state_path(self.data, host.name)).disk)
+
+
+@contextlib.asynccontextmanager
+async def world(placement: Server, directory: Path, hosts: int) -> AsyncIterator[World]:
+    """A cell with hosts, as the region sees it: through the cell's journal."""
+    database = f"sqlite:///{directory / 'cell.db'}"
+    given = CellSettings(
+        name=CELL,
+        database=database,
+        placement=placement.url,
+        placement_token="admin",
+        agent_token=TOKEN,
+        silence_seconds=SILENCE_S,
+    )
+    fleet = tuple(simulated_fleet(hosts))
+    headers = {"x-auth-token": "admin", "openstack-api-version": "placement 1.39"}
+    books = HttpClient(placement.url, headers)
+    async with Cell(given).running() as cell, served(cell) as url:
+        engine = cell_engine(database, SystemClock(), Ids())
+        await engine.start()
+        agents = AgentSettings(
+            conductor=url, data=directory / "agents", hosts=fleet, token=TOKEN, behaviour=QUICK, pace=PACE
+        )
+        stop = asyncio.Event()
+        task = asyncio.create_task(run_agents(agents, stop))
+        try:
+            yield World(directory / "agents", engine, books, fleet)
+        finally:
+            stop.set()
+            await task
+            await engine.stop()
+            books.close()
+
+
+def test_a_host_registers_and_its_tree_is_in_placement(placement: Server, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with world(placement, tmp_path, hosts=4) as seen:
+            for host in seen.hosts:
+                await seen.until_down(host, False)
+            last = seen.hosts[3]
+            tree = await seen.asked(f"/resource_providers?in_tree={last.id}")
+            assert {one["name"]: one["parent_provider_uuid"] for one in tree["resource_providers"]} == {
+                "host-0004": None,
+                "host-0004-gpu0": last.id,
+                "host-0004-gpu1": last.id,
+            }
+            found = await seen.asked(f"/resource_providers/{last.id}/inventories")
+            amounts = {name: (one["total"], one["reserved"]) for name, one in found["inventories"].items()}
+            assert amounts == {"VCPU": (32, 0), "MEMORY_MB": (131072, 4096), "DISK_GB": (2000, 0)}
+            gpu = await seen.asked(f"/resource_providers/{provider_id('host-0004-gpu1')}/inventories")
+            assert gpu["inventories"]["VGPU"]["total"] == 4
+            traits = await seen.asked(f"/resource_providers/{last.id}/traits")
+            assert sorted(traits["traits"]) == ["COMPUTE_NODE", "HW_CPU_X86_AVX2"]
+            joined = await seen.asked(f"/resource_providers/{last.id}/aggregates")
+            assert joined["aggregates"] == [cell_aggregate(CELL)]
+
+    run(story)
+
+
+def test_a_host_that_dies_is_down_and_up_again_when_it_is_clean(placement: Server, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with world(placement, tmp_path, hosts=2) as seen:
+            one, other = seen.hosts
+            await seen.until_down(one, False)
+            await seen.until_down(other, False)
+            await seen.order("create", 1, one)
+            await seen.until_done("create 1")
+            assert seen.disk(one) == {server_id(): "running"}
+            break_host(seen.data, one.name)
+            await seen.until_down(one, True)
+            # It is deleted behind the host's back, which keeps it until it is told.
+            await seen.order("delete", 2, one)
+            await seen.until_done("delete 2")
+            assert seen.disk(one) == {server_id(): "running"}
+            heal_host(seen.data, one.name)
+            await seen.until_down(one, False)
+            assert seen.disk(one) == {}
+            await seen.until_down(other, False)
+
+    run(story)
