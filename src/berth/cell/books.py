@@ -61,7 +61,7 @@ class Books:
                 (book,) = await self._change(work, [migration], policy)
                 return work.books, book
             case "give_back":
-                back = server._replace(wanted=last.held)
+                back = server._replace(wanted=plus((last.held, work.kept)))
                 if not last.held:
                     # It was given back already, before a crash; the books know.
                     back = server._replace(wanted=work.books.held)
@@ -101,7 +101,7 @@ class Books:
             if all(same(book.held, held) for book, held in zip(now, wanted, strict=True)):
                 return now
             given = [book.generation for book in now]
-            moved = [c.consumer for c, book in zip(changes, now, strict=True) if book != c.last]
+            moved = [c.consumer for c, book in zip(changes, now, strict=True) if _differs(book, c.last)]
             if policy == "fail" and moved:
                 who = ", ".join(moved)
                 raise Refused(f"somebody else has changed the allocations of {who}: look, and ask again")
@@ -135,6 +135,10 @@ class Books:
         if answer.status >= 500 or answer.status in (401, 429):
             raise BooksAway(answer.detail)
         return answer
+
+
+def _differs(now: Book, last: Book) -> bool:
+    return now.generation != last.generation or not same(now.held, last.held)
 
 
 def _claim(work: Work, type: str, held: Held, generation: int | None) -> dict[str, Any]:

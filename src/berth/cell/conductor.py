@@ -149,13 +149,13 @@ class Conductor:
             case Skip():
                 return lambda order: succeeded(order, now())
             case BooksTask(entry):
-                is_lenient = work.phase == "back" or step_of(work).failing == "skip"
+                is_bound = work.phase == "back" or step_of(work).failing == "again"
                 try:
-                    books, migration = await self._books.write(work, entry, is_undoing=is_lenient)
+                    books, migration = await self._books.write(work, entry, is_undoing=is_bound)
                 except Refused as refused:
                     reason = str(refused)
-                    if work.phase == "back":
-                        raise BooksAway(f"what is to be undone is refused: {reason}") from refused
+                    if is_bound:
+                        raise BooksAway(f"what must be done is refused: {reason}") from refused
                     return lambda order: failed(order, now(), reason)
                 return lambda order: succeeded(order, now(), books, migration)
             case MoveClaim(way):

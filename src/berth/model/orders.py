@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from berth.model.servers import ConflictPolicy, Flavor, Held, Place, Record
+from berth.model.servers import ConflictPolicy, Flavor, Held, Need, Place, Record
 
 Phase = Literal["forward", "back", "done", "failed"]
 """``forward``: the step at ``step`` is next. ``back``: the undoing of it is; what is done ends in ``done``,
@@ -18,10 +18,11 @@ what was undone (or stopped half-way, where the operation says so) in ``failed``
 
 
 class Way(msgspec.Struct, frozen=True):
-    """Where a server can go, and what it takes there."""
+    """Where a server can go, and what it takes there; ``needs`` says where on it each of its needs is met."""
 
     place: Place
     held: Held
+    needs: tuple[Need, ...] = ()
 
 
 class Book(msgspec.Struct, frozen=True):
@@ -55,6 +56,8 @@ class Work(Record, frozen=True, kw_only=True, tag="work"):
     """``number`` counts the orders of a server: an older one that turns up again is not carried out.
 
     ``alternates`` are the ways that are left. ``books`` is the server's, ``migration_books`` the migration's.
+    ``kept`` is the part of the server's that others have added, and that no step takes from it; ``needs`` are
+    the server's, with where each is met now.
     ``retry`` says, on the way back, that the next alternate is to be tried at the bottom. ``since_ns`` is
     when the step at hand began.
     """
@@ -71,6 +74,8 @@ class Work(Record, frozen=True, kw_only=True, tag="work"):
     books: Book
     migration: str | None = None
     migration_books: Book | None = None
+    kept: Held = ()
+    needs: tuple[Need, ...] = ()
     alternates: tuple[Way, ...] = ()
     attempt: int = 1
     attempts_max: int = 3
@@ -107,6 +112,8 @@ class Instance(Record, frozen=True, kw_only=True, tag="instance"):
     evacuated: tuple[Evacuated, ...] = ()
     last: int = 0
     deleted_at_s: int | None = None
+    left_on: tuple[str, ...] = ()
+    """Of one that is deleted: hosts that were down, and have it still when they come back."""
 
 
 class Agent(Record, frozen=True, kw_only=True, tag="agent"):

@@ -364,5 +364,38 @@ class TooManyNeeds(Rejection, frozen=True):
     limit: int
 
 
+class NeedDoesNotFit(Rejection, frozen=True):
+    """No provider of the server's host has what is needed. ``refused`` is what the ledger said of the last
+    one that seemed to have it."""
+
+    advice = Advice.REPLAN
+    server: str
+    name: str
+    host: str
+    refused: Rejection | None = None
+
+
+class ServerUnsettled(Rejection, frozen=True):
+    """A move of the server is not settled: its migration holds the other half of what is to be changed."""
+
+    advice = Advice.RETRY
+    id: str
+    asked: str
+    migration: str
+
+
+class FindingGone(Rejection, frozen=True):
+    """What the doctor is to repair is not so, or not so any more."""
+
+    id: str
+
+
+class RepairUnsafe(Rejection, frozen=True):
+    """What the doctor has found is not for it to repair. The reason is a sentence."""
+
+    id: str
+    reason: str
+
+
 class HostUnknown(Rejection, frozen=True):
     name: str

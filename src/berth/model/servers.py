@@ -152,6 +152,8 @@ class Server(Record, frozen=True, kw_only=True, tag="server"):
     power: int = NO_STATE
     place: Place | None = None
     held: Held = ()
+    kept: Held = ()
+    """The part of ``held`` that others have added, as an operation found it."""
     generation: int | None = None
     work: str | None = None
     works: int = 0
@@ -182,6 +184,8 @@ class Migration(Record, frozen=True, kw_only=True, tag="migration"):
     user: str
     held: Held = ()
     generation: int | None = None
+    needs: tuple[Need, ...] = ()
+    """The server's, as they were met at the source."""
     created_at_s: int = 0
     updated_at_s: int = 0
 
@@ -214,12 +218,14 @@ class Action(Record, frozen=True, kw_only=True, tag="action"):
 
 
 class Host(Record, frozen=True, kw_only=True, tag="host"):
-    """A host with an agent. ``id`` is its root provider; whether it is down or disabled is the ledger's."""
+    """A host with an agent. ``id`` is its root provider; whether it is down or disabled is the ledger's.
+    ``is_silent``: its cell has not heard of it. Forced down it is down, silent or not."""
 
     number: int
     name: str
     cell: str
     driver: str = "sim"
+    is_silent: bool = False
     is_forced_down: bool = False
     registered_at_s: int = 0
     updated_at_s: int = 0

@@ -24,7 +24,8 @@ from berth.model.servers import (
 )
 from berth.operations.beginning import removed, replaced
 from berth.operations.delete import gone
-from berth.operations.runner import is_finished, operation_of
+from berth.operations.runner import is_finished, operation_of, step_of
+from berth.operations.steps import runs_again
 from berth.view import View
 
 _NOTHING = Book((), None)
@@ -68,7 +69,7 @@ def absorb(view: View, work: Work, now_s: int) -> Enact | None:
 
 def _swept(view: View, work: Work, now_s: int) -> Enact | None:
     migration = view.records.get(Migration, work.migration or "")
-    if migration is None or not is_finished(work) or migration.status != "done":
+    if migration is None or work.phase != "done" or migration.status != "done":
         return None
     if view.records.get(Server, migration.server) is None:
         return Enact((removed(view, migration),))
@@ -104,7 +105,11 @@ def _under_way(view: View, server: Server, work: Work, now_s: int) -> list[Recor
     changes = []
     place = work.dest if work.operation in ("create", "unshelve") else server.place
     after = msgspec.structs.replace(
-        server, place=place, held=work.books.held, generation=work.books.generation
+        server,
+        place=place,
+        held=work.books.held,
+        generation=work.books.generation,
+        needs=work.needs,
     )
     if after != server:
         changes.append(replaced(view, msgspec.structs.replace(after, updated_at_s=now_s)))
@@ -134,14 +139,17 @@ def finished(
         task=None,
         work=None,
         held=work.books.held,
+        kept=server.kept if work.books.held else (),
         generation=work.books.generation,
+        needs=work.needs,
         fault=None if is_done else Fault(work.reason or "unknown", now_s),
         updated_at_s=now_s,
     )
     state = _state_after(server, work)
-    ended = _moved(server, work) if migration is not None else _in_place(server, work)
+    ended = _moved(server, migration, work) if migration is not None else _in_place(server, work)
+    launched_at_s = ended.launched_at_s or (now_s if is_done else None)
     ended = msgspec.structs.replace(
-        ended, state=state, power=_power(state, work), launched_at_s=ended.launched_at_s or now_s
+        ended, state=state, power=_power(state, work), launched_at_s=launched_at_s
     )
     if migration is None:
         return ended, None
@@ -152,31 +160,18 @@ def _state_after(server: Server, work: Work) -> VmState:
     operation = operation_of(work)
     before = server.state_before or server.state
     if work.phase == "done":
-        state = operation.state_done
-        if work.operation in ("confirm", "revert"):
-            return before if before in ("active", "stopped") else "active"
-        if state is None:
-            return "active" if before == "error" else before
-        assert state != "", "one that is gone has no state"
-        return state
-    if work.operation == "shelve_away" and work.step >= 2 and work.phase == "failed":
-        return "shelved" if _stopped_forward(work) else before
+        assert operation.state_done != "", "one that is gone has no state"
+        return operation.state_done or ("stopped" if before == "stopped" else "active")
     if _undo_failed(work):
         return "error"
-    return operation.state_failed or before
-
-
-def _stopped_forward(work: Work) -> bool:
-    """Whether an order ended where it stood, and was not undone."""
-    return operation_of(work).steps[work.step].failing == "stop"
+    # What was undone stands at its first step, and that is never one that stops as something.
+    return step_of(work).stopped_as or operation.state_failed or before
 
 
 def _undo_failed(work: Work) -> bool:
-    """Whether a source could not run the server again."""
-    return any(entry.error is not None and entry.step in _RUN_AGAIN for entry in work.log)
-
-
-_RUN_AGAIN = ("undo send", "undo live migrate", "undo stop")
+    """Whether the server could not be run again where it was."""
+    names = {f"undo {step.name}" for step in operation_of(work).steps if runs_again(step)}
+    return any(entry.error is not None and entry.step in names for entry in work.log)
 
 
 def _power(state: VmState, work: Work) -> int:
@@ -195,7 +190,7 @@ def _in_place(server: Server, work: Work) -> Server:
     return msgspec.structs.replace(server, state_before=None)
 
 
-def _moved(server: Server, work: Work) -> Server:
+def _moved(server: Server, migration: Migration, work: Work) -> Server:
     """The server after an order that its migration has a part in."""
     at_dest = msgspec.structs.replace(server, place=work.dest, migration=None, flavor_before=None)
     at_source = msgspec.structs.replace(
@@ -204,6 +199,7 @@ def _moved(server: Server, work: Work) -> Server:
         migration=None,
         flavor=server.flavor_before or server.flavor,
         flavor_before=None,
+        needs=migration.needs,
     )
     match work.operation, work.phase:
         case (("resize" | "migrate"), "done"):

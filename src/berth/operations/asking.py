@@ -7,10 +7,10 @@ from berth.model.commands import Claim
 from berth.model.consumer import Wanted
 from berth.model.ids import ConsumerId, GroupId, ProviderId
 from berth.model.orders import Way
-from berth.model.requests import CandidatesRequest, RequestGroup
+from berth.model.requests import RequestGroup
 from berth.model.scheduling import Generation, Hints, ScheduleRequest, SpecInvalid
 from berth.model.scheduling import Way as PlannedWay
-from berth.model.servers import Flavor, Need, Place, Server
+from berth.model.servers import Flavor, Need, Place, Server, ServerHints
 from berth.scheduler.cells import KIND as CELL
 from berth.scheduler.flavors import Flavor as Sizes
 from berth.scheduler.flavors import FlavorAsk, ask_of
@@ -92,14 +92,19 @@ def schedule_request(
     )
 
 
-def only(request: CandidatesRequest, need: Need) -> CandidatesRequest:
-    """The request for one need alone."""
-    return msgspec.structs.replace(request, groups=(group_of(need),), same_subtrees=())
+def hinted(view: View, server: Server) -> Server:
+    """The server with what its hints still mean: who is gone can be neither near nor avoided."""
+
+    def there(ids: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(id for id in ids if ConsumerId(id) in view.consumers)
+
+    hints = ServerHints(there(server.hints.same_host), there(server.hints.different_host))
+    return server if hints == server.hints else msgspec.structs.replace(server, hints=hints)
 
 
-def way(view: View, planned: PlannedWay) -> Way:
-    """A way as an order has it."""
-    return Way(place_of(view, planned.host), planned.wanted)
+def way(view: View, server: Server, planned: PlannedWay) -> Way:
+    """A way for a server, as an order has it."""
+    return Way(place_of(view, planned.host), planned.wanted, needs_on(server, planned))
 
 
 def place_of(view: View, host: ProviderId) -> Place:

@@ -28,6 +28,8 @@ class Asked(NamedTuple):
     policy: ConflictPolicy = "fail"
     attempts_max: int = 3
     alternates: int = 5
+    resizes_in_place: bool = True
+    """Whether a resize may stay on its host."""
 
 
 def startable(view: View, id: str, operation: Operation) -> Server | Rejection:
@@ -71,6 +73,8 @@ def order(
         books=books,
         migration=None if migration is None else migration.id,
         migration_books=migration_books,
+        kept=server.kept,
+        needs=server.needs,
         alternates=alternates,
         attempts_max=asked.attempts_max,
         policy=asked.policy,

@@ -3,13 +3,14 @@
 A server's record says what it last wrote. The difference to what is held now is what others have added (a
 port's bandwidth, an accelerator). **fail**: the change is refused. **retry**: what there is now is taken for
 what the server had, and the change goes on. **merge**: the same, and what others have added is kept by the
-server.
+server, in this change and in those that follow (``Server.kept``), until somebody asks with **retry**.
 """
 
 from collections.abc import Iterable
 
 from berth.model.consumer import Holdings
 from berth.model.ids import ConsumerId, ProviderId
+from berth.model.orders import Way
 from berth.model.rejections import Rejection, ServerChangedByOthers
 from berth.model.servers import ConflictPolicy, Held, Server
 from berth.view import View
@@ -64,6 +65,11 @@ def minus(one: Held, other: Held) -> Held:
     return added(one, other)
 
 
+def with_kept(way: Way, kept: Held) -> Way:
+    """A way on which a server also has what others have added."""
+    return Way(way.place, plus((way.held, kept)), way.needs) if kept else way
+
+
 class Standing:
     """What a server holds at the moment an operation begins: ``own`` goes with it, ``kept`` stays whatever it
     does."""
@@ -83,11 +89,11 @@ def standing(
     record = view.consumers.get(ConsumerId(server.id))
     generation = record.consumer.generation if record is not None else None
     now = held_now(view, server.id)
-    if generation == server.generation or (not now and not server.held):
+    if is_forced or policy == "retry" or (not now and not server.held):
         return Standing(now, (), generation)
-    if is_forced or policy == "retry":
-        return Standing(now, (), generation)
+    if generation == server.generation:
+        return Standing(minus(now, server.kept), server.kept, generation)
     if policy == "merge":
-        kept = added(now, server.held)
+        kept = added(now, minus(server.held, server.kept))
         return Standing(minus(now, kept), kept, generation)
     return ServerChangedByOthers(server.id, asked, generation, server.generation)

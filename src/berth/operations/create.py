@@ -11,7 +11,7 @@ from berth.model.rejections import ConsumerGenerationConflict, Rejection, Server
 from berth.model.scheduling import Placement
 from berth.model.servers import Action, ActionEvent, Fault, Server
 from berth.operations.asking import asked as needed_by
-from berth.operations.asking import needs_on, schedule_request, way
+from berth.operations.asking import schedule_request, way
 from berth.operations.beginning import Asked, action_of, busy, order
 from berth.scheduler.plan import plan
 from berth.view import View
@@ -64,15 +64,15 @@ def begin(
 def _placed(
     view: View, now_s: int, asked: Asked, server: Server, placement: Placement
 ) -> list[RecordChanged]:
-    chosen = way(view, placement.way)
+    chosen = way(view, server, placement.way)
     books = Book(chosen.held, 1)
-    alternates = tuple(way(view, other) for other in placement.alternates)
+    alternates = tuple(way(view, server, other) for other in placement.alternates)
     server = msgspec.structs.replace(
         server,
         place=chosen.place,
         held=books.held,
         generation=books.generation,
-        needs=needs_on(server, placement.way),
+        needs=chosen.needs,
         created_at_s=now_s,
     )
     work = order(asked, server, NAME, books, dest=chosen.place, alternates=alternates)

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from berth.model.commands import BooksCommand, ChangeMembers, Enact
+from berth.model.commands import BooksCommand, ChangeMembers, DeleteAllocations, Enact
 from berth.model.ids import ConsumerId
 from berth.model.orders import Book
 from berth.model.rejections import Rejection
@@ -24,8 +24,11 @@ def begin(view: View, now_s: int, asked: Asked, id: str, *, is_forced: bool = Fa
     stands = standing(view, server, asked.policy, OPERATION.action, is_forced=is_forced)
     if isinstance(stands, Rejection):
         return stands
-    if server.place is None and not stands.own and migration is None:
-        return gone(view, server)
+    if server.place is None and migration is None:
+        # No host has it, and so no cell need be told.
+        end = gone(view, server)
+        held: tuple[BooksCommand, ...] = (DeleteAllocations(ConsumerId(id)),) if stands.own else ()
+        return Enact(end.changes, (*held, *end.commands))
     cell = server.place.cell if server.place is not None else migration.source.cell if migration else ""
     source = migration.source if migration is not None else None
     dest = server.place

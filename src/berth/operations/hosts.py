@@ -41,10 +41,12 @@ def heard_of(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
         cell=cell,
         registered_at_s=now_s,
     )
-    after = msgspec.structs.replace(host, name=agent.name, cell=cell, driver=agent.driver)
+    after = msgspec.structs.replace(
+        host, name=agent.name, cell=cell, driver=agent.driver, is_silent=agent.is_down
+    )
     commands: list[BooksCommand] = []
     status = view.hosts.get(id, HEALTHY)
-    down = agent.is_down or after.is_forced_down
+    down = after.is_silent or after.is_forced_down
     if status.down != down:
         commands.append(SetHostStatus(id, msgspec.structs.replace(status, down=down)))
     label = Label(KIND, cell)

@@ -50,7 +50,7 @@ def advanced(view: View, seen: Work, change: Change, now_s: int) -> Enact | Reje
     changes = [RecordChanged(work, after)]
     instance = view.records.get(Instance, work.server)
     if instance is not None:
-        stands = _instance_after(instance, after, now_s)
+        stands = _instance_after(view, instance, after, now_s)
         if stands != instance:
             changes.append(RecordChanged(instance, stands))
     return Enact(tuple(changes))
@@ -63,7 +63,7 @@ def acknowledged(view: View, id: str) -> Enact | None:
 
 
 def forgotten(view: View, before_s: int) -> Enact | None:
-    """The command that forgets servers that were deleted before a time."""
+    """The command that forgets servers that were deleted before a time, and of which nothing is left."""
     gone = [
         instance
         for instance in view.records.all(Instance)
@@ -77,7 +77,7 @@ def _with(hosts: tuple[str, ...], work: Work) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*hosts, *places)))
 
 
-def _instance_after(instance: Instance, work: Work, now_s: int) -> Instance:
+def _instance_after(view: View, instance: Instance, work: Work, now_s: int) -> Instance:
     if not is_finished(work):
         return msgspec.structs.replace(instance, hosts=_with(instance.hosts, work))
     operation = operation_of(work)
@@ -99,8 +99,17 @@ def _instance_after(instance: Instance, work: Work, now_s: int) -> Instance:
         evacuated = (*evacuated, left)
     is_gone = operation.name == "delete" and is_done
     return msgspec.structs.replace(
-        instance, hosts=hosts, evacuated=evacuated, deleted_at_s=now_s if is_gone else None
+        instance,
+        hosts=hosts,
+        evacuated=evacuated,
+        deleted_at_s=now_s if is_gone else None,
+        left_on=tuple(id for id in instance.hosts if _is_down(view, id)) if is_gone else (),
     )
+
+
+def _is_down(view: View, host: str) -> bool:
+    agent = view.records.get(Agent, host)
+    return agent is None or agent.is_down
 
 
 # -- hosts --------------------------------------------------------------------------------------
@@ -123,8 +132,13 @@ def marked(view: View, host: str, is_down: bool, now_s: int) -> Enact | None:
     agent = view.records.get(Agent, host)
     if agent is None or agent.is_down == is_down:
         return None
-    after = msgspec.structs.replace(agent, is_down=is_down, changed_at_s=now_s)
-    return Enact((RecordChanged(agent, after),))
+    changes = [RecordChanged(agent, msgspec.structs.replace(agent, is_down=is_down, changed_at_s=now_s))]
+    if not is_down:
+        # It is clean: of what was deleted meanwhile nothing is left on it.
+        for instance in view.records.find(Instance, "left_on", host):
+            left = tuple(other for other in instance.left_on if other != host)
+            changes.append(RecordChanged(instance, msgspec.structs.replace(instance, left_on=left)))
+    return Enact(tuple(changes))
 
 
 def expected_on(view: View, host: str) -> dict[str, int]:

@@ -1,5 +1,7 @@
 """What is done to a server where it is: rebuild, shelve, offload, start, stop."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from berth.model.commands import Enact
@@ -46,8 +48,16 @@ def begin(
     return begun(view, asked, shown, work, server.place.cell, now_s)
 
 
-def begin_rebuild(view: View, now_s: int, asked: Asked, id: str, image: Image) -> Enact | Rejection:
-    """Rebuild from an image. What the image requires of its host must be there: the server stays on it."""
+def begin_rebuild(
+    view: View,
+    now_s: int,
+    asked: Asked,
+    id: str,
+    image: Image,
+    renewed: Callable[[Server], Server] = lambda server: server,
+) -> Enact | Rejection:
+    """Rebuild from an image. What the image requires of its host must be there: the server stays on it.
+    ``renewed`` gives it what else it shall be called from now on."""
     server = startable(view, id, BY_NAME["rebuild"])
     if isinstance(server, Rejection):
         return server
@@ -57,7 +67,7 @@ def begin_rebuild(view: View, now_s: int, asked: Asked, id: str, image: Image) -
     lacking = _lacking(view, server, image)
     if lacking and server.place is not None:
         return HostLacksTraits(server.place.name, lacking)
-    after = msgspec.structs.replace(server, image=image.id, image_properties=image.properties)
+    after = msgspec.structs.replace(renewed(server), image=image.id, image_properties=image.properties)
     return begin(view, now_s, asked, id, "rebuild", after)
 
 

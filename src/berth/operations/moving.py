@@ -5,13 +5,13 @@ import msgspec
 
 from berth.model.commands import Claim, Enact, ReplaceAllocations
 from berth.model.ids import ConsumerId
-from berth.model.orders import Book, Way
+from berth.model.orders import Book
 from berth.model.rejections import ConsumerGenerationConflict, Rejection, ServerChangedByOthers
 from berth.model.servers import Migration, MigrationKind, Server
-from berth.operations.asking import MIGRATION, needs_on, schedule_request, way
+from berth.operations.asking import MIGRATION, hinted, schedule_request, way
 from berth.operations.asking import asked as needed_by
 from berth.operations.beginning import Asked, begun, order
-from berth.operations.conflicts import plus, standing
+from berth.operations.conflicts import plus, standing, with_kept
 from berth.operations.steps import BY_NAME
 from berth.scheduler.plan import plan
 from berth.view import View
@@ -36,13 +36,16 @@ def begin_move(
     stands = standing(view, server, asked.policy, action)
     if isinstance(stands, Rejection):
         return stands
+    if not stands.own:
+        # There is nothing that the migration could hold, and nothing to give back to the server later.
+        return ServerChangedByOthers(server.id, action, stands.generation, server.generation)
     needed = needed_by(after)
     if isinstance(needed, Rejection):
         return needed
     id = ConsumerId(asked.ids.uuid())
     migrations = Claim(id, stands.own, server.project, server.user, None, MIGRATION)
     request = schedule_request(
-        after,
+        hinted(view, after),
         needed,
         host=host,
         cell=server.place.cell or None,
@@ -57,7 +60,7 @@ def begin_move(
     if isinstance(planned, Rejection):
         return planned
     placement = planned.placements[0]
-    chosen = way(view, placement.way)
+    chosen = way(view, after, placement.way)
     books = Book(plus((chosen.held, stands.kept)), (stands.generation or 0) + 1)
     claim = request.claim(ConsumerId(server.id), books.held, stands.generation)
     migration = Migration(
@@ -74,6 +77,7 @@ def begin_move(
         user=server.user,
         held=stands.own,
         generation=1,
+        needs=server.needs,
         created_at_s=now_s,
         updated_at_s=now_s,
     )
@@ -82,7 +86,8 @@ def begin_move(
         held=books.held,
         generation=books.generation,
         migration=id,
-        needs=needs_on(after, placement.way),
+        kept=stands.kept,
+        needs=chosen.needs,
         state_before=server.state,
         fault=None,
     )
@@ -94,15 +99,11 @@ def begin_move(
         source=server.place,
         dest=chosen.place,
         migration=migration,
-        alternates=tuple(_with(way(view, other), stands.kept) for other in placement.alternates),
-        runs=server.state == "active",
+        alternates=tuple(with_kept(way(view, after, other), stands.kept) for other in placement.alternates),
+        runs=server.state != "stopped",
     )
     commands = (ReplaceAllocations((claim, migrations)),)
     return begun(view, asked, after, work, server.place.cell, now_s, changed=(migration,), commands=commands)
-
-
-def _with(way: Way, kept: tuple[object, ...]) -> Way:
-    return way if not kept else Way(way.place, plus((way.held, kept)))  # type: ignore[arg-type]
 
 
 def _next_number(view: View) -> int:

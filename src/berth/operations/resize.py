@@ -36,5 +36,5 @@ def begin(
         kind,  # type: ignore[arg-type]
         after,
         host=host,
-        ignore_source=flavor is None,
+        ignore_source=flavor is None or not asked.resizes_in_place,
     )

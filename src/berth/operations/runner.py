@@ -8,6 +8,9 @@
 
 Every transition is one append to the cell's journal. A crash between a step and its transition repeats the
 step, which can be repeated.
+
+A resize may stay on its host. There the one server is what comes and what goes: nothing is prepared for it
+and nothing of it destroyed, and it is resumed where it would be received.
 """
 
 from typing import Final, NamedTuple
@@ -20,6 +23,7 @@ from berth.operations.steps import BOOKS, BY_NAME, Entry, Operation, Step, Verb
 
 LOG_MAX: Final = 60
 ABORTABLE: Final = ("prepare", "live migrate")
+_ON_ONE_HOST: Final[dict[str, Verb | None]] = {"prepare": None, "destroy": None, "receive": "resume"}
 
 
 class AgentTask(NamedTuple):
@@ -66,13 +70,17 @@ def task_of(work: Work) -> Task:
     if is_back and work.step == 0 and _may_retry(work):
         return MoveClaim(work.alternates[0])
     does = step.undo if is_back else step.does
-    if does is None or does == "claimed":
+    if does is None or does == "claimed" or (is_back and does == "start" and not work.runs):
         return Skip()
     if step.at == BOOKS:
         return BooksTask(does)  # type: ignore[arg-type]
     place = work.source if step.at == "source" else work.dest
     if place is None:
         return Skip()
+    if _is_on_one_host(work):
+        does = _ON_ONE_HOST.get(does, does)
+        if does is None:
+            return Skip()
     id = f"{work.id}.{work.attempt}.{work.step}.{'undo' if is_back else 'do'}"
     return AgentTask(id, place, does)  # type: ignore[arg-type]
 
@@ -105,6 +113,8 @@ def failed(work: Work, now_ns: int, error: str) -> Work:
         return _further_back(_logged(work, now_ns, error))
     if step.failing == "skip":
         return succeeded(work, now_ns, note=error)
+    if step.failing == "again":
+        return _next_version(_logged(work, now_ns, error))
     work = _next_version(_logged(work, now_ns, error), reason=error, since_ns=now_ns)
     if step.failing == "stop":
         return _next_version(work, phase="failed")
@@ -119,6 +129,7 @@ def claim_moved(work: Work, now_ns: int, books: Book) -> Work:
         work,
         dest=way.place,
         books=books,
+        needs=way.needs,
         alternates=tuple(rest),
         attempt=work.attempt + 1,
         phase="forward",
@@ -136,6 +147,10 @@ def claim_refused(work: Work, now_ns: int, error: str) -> Work:
         alternates=tuple(rest),
         since_ns=now_ns,
     )
+
+
+def _is_on_one_host(work: Work) -> bool:
+    return work.source is not None and work.dest is not None and work.source.id == work.dest.id
 
 
 def _may_retry(work: Work) -> bool:

@@ -3,12 +3,14 @@ back."""
 
 from typing import Literal
 
+import msgspec
+
 from berth.model.commands import Enact
 from berth.model.orders import Book
 from berth.model.rejections import MigrationNotFound, Rejection
 from berth.model.servers import Migration
 from berth.operations.beginning import Asked, begun, order, startable
-from berth.operations.conflicts import standing
+from berth.operations.conflicts import plus, standing
 from berth.operations.steps import BY_NAME
 from berth.view import View
 
@@ -27,9 +29,13 @@ def begin(
     stands = standing(view, server, asked.policy, operation.action)
     if isinstance(stands, Rejection):
         return stands
+    server = msgspec.structs.replace(
+        server, held=plus((stands.own, stands.kept)), kept=stands.kept, generation=stands.generation
+    )
+    sized = server.flavor_before if name == "revert" else None
     work = order(
         asked,
-        server,
+        msgspec.structs.replace(server, flavor=sized or server.flavor),
         name,
         Book(server.held, server.generation),
         source=migration.source,

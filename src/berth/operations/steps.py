@@ -7,7 +7,8 @@ id, and a change of the books that has been made is recognised. When a step fail
 * ``back``: undo it and everything before it, and end as failed;
 * ``next``: the same, but where the claim stands, move it to the next alternate and go forward again;
 * ``stop``: end as failed, as it is: who asked may ask again;
-* ``skip``: go on; what it leaves behind on a host is swept when the host says what it has.
+* ``skip``: go on; what it leaves behind on a host is swept when the host says what it has;
+* ``again``: try it until it is done. That is for the books alone, where nobody could go on without it.
 
 Undoing by an agent is tried once, within its deadline, for the same reason. Undoing in the books is tried
 until it is done.
@@ -18,7 +19,7 @@ from typing import Final, Literal, NamedTuple
 from berth.model.servers import Task, VmState
 
 Role = Literal["source", "dest"]
-Failing = Literal["back", "next", "stop", "skip"]
+Failing = Literal["back", "next", "stop", "skip", "again"]
 Verb = Literal[
     "build",
     "destroy",
@@ -46,7 +47,8 @@ BOOKS: Final = "books"
 
 
 class Step(NamedTuple):
-    """``unless_down``: where the host is down the step is left out."""
+    """``unless_down``: where the host is down the step is left out. ``stopped_as``: what the server is if the
+    operation stops here; None: what it is after any other failure."""
 
     name: str
     at: Role | Literal["books"]
@@ -54,12 +56,14 @@ class Step(NamedTuple):
     undo: Verb | Entry | None = None
     failing: Failing = "stop"
     unless_down: bool = False
+    stopped_as: VmState | None = None
 
 
 class Operation(NamedTuple):
     """``before``: in which states it may begin. ``done`` and ``failed``: which hosts may have the server then
     (None: as before), and what is held. ``state_done`` and ``state_failed``: what the server is then; None:
-    what it was before; "" for gone."""
+    what it was before, where a resize begins before its confirmation, and what was in error is active once
+    something was done; "" for gone."""
 
     name: str
     action: str
@@ -72,7 +76,11 @@ class Operation(NamedTuple):
     hosts_failed: tuple[Role, ...] | None
     holds_done: Holds
     holds_failed: Holds
-    failing_note: str = ""
+
+
+def runs_again(step: Step) -> bool:
+    """Whether undoing the step runs the server again: where that fails, it is in error."""
+    return step.undo in ("resume", "start")
 
 
 def _on(*states: VmState) -> frozenset[VmState]:
@@ -100,19 +108,16 @@ ALL: Final = (
             Step("release", "books", "release"),
         ),
         "", "error", (), None, "nothing", "dest",
-        "with a migration, that still holds the source",
     ),
     Operation(
         "resize", "resize", "resize_prep", _on("active", "stopped"),
         (_CLAIMED_MOVE, _PREPARE, _SEND, _RECEIVE),
         "resized", None, ("source", "dest"), ("source",), "dest, migration source", "source",
-        "ERROR if the source could not run it again",
     ),
     Operation(
         "migrate", "migrate", "resize_prep", _on("active", "stopped"),
         (_CLAIMED_MOVE, _PREPARE, _SEND, _RECEIVE),
         "resized", None, ("source", "dest"), ("source",), "dest, migration source", "source",
-        "ERROR if the source could not run it again",
     ),
     Operation(
         "confirm", "confirmResize", "resize_confirming", _on("resized"),
@@ -121,8 +126,7 @@ ALL: Final = (
             Step("clean up", "source", "destroy"),
             Step("release", "books", "release_migration"),
         ),
-        "active", "resized", ("dest",), ("source", "dest"), "dest", "dest, migration source",
-        "asked again, it goes on",
+        None, "resized", ("dest",), ("source", "dest"), "dest", "dest, migration source",
     ),
     Operation(
         "revert", "revertResize", "resize_reverting", _on("resized"),
@@ -131,8 +135,7 @@ ALL: Final = (
             Step("give back", "books", "give_back"),
             Step("resume", "source", "resume"),
         ),
-        "active", "error", ("source",), ("source", "dest"), "source", "dest, migration source",
-        "after giving back: the server holds the source",
+        None, "error", ("source",), ("source", "dest"), "source", "dest, migration source",
     ),
     Operation(
         "live_migrate", "live-migration", "migrating", _on("active"),
@@ -142,16 +145,14 @@ ALL: Final = (
             Step("live migrate", "source", "live_migrate", "resume", "back"),
             Step("receive", "dest", "receive", None, "skip"),
             Step("clean up", "source", "destroy", None, "skip"),
-            Step("release", "books", "release_migration", None, "skip"),
+            Step("release", "books", "release_migration", None, "again"),
         ),
         "active", None, ("dest",), ("source",), "dest", "source",
-        "ERROR if the source could not run it again",
     ),
     Operation(
         "evacuate", "evacuate", "rebuilding", _on("active", "stopped", "error"),
         (_CLAIMED_MOVE, _BUILD),
         None, "error", ("dest",), ("source",), "dest, migration source", "source",
-        "the migration lets go when the source is back and has cleaned up",
     ),
     Operation(
         "rebuild", "rebuild", "rebuilding", _on("active", "stopped", "error"),
@@ -173,18 +174,16 @@ ALL: Final = (
             Step("release", "books", "release"),
         ),
         "shelved_offloaded", "shelved", (), None, "nothing", "dest",
-        "asked again, it goes on",
     ),
     Operation(
         "shelve_away", "shelve", "shelving", _on("active", "stopped"),
         (
             Step("stop", "dest", "stop", "start", "back"),
             Step("snapshot", "dest", "snapshot", None, "back"),
-            Step("destroy", "dest", "destroy"),
-            Step("release", "books", "release"),
+            Step("destroy", "dest", "destroy", stopped_as="shelved"),
+            Step("release", "books", "release", stopped_as="shelved"),
         ),
         "shelved_offloaded", None, (), None, "nothing", "dest",
-        "SHELVED if it could not be destroyed or released: shelveOffload goes on",
     ),
     Operation(
         "unshelve", "unshelve", "unshelving", _on("shelved_offloaded"),
@@ -208,7 +207,7 @@ ALL: Final = (
     ),
     Operation(
         "sweep", "sweep", "deleting", _on(),
-        (Step("release", "books", "release_migration"),),
+        (Step("release", "books", "release_migration", None, "again"),),
         None, None, None, None, "dest", "dest, migration source",
     ),
 )  # fmt: skip

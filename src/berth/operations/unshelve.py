@@ -9,9 +9,9 @@ from berth.model.rejections import Rejection
 from berth.model.servers import Server
 from berth.operations import in_place
 from berth.operations.asking import asked as needed_by
-from berth.operations.asking import needs_on, schedule_request, way
+from berth.operations.asking import hinted, schedule_request, way
 from berth.operations.beginning import Asked, begun, order, startable
-from berth.operations.conflicts import plus, standing
+from berth.operations.conflicts import plus, standing, with_kept
 from berth.operations.steps import BY_NAME
 from berth.scheduler.plan import plan
 from berth.view import View
@@ -20,8 +20,15 @@ OPERATION = BY_NAME["unshelve"]
 
 
 def begin(
-    view: View, now_s: int, asked: Asked, id: str, *, zone: str | None = None, host: str | None = None
+    view: View,
+    now_s: int,
+    asked: Asked,
+    id: str,
+    *,
+    zone: str | msgspec.UnsetType | None = msgspec.UNSET,
+    host: str | None = None,
 ) -> Enact | Rejection:
+    """``zone`` is where it is bound to from now on; None: to none."""
     found = view.records.get(Server, id)
     if found is not None and found.state == "shelved":
         return in_place.begin(view, now_s, asked, id, "unshelve_here")
@@ -31,13 +38,13 @@ def begin(
     stands = standing(view, server, asked.policy, OPERATION.action)
     if isinstance(stands, Rejection):
         return stands
-    if zone is not None:
+    if not isinstance(zone, msgspec.UnsetType):
         server = msgspec.structs.replace(server, zone=zone)
     needed = needed_by(server)
     if isinstance(needed, Rejection):
         return needed
     request = schedule_request(
-        server,
+        hinted(view, server),
         needed,
         host=host,
         cell=server.place.cell or None if server.place is not None else None,
@@ -48,18 +55,19 @@ def begin(
     if isinstance(planned, Rejection):
         return planned
     placement = planned.placements[0]
-    chosen = way(view, placement.way)
+    chosen = way(view, server, placement.way)
     books = Book(plus((chosen.held, stands.kept)), (stands.generation or 0) + 1)
     after = msgspec.structs.replace(
         server,
         place=chosen.place,
         held=books.held,
         generation=books.generation,
-        needs=needs_on(server, placement.way),
+        kept=stands.kept,
+        needs=chosen.needs,
         state_before=server.state,
         fault=None,
     )
-    alternates = tuple(way(view, other) for other in placement.alternates)
+    alternates = tuple(with_kept(way(view, server, other), stands.kept) for other in placement.alternates)
     work = order(asked, after, OPERATION.name, books, dest=chosen.place, alternates=alternates)
     claim = request.claim(ConsumerId(id), books.held, stands.generation)
     return begun(view, asked, after, work, chosen.place.cell, now_s, commands=(ReplaceAllocations((claim,)),))

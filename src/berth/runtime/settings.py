@@ -137,6 +137,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     build_attempts_max: Annotated[
         int, About("hosts on which a server is tried to be built, the first included", 1, 20)
     ] = 3
+    resize_in_place: Annotated[bool, About("whether a resize may stay on its host")] = True
     shelve_offload: Annotated[
         bool, About("let go of the host as soon as a server is shelved, and not when that is asked for")
     ] = True

@@ -24,6 +24,7 @@ _INDEXES: Final[dict[type[Any], dict[str, Callable[[Any], Iterable[str]]]]] = {
     Host: {"name": lambda host: (host.name,)},
     Instance: {
         "host": lambda instance: instance.hosts,
+        "left_on": lambda instance: instance.left_on,
         "evacuated": lambda instance: {left.host for left in instance.evacuated},
     },
 }
@@ -55,23 +56,28 @@ class Records:
         return found
 
     def change(self, before: AnyRecord | None, after: AnyRecord | None) -> None:
-        if before is not None:
-            self._unlist(before)
+        record = after or before
+        assert record is not None, "a change is of something"
+        kind, id = type(record), record.id
         if after is not None:
-            self._of(type(after))[after.id] = after
-            for name, key_of in _INDEXES.get(type(after), {}).items():
-                for key in key_of(after):
-                    self._found.setdefault((type(after), name), {}).setdefault(key, {})[after.id] = None
-        elif before is not None:
-            del self._of(type(before))[before.id]
+            self._of(kind)[id] = after
+        else:
+            del self._of(kind)[id]
+        for name, key_of in _INDEXES.get(kind, {}).items():
+            gone = () if before is None else key_of(before)
+            come = () if after is None else key_of(after)
+            # Who stays under a key keeps its place there.
+            self._list(self._found.setdefault((kind, name), {}), id, set(gone) - set(come), come)
 
-    def _unlist(self, record: AnyRecord) -> None:
-        for name, key_of in _INDEXES.get(type(record), {}).items():
-            by_key = self._found.get((type(record), name), {})
-            for key in key_of(record):
-                del by_key[key][record.id]
-                if not by_key[key]:
-                    del by_key[key]
+    def _list(
+        self, ids: dict[str, dict[str, None]], id: str, gone: Iterable[str], come: Iterable[str]
+    ) -> None:
+        for key in gone:
+            del ids[key][id]
+            if not ids[key]:
+                del ids[key]
+        for key in come:
+            ids.setdefault(key, {}).setdefault(id)
 
     def everything(self) -> Iterable[AnyRecord]:
         for by_id in self._by_id.values():

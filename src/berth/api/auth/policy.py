@@ -116,6 +116,12 @@ _NATIVE_GUARDS: Final = (
     "schedule",
     "explain",
     "capacity",
+    "needs:list",
+    "needs:show",
+    "needs:update",
+    "needs:delete",
+    "doctor:examine",
+    "doctor:repair",
 )
 """What the operations of /berth/v1 ask for. In a policy file the names begin with ``berth:``."""
 

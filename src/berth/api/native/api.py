@@ -42,7 +42,9 @@ class NativeApi:
     ) -> None:
         self._policy = policy
         feed = Feed(engine, settings.event_streams_max, settings.event_heartbeat_seconds)
-        self._services = Services(engine, feed, StateTags(settings), ids, clock, scheduler)
+        self._services = Services(
+            engine, feed, StateTags(settings), ids, clock, scheduler, settings.conflict_policy
+        )
 
     async def handle(self, request: Request, caller: Caller) -> Response:
         try:

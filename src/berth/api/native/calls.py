@@ -20,6 +20,7 @@ from berth.engine import Engine, Wish
 from berth.model.ids import Index
 from berth.model.origin import Origin
 from berth.model.rejections import Rejection
+from berth.model.servers import ConflictPolicy
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.scheduler.options import SchedulerOptions
@@ -61,6 +62,7 @@ class Services(NamedTuple):
     ids: Ids
     clock: Clock
     scheduler: SchedulerOptions
+    conflict_policy: ConflictPolicy = "fail"
 
 
 Handler = Callable[[Call], Awaitable[Response]]
@@ -70,7 +72,8 @@ class Route(NamedTuple):
     """One method of a path. ``rule`` is the policy's; None: for everybody whose token is known.
 
     ``answer`` None: a JSON object that no struct describes, or nothing at all where the ``status`` is 204.
-    ``is_stream``: it may be asked for as server-sent events instead.
+    ``is_stream``: it may be asked for as server-sent events instead. ``is_tagged``: what a GET answers
+    follows from the state alone, so that a client can ask whether it has it already.
     """
 
     handler: Handler
@@ -81,6 +84,7 @@ class Route(NamedTuple):
     summary: str
     description: str
     is_stream: bool = False
+    is_tagged: bool = True
     body: type[msgspec.Struct] | None = None
     status: int = 200
 

@@ -90,7 +90,7 @@ def _operation(path: str, method: str, route: Route, references: dict[type, Obje
             "schema": {"type": "string", "description": "`data` of an event is an Event as JSON."}
         }
         refused = {**refused, "410": _PRUNED}
-    is_tagged = method == "GET" and not route.is_stream
+    is_tagged = method == "GET" and route.is_tagged and not route.is_stream
     parameters = [_in_path(name) for name in _NAMES.findall(path)] + _parameters(route.query)
     if route.is_stream:
         parameters.append(_header("Last-Event-ID", "The id of the last event that came; wins over `after`."))
@@ -110,6 +110,7 @@ def _operation(path: str, method: str, route: Route, references: dict[type, Obje
 
 
 _NAMES: Final = re.compile(r"{([a-z]+)}")
+_NAMED: Final = {"need": "What the need is called: 1 to 32 letters, digits, `_` or `-`."}
 
 
 def _in_path(name: str) -> Object:
@@ -117,7 +118,7 @@ def _in_path(name: str) -> Object:
         "name": name,
         "in": "path",
         "required": True,
-        "description": f"The uuid of the {name}.",
+        "description": _NAMED.get(name, f"The uuid of the {name}."),
         "schema": {"type": "string", "minLength": 1, "maxLength": 64},
     }
 

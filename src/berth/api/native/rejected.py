@@ -64,6 +64,39 @@ ROWS: Final[dict[type[Rejection], _Row]] = {
         "Consumer {r.consumer} is a member of group {r.group}, and may be of one only: let it go there "
         "first.",
     ),
+    r.ServerNotFound: _Row(404, errors.NOT_FOUND, "There is no server {r.id}."),
+    r.ServerBusy: _Row(
+        409,
+        errors.CONFLICT,
+        "Cannot {r.asked} of server {r.id} while it is {r.task}: wait until that is over.",
+    ),
+    r.ServerUnsettled: _Row(
+        409,
+        errors.CONFLICT,
+        "Cannot {r.asked} of server {r.id} while its migration {r.migration} holds the other half of what it "
+        "has: confirm or revert the resize first.",
+    ),
+    r.ServerChangedByOthers: _Row(
+        409,
+        errors.CONFLICT,
+        "Cannot {r.asked} of server {r.id}: somebody else has changed its allocations (generation "
+        "{r.current}, last written {r.expected}). Look at them and ask again, or with "
+        "X-Berth-Conflict-Policy: retry or merge.",
+    ),
+    r.NeedNotFound: _Row(404, errors.NOT_FOUND, "Server {r.server} has no need called {r.name}."),
+    r.TooManyNeeds: _Row(
+        409, errors.CONFLICT, "Server {r.server} has {r.limit} needs already, and may not have more."
+    ),
+    r.NeedDoesNotFit: _Row(
+        409,
+        errors.NO_FIT,
+        "The host {r.host} has no room for the need {r.name} of server {r.server}. {refused}",
+    ),
+    r.RecordMoved: _Row(
+        409, errors.CONFLICT, "{r.kind} {r.id} was changed by somebody else meanwhile: look, and ask again."
+    ),
+    r.FindingGone: _Row(404, errors.NOT_FOUND, "There is nothing like {r.id} any more: examine again."),
+    r.RepairUnsafe: _Row(409, errors.CONFLICT, "{r.id} is not for the doctor to repair: {r.reason}."),
     UnknownHost: _Row(
         400, errors.BAD_BODY, "The hint {r.hint} names {r.name}, and no host has that name or uuid."
     ),
@@ -96,6 +129,10 @@ def _words(rejection: Rejection) -> dict[str, str]:
             return {"names": ", ".join(rejection.names)}
         case NoFit():
             return {"steps": _steps(rejection)}
+        case r.NeedDoesNotFit(refused=None):
+            return {"refused": "No provider of it has as much free, or what is required of it."}
+        case r.NeedDoesNotFit(refused=Rejection() as refused):
+            return {"refused": problem(refused).detail}
         case _:
             return {}
 

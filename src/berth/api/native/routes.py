@@ -17,6 +17,7 @@ from berth.api.native import (
     events,
     groups,
     hosts,
+    routes_servers,
     schedule,
     usage,
     wire,
@@ -259,6 +260,7 @@ TABLE: Final[dict[str, dict[str, Route]]] = {
             body=bodies_schedule.Ask,
         ),
     },
+    **routes_servers.table(PREFIX),
     f"{PREFIX}/openapi.json": {
         "GET": Route(
             describe,

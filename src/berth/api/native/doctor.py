@@ -1,0 +1,98 @@
+"""/berth/v1/doctor: what is wrong with the books of servers, and what can safely be done about it.
+
+Each check reads the view in a turn of its own, and each repair is a command of its own: others are served in
+between, and one that is refused leaves the rest as they are.
+"""
+
+from typing import Final, Literal
+
+from berth.api.http import Response
+from berth.api.native import bodies_servers, wire_servers
+from berth.api.native.calls import Call, encoded
+from berth.api.native.errors import NativeProblem
+from berth.api.native.rejected import problem
+from berth.ledger import decide
+from berth.model.rejections import Rejection
+from berth.operations.conflicts import as_dict
+from berth.operations.doctor import CHECKS, Check, Finding, Moment, examined, look_again
+from berth.operations.doctoring import repair
+from berth.view import View
+
+FINDINGS_MAX: Final = 1_000
+
+
+async def examine(call: Call) -> Response:
+    found, is_cut = await _found(call, Moment(_now_s(call)))
+    return encoded(wire_servers.Findings([_shown(finding) for finding in found], is_cut))
+
+
+async def mend(call: Call) -> Response:
+    """Repair findings one by one, or say what would be done."""
+    asked: bodies_servers.Repair = call.body
+    moment = Moment(_now_s(call), asked.grace_s)
+    if asked.findings == "all":
+        found, _ = await _found(call, moment)
+        ids = [finding.id for finding in found]
+    else:
+        ids = list(dict.fromkeys(asked.findings))
+    one_by_one = _tried if asked.dry_run else _repaired
+    return encoded(wire_servers.Repairs(asked.dry_run, [await one_by_one(call, id, moment) for id in ids]))
+
+
+def _now_s(call: Call) -> int:
+    return call.services.clock.now_ns() // 1_000_000_000
+
+
+async def _found(call: Call, moment: Moment) -> tuple[list[Finding], bool]:
+    found: list[Finding] = []
+    for check in CHECKS:
+        if len(found) <= FINDINGS_MAX:
+            room = FINDINGS_MAX + 1 - len(found)
+            found += await call.services.engine.read(lambda view: _some(view, check, moment, room))  # noqa: B023
+    return found[:FINDINGS_MAX], len(found) > FINDINGS_MAX
+
+
+def _some(view: View, check: Check, moment: Moment, count: int) -> list[Finding]:
+    return [finding for finding, _ in zip(examined(view, check, moment), range(count), strict=False)]
+
+
+async def _tried(call: Call, id: str, moment: Moment) -> wire_servers.Repaired:
+    def answer(view: View) -> wire_servers.Repaired:
+        finding = look_again(view, id, moment)
+        command = repair(view, id, moment)
+        verdict = command if isinstance(command, Rejection) else decide(view, command, moment.now_s)
+        if isinstance(verdict, Rejection) or finding is None:
+            return _told(id, "refused", problem(verdict).detail if isinstance(verdict, Rejection) else "")
+        return _told(id, "would repair", finding.repair or "")
+
+    return await call.services.engine.read(answer)
+
+
+async def _repaired(call: Call, id: str, moment: Moment) -> wire_servers.Repaired:
+    finding = await call.services.engine.read(lambda view: look_again(view, id, moment))
+    try:
+        await call.submit(
+            lambda view, now_s: repair(view, id, moment._replace(now_s=now_s)), lambda _: Response(204)
+        )
+    except NativeProblem as refused:
+        return _told(id, "refused", refused.detail)
+    return _told(id, "repaired", finding.repair or "" if finding is not None else "")
+
+
+def _told(
+    id: str, outcome: Literal["would repair", "repaired", "refused"], detail: str
+) -> wire_servers.Repaired:
+    return wire_servers.Repaired(id, outcome, detail)
+
+
+def _shown(finding: Finding) -> wire_servers.Finding:
+    return wire_servers.Finding(
+        finding.id,
+        finding.kind,
+        finding.subject,
+        finding.sentence,
+        as_dict(finding.holds),
+        as_dict(finding.should_hold),
+        finding.repair,
+        finding.unsafe,
+    )

@@ -1,0 +1,83 @@
+"""/berth/v1/servers/{server}/needs: what other services need for a server, as part of what it holds."""
+
+import re
+from typing import Final, cast
+
+from berth.api.http import Response
+from berth.api.native import bodies_servers, wire_servers
+from berth.api.native.calls import Call, encoded
+from berth.api.native.errors import BAD_PARAMETER, NativeProblem
+from berth.api.native.rejected import problem
+from berth.model.rejections import NeedNotFound, ServerNotFound
+from berth.model.servers import ConflictPolicy, Need, Server
+from berth.operations import needs
+from berth.operations.conflicts import as_dict
+from berth.view import View
+
+POLICY_HEADER: Final = "x-berth-conflict-policy"
+_POLICIES: Final = ("fail", "retry", "merge")
+_NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,32}\Z")
+
+
+def page(view: View, call: Call) -> wire_servers.Needs:
+    return wire_servers.Needs([_shown(need) for need in _server(view, call).needs])
+
+
+def show(view: View, call: Call) -> wire_servers.OneNeed:
+    return _one(view, call)
+
+
+async def put(call: Call) -> Response:
+    asked: bodies_servers.PutNeed = call.body
+    name = call.params[1]
+    if _NAME.match(name) is None:
+        text = f"need: its name must be 1 to 32 letters, digits, _ or -; it is {name!r}."
+        raise NativeProblem(400, BAD_PARAMETER, text)
+    need = Need(name, asked.resources, asked.required, asked.forbidden)
+    policy = _policy(call)
+    return await call.submit(
+        lambda view, now_s: needs.put(view, now_s, policy, _id(call), need),
+        lambda view: encoded(_one(view, call)),
+    )
+
+
+async def delete(call: Call) -> Response:
+    policy = _policy(call)
+    return await call.submit(
+        lambda view, now_s: needs.remove(view, now_s, policy, _id(call), call.params[1]),
+        lambda _: Response(204),
+    )
+
+
+def _id(call: Call) -> str:
+    return call.params[0].lower()
+
+
+def _policy(call: Call) -> ConflictPolicy:
+    """The deployment's, unless the request has its own."""
+    policy = call.request.headers.get(POLICY_HEADER, call.services.conflict_policy)
+    if policy not in _POLICIES:
+        text = f"{POLICY_HEADER} is {policy!r}; it must be one of {', '.join(_POLICIES)}."
+        raise NativeProblem(400, BAD_PARAMETER, text)
+    return cast(ConflictPolicy, policy)
+
+
+def _server(view: View, call: Call) -> Server:
+    server = view.records.get(Server, _id(call))
+    if server is None:
+        raise problem(ServerNotFound(_id(call)))
+    return server
+
+
+def _one(view: View, call: Call) -> wire_servers.OneNeed:
+    name = call.params[1]
+    for need in _server(view, call).needs:
+        if need.name == name:
+            return wire_servers.OneNeed(_shown(need))
+    raise problem(NeedNotFound(_id(call), name))
+
+
+def _shown(need: Need) -> wire_servers.Need:
+    return wire_servers.Need(
+        need.name, need.resources, list(need.required), list(need.forbidden), as_dict(need.held)
+    )

@@ -1,0 +1,105 @@
+"""``berth doctor``: what is wrong with the books of servers, as a table; and with ``--repair``, what can be
+done about it safely, first as a dry run."""
+
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+from berth.client.placement import ClientError, PlacementClient
+
+_PATH: Final = "/berth/v1/doctor"
+_COLUMNS: Final = ("kind", "subject", "holds", "should hold", "what", "repair")
+_RESULT_COLUMNS: Final = ("outcome", "finding", "detail")
+
+
+def run(endpoint: str, token: str, *, repair: bool, yes: bool, grace_s: int | None = None) -> int:
+    """The exit status: 0 when nothing is wrong, or everything was repaired; 1 when something is; 2 when
+    nobody could be asked."""
+    try:
+        client = PlacementClient(endpoint, token)
+        try:
+            return _run(client, repair=repair, yes=yes, grace_s=grace_s)
+        finally:
+            client.close()
+    except ClientError as error:
+        print(f"berth: {error}", file=sys.stderr)
+        return 2
+
+
+def _run(client: PlacementClient, *, repair: bool, yes: bool, grace_s: int | None) -> int:
+    answer = client.get(_PATH)
+    findings: list[dict[str, Any]] = answer["findings"]
+    if not findings:
+        print("nothing is wrong")
+        return 0
+    sys.stdout.write(table(_COLUMNS, [_row(finding) for finding in findings]))
+    more = " (there are more: repair these first)" if answer["truncated"] else ""
+    print(f"\n{_count(len(findings), 'finding')}{more}")
+    if not repair:
+        return 1
+    asked: dict[str, object] = {"findings": [finding["id"] for finding in findings]}
+    if grace_s is not None:
+        asked["grace_s"] = grace_s
+    return _repair(client, asked, yes=yes)
+
+
+def _repair(client: PlacementClient, asked: dict[str, object], *, yes: bool) -> int:
+    tried = client.post(f"{_PATH}/repair", {**asked, "dry_run": True})["repairs"]
+    print("\ndry run: nothing has been changed")
+    sys.stdout.write(table(_RESULT_COLUMNS, [_result(one) for one in tried]))
+    safe = [one["id"] for one in tried if one["outcome"] == "would repair"]
+    if not safe:
+        print("\nnothing can be repaired safely")
+        return 1
+    if not yes and not _agreed(len(safe)):
+        print("nothing has been changed")
+        return 1
+    done = client.post(f"{_PATH}/repair", {**asked, "findings": safe, "dry_run": False})["repairs"]
+    print()
+    sys.stdout.write(table(_RESULT_COLUMNS, [_result(one) for one in done]))
+    left = client.get(_PATH)["findings"]
+    print(f"\n{_count(len(left), 'finding')} left" if left else "\nnothing is wrong any more")
+    return 1 if left else 0
+
+
+def _agreed(count: int) -> bool:
+    print(f"\nrepair {_count(count, 'finding')}? [y/N] ", end="", flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _row(finding: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        finding["kind"].replace("_", " "),
+        finding["subject"],
+        _held(finding["holds"]),
+        _held(finding["should_hold"]),
+        finding["sentence"],
+        finding["repair"] or f"none: {finding['unsafe']}",
+    )
+
+
+def _result(one: dict[str, Any]) -> tuple[str, ...]:
+    return one["outcome"], one["id"], one["detail"]
+
+
+def _held(held: dict[str, dict[str, int]]) -> str:
+    """What is held, provider by provider; of their uuids the first part has to do."""
+    parts = (
+        f"{provider.partition('-')[0]}: {', '.join(f'{n} {name}' for name, n in amounts.items())}"
+        for provider, amounts in held.items()
+    )
+    return "; ".join(parts) or "nothing"
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rows under their headings, every column but the last as wide as its widest cell."""
+    lines = [columns, *rows]
+    widths = [max(len(line[number]) for line in lines) for number in range(len(columns) - 1)]
+    return "".join(
+        "  ".join([*(f"{cell:{width}}" for cell, width in zip(line, widths, strict=False)), line[-1]]) + "\n"
+        for line in (columns, tuple("-" * len(name) for name in columns), *rows)
+    )

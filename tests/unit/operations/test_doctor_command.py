@@ -1,0 +1,150 @@
+"""``berth doctor``, against a server that has findings until they are repaired."""
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from berth.cli.doctor import run, table
+
+pytestmark = pytest.mark.fast
+
+
+def finding(number: int, repair: str | None) -> dict[str, Any]:
+    return {
+        "id": f"orphan_consumer:{number}",
+        "kind": "orphan_consumer",
+        "subject": str(number),
+        "sentence": "nobody knows it",
+        "holds": {"5a8f6d1e-4c1b": {"VCPU": 2, "MEMORY_MB": 512}},
+        "should_hold": {},
+        "repair": repair,
+        "unsafe": None if repair else "it is too young",
+    }
+
+
+class Hospital(ThreadingHTTPServer):
+    """Findings that are gone when they are repaired; those without a repair stay."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Reception)
+        self.findings: list[dict[str, Any]] = []
+        self.asked: list[dict[str, Any]] = []
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+    def mend(self, body: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append(body)
+        by_id = {one["id"]: one for one in self.findings}
+        repairs = []
+        for id in body["findings"]:
+            one = by_id[id]
+            outcome = "would repair" if body["dry_run"] else "repaired"
+            if one["repair"] is None:
+                outcome = "refused"
+            elif not body["dry_run"]:
+                self.findings.remove(one)
+            repairs.append({"id": id, "outcome": outcome, "detail": one["repair"] or one["unsafe"]})
+        return {"dry_run": body["dry_run"], "repairs": repairs}
+
+
+class _Reception(BaseHTTPRequestHandler):
+    server: Hospital
+
+    def do_GET(self) -> None:
+        assert self.path == "/berth/v1/doctor"
+        self._answer({"findings": self.server.findings, "truncated": False})
+
+    def do_POST(self) -> None:
+        assert self.path == "/berth/v1/doctor/repair"
+        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        self._answer(self.server.mend(body))
+
+    def _answer(self, content: object) -> None:
+        known = self.headers["x-auth-token"] == "admin"
+        sent = json.dumps(content if known else {"errors": [{"detail": "Nobody is known by this token."}]})
+        self.send_response(200 if known else 401)
+        self.send_header("content-length", str(len(sent)))
+        self.end_headers()
+        self.wfile.write(sent.encode())
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def hospital() -> Iterator[Hospital]:
+    with Hospital() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def test_nothing_is_wrong(hospital: Hospital, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(hospital.endpoint, "admin", repair=True, yes=True) == 0
+    assert capsys.readouterr().out == "nothing is wrong\n"
+    assert hospital.asked == []
+
+
+def test_findings_are_a_table(hospital: Hospital, capsys: pytest.CaptureFixture[str]) -> None:
+    hospital.findings = [finding(1, "release what it holds"), finding(22, None)]
+    assert run(hospital.endpoint, "admin", repair=False, yes=False) == 1
+    heading, rule, first, second, empty, count = capsys.readouterr().out.splitlines()
+    assert heading.split() == ["kind", "subject", "holds", "should", "hold", "what", "repair"]
+    assert set(rule) == {"-", " "}
+    assert first.startswith("orphan consumer  1 ")
+    assert "5a8f6d1e: 2 VCPU, 512 MEMORY_MB  nothing" in first
+    assert second.endswith("none: it is too young")
+    assert first.index("5a8f6d1e") == second.index("5a8f6d1e") == heading.index("holds")
+    assert (empty, count) == ("", "2 findings")
+    assert hospital.asked == []
+
+
+def test_a_repair_is_shown_first_and_then_asked_about(
+    hospital: Hospital, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hospital.findings = [finding(1, "release what it holds")]
+    monkeypatch.setattr("sys.stdin", io.StringIO("no\n"))
+    assert run(hospital.endpoint, "admin", repair=True, yes=False) == 1
+    assert [body["dry_run"] for body in hospital.asked] == [True]
+    out = capsys.readouterr().out
+    assert "dry run: nothing has been changed" in out
+    assert out.endswith("repair 1 finding? [y/N] nothing has been changed\n")
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert run(hospital.endpoint, "admin", repair=True, yes=False) == 0
+    assert [body["dry_run"] for body in hospital.asked] == [True, True, False]
+    assert capsys.readouterr().out.endswith("nothing is wrong any more\n")
+
+
+def test_what_cannot_be_repaired_is_left_and_said(
+    hospital: Hospital, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hospital.findings = [finding(1, "release what it holds"), finding(2, None)]
+    assert run(hospital.endpoint, "admin", repair=True, yes=True, grace_s=5) == 1
+    dry, real = hospital.asked
+    assert dry == {"findings": ["orphan_consumer:1", "orphan_consumer:2"], "grace_s": 5, "dry_run": True}
+    assert real == {"findings": ["orphan_consumer:1"], "grace_s": 5, "dry_run": False}
+    assert capsys.readouterr().out.endswith("1 finding left\n")
+    assert run(hospital.endpoint, "admin", repair=True, yes=True) == 1
+    assert capsys.readouterr().out.endswith("nothing can be repaired safely\n")
+
+
+def test_nobody_can_be_asked(hospital: Hospital, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(hospital.endpoint, "nobody", repair=False, yes=False) == 2
+    assert "Nobody is known by this token." in capsys.readouterr().err
+    assert run("https://127.0.0.1:1", "admin", repair=False, yes=False) == 2
+    assert "the endpoint must look like" in capsys.readouterr().err
+
+
+def test_a_table_is_aligned() -> None:
+    assert table(("a", "long name", "rest"), [("wide cell", "b", "c")]) == (
+        "a          long name  rest\n-          ---------  ----\nwide cell  b          c\n"
+    )
