@@ -11,7 +11,7 @@ import contextlib
 import gc
 from collections.abc import AsyncIterator
 
-from berth.api.application import Application
+from berth.api.application import Application, MountedApi
 from berth.api.auth.caller import Authenticator
 from berth.api.auth.keystone import Keystone
 from berth.api.auth.noauth import NoAuth
@@ -22,6 +22,9 @@ from berth.api.compute.calls import Services as ComputeServices
 from berth.api.cors import Cors
 from berth.api.health import Health
 from berth.api.http import Receive, Scope, Send
+from berth.api.identity.api import IdentityApi
+from berth.api.identity.issuers import issuer_of
+from berth.api.image.api import ImageApi
 from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
 from berth.cell.application import cell_engine
@@ -79,11 +82,7 @@ class Server:
             ids,
             telemetry,
             body_bytes_max=self._settings.body_bytes_max,
-            mounted=(
-                (ComputeApi(ComputeServices(engine, ids, clock, scheduler, self._settings)),)
-                if self._settings.cells
-                else ()
-            ),
+            mounted=_mounted(ComputeServices(engine, ids, clock, scheduler, self._settings), authenticator),
         )
         async with _courier(self._settings, engine, clock, ids, is_ours=self._number == 1):
             await send({"type": "lifespan.startup.complete"})
@@ -114,6 +113,15 @@ async def _courier(
         await asyncio.gather(*(cell.stop() for cell in cells.values()))
 
 
+def _mounted(services: ComputeServices, authenticator: Authenticator) -> tuple[MountedApi, ...]:
+    """The APIs around servers, where there are cells. Users and images are Keystone's and Glance's business
+    where there is a Keystone."""
+    if not services.settings.cells:
+        return ()
+    compute, issuer = ComputeApi(services), issuer_of(authenticator)
+    return (compute,) if issuer is None else (compute, ImageApi(services), IdentityApi(services, issuer))
+
+
 def _scheduler(settings: Settings) -> SchedulerOptions:
     return scheduler_options(
         settings.scheduler_filters, settings.scheduler_weighers, settings.scheduler_subset_size
@@ -126,7 +134,7 @@ def _authenticator(settings: Settings, clock: Clock) -> Authenticator:
             return NoAuth()
         case "tokens":
             assert settings.tokens_file is not None, "settings that do not go together were refused"
-            return Tokens(settings.tokens_file, clock)
+            return Tokens(settings.tokens_file, clock, issues=bool(settings.cells))
         case "keystone":
             return Keystone(settings, clock)
 

@@ -89,7 +89,6 @@ class Application:
         self._telemetry = telemetry
         self._body_bytes_max = body_bytes_max
         self._mounted = {api.PREFIX: api for api in mounted}
-        self._prefixes = tuple(self._mounted)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started_ns = self._clock.monotonic_ns()
@@ -119,10 +118,9 @@ class Application:
         if request.path in HEALTH_PATHS:
             request.route = request.path
             return await self._health.handle(request)
-        if self._prefixes and request.path.startswith(self._prefixes):
-            response = await self._call_mounted(
-                self._mounted["/" + request.path.split("/", 2)[1]], request, receive
-            )
+        mounted = self._mounted.get("/" + request.path[1:].partition("/")[0]) if self._mounted else None
+        if mounted is not None:
+            response = await self._call_mounted(mounted, request, receive)
         else:
             response = await self._call_api(request, receive)
         return self._cors.apply(request, response) if self._cors.enabled else response

@@ -6,10 +6,14 @@
     project = "service"
     roles = ["admin", "service"]
 
-``token`` is the token itself, or ``sha256:`` and the hex digest of it; then the file holds no secret that
-could be used as it stands. The file is read at the start, where anything wrong with it is refused by the
+``token`` is the token itself, or ``sha256:`` and the hex digest of it; then the file holds no token that
+could be sent as it stands. The file is read at the start, where anything wrong with it is refused by the
 entry's number and field, and again when it changes; a change that cannot be read is reported and the
 callers known before stay. A file that others than its owner may read or write is refused.
+
+Where users can log in (``/identity/v3``) the token is their password, and what they get for it is one that
+expires (``issued``); both are accepted. The keys of those follow from the digests, so there the file is a
+secret even if it has no token in it.
 """
 
 import hashlib
@@ -26,6 +30,7 @@ import msgspec
 
 from berth.api.auth.caller import TOKEN_HEADER, Caller
 from berth.api.auth.followed_file import FollowedFile
+from berth.api.auth.issued import Grant, Seal, entry_named_in
 from berth.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -42,17 +47,24 @@ class TokensFileError(Exception):
     """The file cannot be used. The message names the file, the entry and the field."""
 
 
-class _Entry(msgspec.Struct, frozen=True):
+class Entry(msgspec.Struct, frozen=True):
+    """A caller of the file, and what it is known by."""
+
     digest: bytes
     caller: Caller
+    seal: Seal
 
 
 class Tokens:
-    """Knows the callers of one file. The constructor raises TokensFileError if it cannot be used."""
+    """Knows the callers of one file. The constructor raises TokensFileError if it cannot be used.
+
+    ``issues``: tokens are issued, and those are believed too."""
 
     challenge: Final = None
 
-    def __init__(self, path: str, clock: Clock) -> None:
+    def __init__(self, path: str, clock: Clock, *, issues: bool = False) -> None:
+        self._clock = clock
+        self._issues = issues
         self._file = FollowedFile(Path(path), clock)
         self._entries = _load(self._file.path)
 
@@ -60,16 +72,55 @@ class Tokens:
         token = headers.get(TOKEN_HEADER)
         if token is None:
             return None
-        if self._file.has_changed():
-            self._read_again()
+        found = self.known_by_token(token)
+        return None if found is None else found[0].caller
+
+    def known_by_token(self, token: str) -> tuple[Entry, Grant | None] | None:
+        """Whose token it is, and what it says if it was issued; None if it is nobody's, or has expired."""
+        issued = self._issued(token) if self._issues else None
+        if issued is not None:
+            return issued
         # Header values are bytes that were read as latin-1: this is what the caller sent.
-        digest = hashlib.sha256(token.encode("latin-1", "replace")).digest()
+        entry = self._known_by(token.encode("latin-1", "replace"))
+        return None if entry is None else (entry, None)
+
+    def known_by_password(self, user: str, password: str) -> Entry | None:
+        """Who logs in; None if there is no such user, or this is not the user's token."""
+        entry = self._known_by(password.encode())
+        if entry is None or not hmac.compare_digest(user.encode(), (entry.caller.user_id or "").encode()):
+            return None
+        return entry
+
+    def callers(self) -> tuple[Caller, ...]:
+        """All that the file names."""
+        return tuple(entry.caller for entry in self._current())
+
+    def _issued(self, token: str) -> tuple[Entry, Grant] | None:
+        name = entry_named_in(token)
+        for entry in self._current() if name is not None else ():
+            if entry.seal.name != name:
+                continue
+            grant = entry.seal.read(token)
+            if grant is None or self._clock.now_ns() >= grant.expires_at_s * 1_000_000_000:
+                continue
+            # An entry that was given to another user or project does not bring its old tokens along.
+            if (grant.user, grant.project) == (entry.caller.user_id, entry.caller.project_id):
+                return entry, grant
+        return None
+
+    def _known_by(self, token: bytes) -> Entry | None:
+        digest = hashlib.sha256(token).digest()
         found = None
         # Every entry is compared, so that the time taken says nothing about which one was near.
-        for entry in self._entries:
+        for entry in self._current():
             if hmac.compare_digest(digest, entry.digest):
-                found = entry.caller
+                found = entry
         return found
+
+    def _current(self) -> tuple[Entry, ...]:
+        if self._file.has_changed():
+            self._read_again()
+        return self._entries
 
     def _read_again(self) -> None:
         try:
@@ -80,7 +131,7 @@ class Tokens:
             _log.info("%s: %d tokens read again", self._file.path, len(self._entries))
 
 
-def _load(path: Path) -> tuple[_Entry, ...]:
+def _load(path: Path) -> tuple[Entry, ...]:
     tables = _read(path)
     entries = tuple(_entry(table, f"{path}: token {number}") for number, table in enumerate(tables, 1))
     numbers: dict[bytes, int] = {}
@@ -112,7 +163,7 @@ def _read(path: Path) -> list[Any]:
     return tables
 
 
-def _entry(table: Any, where: str) -> _Entry:
+def _entry(table: Any, where: str) -> Entry:
     if not isinstance(table, dict):
         raise TokensFileError(f"{where}: it must be written as a [[token]] table")
     unknown = sorted(table.keys() - _FIELDS)
@@ -120,7 +171,8 @@ def _entry(table: Any, where: str) -> _Entry:
         raise TokensFileError(f"{where}: unknown field {unknown[0]}; known are {', '.join(sorted(_FIELDS))}")
     user = _text(table, "user", where)
     project = _text(table, "project", where)
-    return _Entry(_digest(_text(table, "token", where), where), Caller(user, project, _roles(table, where)))
+    digest = _digest(_text(table, "token", where), where)
+    return Entry(digest, Caller(user, project, _roles(table, where)), Seal(digest))
 
 
 def _text(table: dict[str, Any], field: str, where: str) -> str:

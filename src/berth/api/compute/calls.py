@@ -91,6 +91,7 @@ class Call(NamedTuple):
             self.services.scheduler,
             policy,  # type: ignore[arg-type]
             settings.build_attempts_max,
+            resizes_in_place=settings.resize_in_place,
         )
 
     def query(self) -> dict[str, str]:

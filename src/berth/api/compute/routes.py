@@ -2,6 +2,39 @@
 
 from typing import Final
 
+from berth.api.compute import (
+    absent,
+    aggregates,
+    flavor_access,
+    flavor_specs,
+    flavors,
+    hypervisors,
+    instance_actions,
+    migrations,
+    quotas,
+    server_actions,
+    server_groups,
+    server_metadata,
+    servers,
+    services,
+    zones,
+)
 from berth.api.compute.calls import Route
 
-ROUTES: Final[tuple[Route, ...]] = ()
+ROUTES: Final[tuple[Route, ...]] = (
+    *servers.ROUTES,
+    *server_metadata.ROUTES,
+    *server_actions.ROUTES,
+    *migrations.ROUTES,
+    *instance_actions.ROUTES,
+    *flavors.ROUTES,
+    *flavor_specs.ROUTES,
+    *flavor_access.ROUTES,
+    *server_groups.ROUTES,
+    *aggregates.ROUTES,
+    *zones.ROUTES,
+    *hypervisors.ROUTES,
+    *services.ROUTES,
+    *quotas.ROUTES,
+    *absent.ROUTES,
+)

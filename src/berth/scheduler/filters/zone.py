@@ -1,14 +1,17 @@
-"""Hosts of the availability zone that the request names: an aggregate of the kind "zone"."""
+"""Hosts of the availability zone that the request names: an aggregate of the kind "zone". Those that nobody
+has put into one are in the zone that Nova calls by its own name."""
 
 from typing import Final
 
 from berth.model.scheduling import ScheduleRequest
 from berth.scheduler.labelled import hosts_in, names_of
+from berth.search.masks import any_of
 from berth.view import ProviderRecord, View
 from berth.view.rowset import Mask
 
 FOLLOWS_CLAIMS = False
 KIND: Final = "zone"
+NO_ZONE: Final = "nova"
 
 
 def asked(view: View, request: ScheduleRequest) -> str | None:
@@ -16,7 +19,10 @@ def asked(view: View, request: ScheduleRequest) -> str | None:
 
 
 def passing(view: View, request: ScheduleRequest) -> Mask:
-    return hosts_in(view, KIND, request.zone)
+    mask = hosts_in(view, KIND, request.zone)
+    if request.zone == NO_ZONE:
+        mask |= ~any_of(view, [view.rows_in_aggregate(id) for id in view.groups.of_kind(KIND)])
+    return mask
 
 
 def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:

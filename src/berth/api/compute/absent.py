@@ -1,0 +1,35 @@
+"""What Nova has and Berth does not, where clients ask for it all the same: lists of nothing, and a plain no
+to whoever wants to add to them."""
+
+from typing import Final
+
+from berth.api.compute.calls import Call, Route, json
+from berth.api.compute.errors import ComputeProblem, not_found
+from berth.api.http import Response
+
+
+async def extensions(call: Call) -> Response:
+    return json({"extensions": []})
+
+
+async def keypairs(call: Call) -> Response:
+    return json({"keypairs": []})
+
+
+async def keypair(call: Call) -> Response:
+    raise not_found("Keypair", call.params[0])
+
+
+async def new_keypair(call: Call) -> Response:
+    raise ComputeProblem(
+        501, "Keypairs are not kept here: agents put no keys on servers. Create the server without one."
+    )
+
+
+ROUTES: Final = (
+    Route("GET", "/extensions", extensions),
+    Route("GET", "/os-keypairs", keypairs),
+    Route("POST", "/os-keypairs", new_keypair),
+    Route("GET", "/os-keypairs/{name}", keypair),
+    Route("DELETE", "/os-keypairs/{name}", keypair),
+)

@@ -1,0 +1,40 @@
+"""Changes that are judged twice: by the API, which knows what its callers may do, and by the ledger.
+
+The API's own questions (is the name taken, is the host in another zone) are asked in the writer's turn, of
+the view that the change is made from: what was true then is true of the change.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from berth.api.compute.calls import Call
+from berth.api.compute.errors import ComputeProblem, problem_of
+from berth.model.commands import Command
+from berth.model.rejections import Rejection
+from berth.view import View
+
+T = TypeVar("T")
+
+
+class Refused(Rejection, frozen=True):
+    """What the API itself says no to."""
+
+    status: int
+    message: str
+
+
+async def change(call: Call, make: Callable[[View, int], Command], answer: Callable[[View], T]) -> T:
+    """Have a change made that ``make`` works out; a ComputeProblem that it raises is the answer."""
+
+    def wish(view: View, now_s: int) -> Command | Rejection:
+        try:
+            return make(view, now_s)
+        except ComputeProblem as problem:
+            return Refused(problem.status, problem.message)
+
+    outcome = await call.try_submit(wish, answer)
+    if isinstance(outcome, Refused):
+        raise ComputeProblem(outcome.status, outcome.message)
+    if isinstance(outcome, Rejection):
+        raise problem_of(outcome)
+    return outcome

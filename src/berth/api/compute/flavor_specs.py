@@ -1,0 +1,106 @@
+"""/flavors/{id}/os-extra_specs: what a flavor says beyond its sizes.
+
+Those that are for the scheduler (``resources:``, ``trait:``, ``group_policy`` and the like) are understood
+here or refused; a flavor never has one that no server could be made with. All others are kept for others.
+"""
+
+import re
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from berth.api.compute.calls import Call, Route, json
+from berth.api.compute.changing import change
+from berth.api.compute.errors import ComputeProblem
+from berth.api.compute.flavors import checked, visible
+from berth.api.http import Response
+from berth.model.commands import Command, Enact
+from berth.model.servers import Flavor
+from berth.operations.beginning import replaced
+from berth.scheduler.flavors import SPECS_MAX
+from berth.view import View
+
+_KEY: Final = re.compile(r"[a-zA-Z0-9_:. -]{1,255}")
+
+Value = Annotated[str, Meta(max_length=255)] | int | float
+Specs = Annotated[dict[str, Value], Meta(min_length=1, max_length=SPECS_MAX)]
+
+
+class GivenSpecs(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    extra_specs: Specs
+
+
+async def index(call: Call) -> Response:
+    flavor = await call.read(lambda view: visible(view, call))
+    return json({"extra_specs": flavor.extra_specs})
+
+
+async def show(call: Call) -> Response:
+    flavor = await call.read(lambda view: visible(view, call))
+    return json({_named(call): _value(flavor, _named(call))})
+
+
+async def create(call: Call) -> Response:
+    """Add to them; what is there already is replaced."""
+    call.require_admin()
+    given = _texts(call.body(GivenSpecs).extra_specs)
+    return await change(
+        call, lambda view, _: _with(view, call, given), lambda view: json({"extra_specs": given})
+    )
+
+
+async def update(call: Call) -> Response:
+    call.require_admin()
+    given = _texts(call.body(dict[str, Value]))
+    if list(given) != [_named(call)]:
+        raise ComputeProblem(400, f"The body must have one key, {_named(call)!r}, as the path does.")
+    return await change(call, lambda view, _: _with(view, call, given), lambda view: json(given))
+
+
+async def delete(call: Call) -> Response:
+    call.require_admin()
+
+    def make(view: View, now_s: int) -> Command:
+        flavor = visible(view, call)
+        _value(flavor, _named(call))
+        left = {key: value for key, value in flavor.extra_specs.items() if key != _named(call)}
+        return Enact((replaced(view, checked(msgspec.structs.replace(flavor, extra_specs=left))),))
+
+    return await change(call, make, lambda view: Response(200))
+
+
+def _named(call: Call) -> str:
+    return call.params[1]
+
+
+def _value(flavor: Flavor, key: str) -> str:
+    value = flavor.extra_specs.get(key)
+    if value is None:
+        raise ComputeProblem(404, f"Flavor {flavor.id} has no extra specs with key {key}.")
+    return value
+
+
+def _texts(specs: dict[str, str | int | float]) -> dict[str, str]:
+    for key in specs:
+        if _KEY.fullmatch(key) is None:
+            raise ComputeProblem(
+                400,
+                f"The key {key!r} must have 1 to 255 letters, digits, spaces or any of _:.-",
+            )
+    return {key: str(value) for key, value in specs.items()}
+
+
+def _with(view: View, call: Call, given: dict[str, str]) -> Command:
+    flavor = visible(view, call)
+    after = msgspec.structs.replace(flavor, extra_specs=flavor.extra_specs | given)
+    return Enact((replaced(view, checked(after)),))
+
+
+ROUTES: Final = (
+    Route("GET", "/flavors/{id}/os-extra_specs", index),
+    Route("POST", "/flavors/{id}/os-extra_specs", create),
+    Route("GET", "/flavors/{id}/os-extra_specs/{key}", show),
+    Route("PUT", "/flavors/{id}/os-extra_specs/{key}", update),
+    Route("DELETE", "/flavors/{id}/os-extra_specs/{key}", delete),
+)

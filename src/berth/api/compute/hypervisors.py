@@ -1,0 +1,226 @@
+"""/os-hypervisors: hosts and what they have, read off the books.
+
+A host is known by a number before microversion 2.53 and by the uuid of its root provider from then on. From
+2.88 on sizes are not shown any more: Placement is asked for them.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from berth.api.compute.calls import Call, Route, json
+from berth.api.compute.errors import ComputeProblem, not_found
+from berth.api.compute.listing import page
+from berth.api.http import Response
+from berth.model.hosts import HEALTHY
+from berth.model.ids import ProviderId
+from berth.model.servers import Host, Server
+from berth.view import View
+
+_CPU_INFO_IS_AN_OBJECT: Final = 28
+_PAGES: Final = 33
+UUIDS: Final = 53
+"""From this microversion on hosts and services are known by uuids."""
+_SERVERS_ALWAYS: Final = 75
+_NO_SIZES: Final = 88
+
+_CLASSES: Final = ("VCPU", "MEMORY_MB", "DISK_GB")
+
+Shown = Callable[[Call, View, Host], dict[str, Any]]
+
+
+# -- lists --------------------------------------------------------------------------------------
+
+
+async def index(call: Call) -> Response:
+    return await _list(call, _summary)
+
+
+async def detail(call: Call) -> Response:
+    return await _list(call, _whole)
+
+
+async def _list(call: Call, shown: Shown) -> Response:
+    call.require_admin()
+    query = call.query()
+    pattern = query.get("hypervisor_hostname_pattern") if call.version >= UUIDS else None
+    with_servers = _with_servers(call, query)
+
+    def answer(view: View) -> Response:
+        hosts = _matching(view, pattern)
+        links: list[dict[str, str]] = []
+        if call.version >= _PAGES:
+            hosts, links = page(call, hosts, lambda host: str(id_of(call, host)))
+        items = [shown(call, view, host) | _servers(call, view, host, with_servers) for host in hosts]
+        return json({"hypervisors": items} | ({"hypervisors_links": links} if links else {}))
+
+    return await call.read(answer)
+
+
+def _matching(view: View, pattern: str | None) -> Sequence[Host]:
+    hosts = sorted(view.records.all(Host), key=lambda host: host.number)
+    if pattern is None:
+        return hosts
+    found = [host for host in hosts if pattern.lower() in host.name.lower()]
+    if not found:
+        raise ComputeProblem(404, f"No hypervisor matching '{pattern}' could be found.")
+    return found
+
+
+async def search(call: Call) -> Response:
+    """Before 2.53: hosts whose name has a text in it."""
+    _refuse_from(call, UUIDS, "ask for /os-hypervisors?hypervisor_hostname_pattern=")
+    call.require_admin()
+    return await call.read(
+        lambda view: json(
+            {"hypervisors": [_summary(call, view, host) for host in _matching(view, call.params[0])]}
+        )
+    )
+
+
+async def servers(call: Call) -> Response:
+    """Before 2.53: the same, with the servers on them."""
+    _refuse_from(call, UUIDS, "ask for /os-hypervisors?with_servers=true")
+    call.require_admin()
+    return await call.read(
+        lambda view: json(
+            {
+                "hypervisors": [
+                    _summary(call, view, host) | _servers(call, view, host, True)
+                    for host in _matching(view, call.params[0])
+                ]
+            }
+        )
+    )
+
+
+async def statistics(call: Call) -> Response:
+    _refuse_from(call, _NO_SIZES, "ask Placement for usages")
+    call.require_admin()
+
+    def answer(view: View) -> Response:
+        sums = _sizes(view, None)
+        for host in view.records.all(Host):
+            for name, amount in _sizes(view, host).items():
+                sums[name] += amount
+        return json({"hypervisor_statistics": sums | {"count": view.records.count(Host)}})
+
+    return await call.read(answer)
+
+
+# -- one ----------------------------------------------------------------------------------------
+
+
+async def show(call: Call) -> Response:
+    call.require_admin()
+    with_servers = _with_servers(call, call.query())
+
+    def answer(view: View) -> Response:
+        host = found(view, call)
+        return json({"hypervisor": _whole(call, view, host) | _servers(call, view, host, with_servers)})
+
+    return await call.read(answer)
+
+
+async def uptime(call: Call) -> Response:
+    _refuse_from(call, _NO_SIZES, "ask for the hypervisor itself")
+    call.require_admin()
+    await call.read(lambda view: found(view, call))
+    raise ComputeProblem(501, "Agents do not report how long their hosts have been up.")
+
+
+def found(view: View, call: Call) -> Host:
+    """The host that the path names."""
+    for host in view.records.all(Host):
+        if str(id_of(call, host)) == call.params[0].lower():
+            return host
+    raise not_found("Compute host", call.params[0])
+
+
+def id_of(call: Call, host: Host) -> str | int:
+    return host.id if call.version >= UUIDS else host.number
+
+
+def _refuse_from(call: Call, version: int, instead: str) -> None:
+    if call.version >= version:
+        raise ComputeProblem(404, f"This is gone from microversion 2.{version} on: {instead}.")
+
+
+def _with_servers(call: Call, query: dict[str, str]) -> bool:
+    text = query.get("with_servers", "false").lower()
+    if text not in ("true", "false", "1", "0"):
+        raise ComputeProblem(400, f"with_servers is {text!r}; it must be true or false.")
+    return call.version >= UUIDS and text in ("true", "1")
+
+
+# -- showing ------------------------------------------------------------------------------------
+
+
+def _summary(call: Call, view: View, host: Host) -> dict[str, Any]:
+    status = view.hosts.get(ProviderId(host.id), HEALTHY)
+    return {
+        "id": id_of(call, host),
+        "hypervisor_hostname": host.name,
+        "state": "down" if status.down else "up",
+        "status": "disabled" if status.disabled else "enabled",
+    }
+
+
+def _whole(call: Call, view: View, host: Host) -> dict[str, Any]:
+    status = view.hosts.get(ProviderId(host.id), HEALTHY)
+    service = {"id": id_of(call, host), "host": host.name, "disabled_reason": status.reason}
+    shown = _summary(call, view, host) | {
+        "hypervisor_type": host.driver,
+        "hypervisor_version": 1,
+        "host_ip": None,
+        "service": service,
+    }
+    if call.version >= _NO_SIZES:
+        return shown | {"uptime": None}
+    cpu_info: object = {} if call.version >= _CPU_INFO_IS_AN_OBJECT else "{}"
+    return shown | _sizes(view, host) | {"cpu_info": cpu_info}
+
+
+def _servers(call: Call, view: View, host: Host, is_asked: bool) -> dict[str, Any]:
+    if not is_asked:
+        return {}
+    there = [
+        {"name": server.name, "uuid": server.id} for server in view.records.find(Server, "host", host.id)
+    ]
+    return {"servers": there} if there or call.version >= _SERVERS_ALWAYS else {}
+
+
+def _sizes(view: View, host: Host | None) -> dict[str, int]:
+    """What all providers of the host have and have given away. None: nothing of anything."""
+    provider = None if host is None else view.providers.get(ProviderId(host.id))
+    tree = () if provider is None else provider.tree()
+    totals, used = [], []
+    for name in _CLASSES:
+        id = view.classes.id_of(name)
+        assert id is not None, "it is a standard class"
+        totals.append(sum(record.inventories[id].total for record in tree if id in record.inventories))
+        used.append(sum(record.used.get(id, 0) for record in tree))
+    there = [] if host is None else view.records.find(Server, "host", host.id)
+    return {
+        "vcpus": totals[0],
+        "vcpus_used": used[0],
+        "memory_mb": totals[1],
+        "memory_mb_used": used[1],
+        "free_ram_mb": totals[1] - used[1],
+        "local_gb": totals[2],
+        "local_gb_used": used[2],
+        "free_disk_gb": totals[2] - used[2],
+        "disk_available_least": totals[2] - used[2],
+        "running_vms": len(there),
+        "current_workload": sum(server.task is not None for server in there),
+    }
+
+
+ROUTES: Final = (
+    Route("GET", "/os-hypervisors", index),
+    Route("GET", "/os-hypervisors/detail", detail),
+    Route("GET", "/os-hypervisors/statistics", statistics),
+    Route("GET", "/os-hypervisors/{id}", show),
+    Route("GET", "/os-hypervisors/{id}/uptime", uptime),
+    Route("GET", "/os-hypervisors/{pattern}/search", search),
+    Route("GET", "/os-hypervisors/{pattern}/servers", servers),
+)

@@ -1,0 +1,117 @@
+"""/servers/{id}/os-instance-actions: what was asked of a server, and what came of it, step by step."""
+
+from typing import Any, Final
+
+from berth.api.compute.calls import Call, Route, json
+from berth.api.compute.errors import ComputeProblem
+from berth.api.compute.newest_first import Key, limit_of, newest, next_links, no_marker
+from berth.api.compute.server_access import visible
+from berth.api.compute.server_wire import host_id_of
+from berth.api.compute.times import parsed, plain
+from berth.api.http import Response
+from berth.model.servers import Action, ActionEvent
+from berth.view import View
+
+_PAGES_SINCE: Final = 58
+
+
+async def page(call: Call) -> Response:
+    query = call.query() if call.version >= _PAGES_SINCE else {}
+    limit = limit_of(query)
+    since_s = parsed("changes-since", query["changes-since"]) if "changes-since" in query else None
+    before_s = None
+    if "changes-before" in query and call.version >= 66:
+        before_s = parsed("changes-before", query["changes-before"])
+
+    def answer(view: View) -> dict[str, Any]:
+        actions = _actions(call, view)
+        behind = _behind(actions, query.get("marker"))
+        matching = [
+            action
+            for action in actions
+            if (since_s is None or action.updated_at_s >= since_s)
+            and (before_s is None or action.updated_at_s <= before_s)
+        ]
+        # Several may have begun in the same second: they came in this order.
+        order = {action.id: number for number, action in enumerate(actions)}
+        found, more = newest(matching, lambda action: (order[action.id], ""), limit, behind)
+        body: dict[str, Any] = {"instanceActions": [_summary(call, action) for action in found]}
+        if more:
+            body["links"] = next_links(call, found[-1].request_id)
+        return body
+
+    return json(await call.read(answer))
+
+
+async def show(call: Call) -> Response:
+    def answer(view: View) -> dict[str, Any]:
+        for action in _actions(call, view):
+            if action.request_id == call.params[1]:
+                return _whole(call, view, action)
+        raise ComputeProblem(
+            404, f"Action for request_id {call.params[1]} on instance {call.params[0]} not found."
+        )
+
+    return json({"instanceAction": await call.read(answer)})
+
+
+def _actions(call: Call, view: View) -> list[Action]:
+    """Of a server, in the order in which they were asked for."""
+    server = visible(call, view, call.params[0])
+    return sorted(view.records.find(Action, "server", server.id), key=lambda action: action.started_at_s)
+
+
+def _behind(actions: list[Action], marker: str | None) -> Key | None:
+    if marker is None:
+        return None
+    for number, action in enumerate(actions):
+        if action.request_id == marker:
+            return number, ""
+    raise no_marker(marker)
+
+
+def _summary(call: Call, action: Action) -> dict[str, Any]:
+    body = {
+        "action": action.name,
+        "instance_uuid": action.server,
+        "request_id": action.request_id,
+        "project_id": action.project,
+        "user_id": action.user,
+        "start_time": plain(action.started_at_s),
+        "message": action.message,
+    }
+    if call.version >= _PAGES_SINCE:
+        body["updated_at"] = plain(action.updated_at_s)
+    return body
+
+
+def _whole(call: Call, view: View, action: Action) -> dict[str, Any]:
+    body = _summary(call, action)
+    if call.is_admin or call.version >= 51:
+        project = visible(call, view, action.server).project
+        body["events"] = [_event(call, project, event) for event in action.events]
+    return body
+
+
+def _event(call: Call, project: str, event: ActionEvent) -> dict[str, Any]:
+    body = {
+        "event": event.name,
+        "start_time": plain(event.started_at_s),
+        "finish_time": plain(event.finished_at_s),
+        "result": event.result,
+    }
+    if call.is_admin:
+        body["traceback"] = None
+    if call.version >= 62:
+        body["hostId"] = host_id_of(project, event.host)
+        if call.is_admin:
+            body["host"] = event.host
+    if call.version >= 84:
+        body["details"] = event.details
+    return body
+
+
+ROUTES: Final = (
+    Route("GET", "/servers/{id}/os-instance-actions", page),
+    Route("GET", "/servers/{id}/os-instance-actions/{request_id}", show),
+)

@@ -1,0 +1,200 @@
+"""Moves: /os-migrations has all of them, /servers/{id}/migrations the live ones of a server that are under
+way, which can be aborted."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from berth.api.compute.calls import Call, Route, empty, json
+from berth.api.compute.errors import ComputeProblem, not_found
+from berth.api.compute.listing import links_of
+from berth.api.compute.newest_first import Key, limit_of, newest, next_links, no_marker
+from berth.api.compute.server_access import require_version, visible
+from berth.api.compute.times import parsed, plain
+from berth.api.http import Response
+from berth.model.commands import Enact
+from berth.model.rejections import Rejection
+from berth.model.servers import Flavor, Migration
+from berth.operations import live_migrate
+from berth.view import View
+
+Test = Callable[[Migration], bool]
+
+_LIVE: Final = "live-migration"
+_UNDER_WAY: Final = ("accepted", "migrating")
+_FIELDS: Final[dict[str, tuple[int, Callable[[Migration], tuple[str, ...]]]]] = {
+    "status": (1, lambda migration: (status_of(migration),)),
+    "host": (1, lambda migration: (migration.source.name, migration.dest.name)),
+    "source_compute": (1, lambda migration: (migration.source.name,)),
+    "instance_uuid": (1, lambda migration: (migration.server,)),
+    "migration_type": (1, lambda migration: (migration.type,)),
+    "user_id": (80, lambda migration: (migration.user,)),
+    "project_id": (80, lambda migration: (migration.project,)),
+}
+"""Filters: since when they are understood, and what a migration says there."""
+
+
+async def page(call: Call) -> Response:
+    call.require_admin()
+    query = call.query()
+    has_pages = call.version >= 59
+    limit = limit_of(query if has_pages else {})
+    tests = _tests(call, query)
+
+    def answer(view: View) -> dict[str, Any]:
+        behind = _behind(view, query.get("marker") if has_pages else None)
+        records = view.records
+        server = query.get("instance_uuid")
+        migrations = records.all(Migration) if server is None else records.find(Migration, "server", server)
+        matching = (one for one in migrations if all(test(one) for test in tests))
+        found, more = newest(matching, _key, limit, behind)
+        body: dict[str, Any] = {"migrations": [_listed(call, one) for one in found]}
+        if more and has_pages:
+            body["migrations_links"] = next_links(call, found[-1].id)
+        return body
+
+    return json(await call.read(answer))
+
+
+def _key(migration: Migration) -> Key:
+    return migration.number, migration.id
+
+
+def _behind(view: View, marker: str | None) -> Key | None:
+    if marker is None:
+        return None
+    migration = view.records.get(Migration, marker)
+    if migration is None:
+        raise no_marker(marker)
+    return _key(migration)
+
+
+def _tests(call: Call, query: dict[str, str]) -> list[Test]:
+    tests: list[Test] = [
+        lambda one, read=_FIELDS[name][1], value=value: value in read(one)  # type: ignore[misc]
+        for name, value in query.items()
+        if name in _FIELDS and call.version >= _FIELDS[name][0]
+    ]
+    if "changes-since" in query and call.version >= 59:
+        since_s = parsed("changes-since", query["changes-since"])
+        tests.append(lambda one: one.updated_at_s >= since_s)
+    if "changes-before" in query and call.version >= 66:
+        before_s = parsed("changes-before", query["changes-before"])
+        tests.append(lambda one: one.updated_at_s <= before_s)
+    return tests
+
+
+def status_of(migration: Migration) -> str:
+    """As Nova calls it: a live migration that is under way is running."""
+    if migration.type == _LIVE and migration.status == "migrating":
+        return "running"
+    return migration.status
+
+
+# -- of one server ------------------------------------------------------------------------------
+
+
+async def page_of_server(call: Call) -> Response:
+    require_version(call, 23)
+    call.require_admin()
+    found = await call.read(lambda view: [_live(call, one) for one in _live_ones(call, view)])
+    return json({"migrations": found})
+
+
+async def show(call: Call) -> Response:
+    require_version(call, 23)
+    call.require_admin()
+    return json({"migration": await call.read(lambda view: _live(call, _live_one(call, view)))})
+
+
+async def abort(call: Call) -> Response:
+    require_version(call, 24)
+    call.require_admin()
+    id, migration = call.params
+
+    def wish(view: View, now_s: int) -> Enact | Rejection:
+        visible(call, view, id)
+        return live_migrate.begin_abort(view, id, migration)
+
+    return await call.submit(wish, lambda _: empty(202))
+
+
+async def act(call: Call) -> Response:
+    require_version(call, 22)
+    call.require_admin()
+    await call.read(lambda view: _live_one(call, view))
+    raise ComputeProblem(
+        400, "Nothing can be done to a live migration but to abort it: it is never forced to complete."
+    )
+
+
+def _live_ones(call: Call, view: View) -> list[Migration]:
+    server = visible(call, view, call.params[0])
+    return [
+        migration
+        for migration in view.records.find(Migration, "server", server.id)
+        if migration.type == _LIVE and migration.status in _UNDER_WAY
+    ]
+
+
+def _live_one(call: Call, view: View) -> Migration:
+    named = call.params[1]
+    for migration in _live_ones(call, view):
+        if named in (migration.id, str(migration.number)):
+            return migration
+    raise not_found("In-progress live migration", named)
+
+
+# -- rendering ----------------------------------------------------------------------------------
+
+
+def _both(call: Call, migration: Migration) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "id": migration.number,
+        "status": status_of(migration),
+        "source_compute": migration.source.name,
+        "source_node": migration.source.name,
+        "dest_compute": migration.dest.name,
+        "dest_node": migration.dest.name,
+        "dest_host": migration.dest.name,
+        "created_at": plain(migration.created_at_s),
+        "updated_at": plain(migration.updated_at_s),
+    }
+    if call.version >= 59:
+        body["uuid"] = migration.id
+    if call.version >= 80:
+        body |= {"project_id": migration.project, "user_id": migration.user}
+    return body
+
+
+def _listed(call: Call, migration: Migration) -> dict[str, Any]:
+    body = _both(call, migration) | {
+        "instance_uuid": migration.server,
+        "old_instance_type_id": _flavor_id(migration.flavor_before),
+        "new_instance_type_id": _flavor_id(migration.flavor_after),
+    }
+    if call.version >= 23:
+        body["migration_type"] = migration.type
+    if call.version >= 23 and migration.type == _LIVE and migration.status in _UNDER_WAY:
+        body["links"] = links_of(call, f"servers/{migration.server}/migrations", str(migration.number))
+    return body
+
+
+def _flavor_id(flavor: Flavor) -> int | str:
+    """A number, as clients know it, where the flavor's id is one."""
+    return int(flavor.id) if flavor.id.isascii() and flavor.id.isdigit() else flavor.id
+
+
+def _live(call: Call, migration: Migration) -> dict[str, Any]:
+    """How far it has come is not known, and not made up."""
+    parts = ("total", "processed", "remaining")
+    unknown = {f"{what}_{part}_bytes": None for what in ("memory", "disk") for part in parts}
+    return _both(call, migration) | {"server_uuid": migration.server} | unknown
+
+
+ROUTES: Final = (
+    Route("GET", "/os-migrations", page),
+    Route("GET", "/servers/{id}/migrations", page_of_server),
+    Route("GET", "/servers/{id}/migrations/{migration}", show),
+    Route("DELETE", "/servers/{id}/migrations/{migration}", abort),
+    Route("POST", "/servers/{id}/migrations/{migration}/action", act),
+)

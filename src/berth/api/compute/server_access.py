@@ -1,0 +1,104 @@
+"""Who may see a server, and who may have something done to it.
+
+A server is its project's, and an administrator's. To everybody else it is not there. One that is locked can
+be looked at by its owner, and nothing more until it is unlocked; an administrator passes.
+"""
+
+from typing import Final
+
+import msgspec
+
+from berth.api.compute.calls import Call
+from berth.api.compute.errors import ComputeProblem, not_found
+from berth.model.commands import Enact
+from berth.model.servers import Flavor, Image, Server
+from berth.operations.beginning import replaced
+from berth.view import View
+
+_OPEN_TO_ALL: Final = ("public", "community")
+
+
+def visible(call: Call, view: View, id: str) -> Server:
+    """The server, if there is one for the caller."""
+    server = view.records.get(Server, id)
+    if server is None or not (call.is_admin or server.project == call.project):
+        raise not_found("Instance", id)
+    return server
+
+
+def unlocked(call: Call, view: View, id: str) -> Server:
+    """The server, if the caller may change it."""
+    server = visible(call, view, id)
+    if server.is_locked and not call.is_admin:
+        raise ComputeProblem(409, f"Instance {id} is locked: unlock it first.")
+    return server
+
+
+def require_version(call: Call, minor: int) -> None:
+    """What came with a later version is not there in an earlier one."""
+    if call.version < minor:
+        raise ComputeProblem(
+            404, f"{call.request.method} {call.request.path} is there from microversion 2.{minor} on."
+        )
+
+
+def require_since(call: Call, body: msgspec.Struct, since: dict[str, int]) -> None:
+    """Refuse fields that are given and came with a later version than the one that is spoken."""
+    for name, minor in since.items():
+        if call.version < minor and getattr(body, name) is not msgspec.UNSET:
+            raise ComputeProblem(
+                400,
+                f"Invalid input: {name} is understood from microversion 2.{minor} on, and this request "
+                f"speaks 2.{call.version}.",
+            )
+
+
+def usable_flavor(call: Call, view: View, ref: str | int) -> Flavor:
+    """The flavor that a request names, by its id or a URL that ends in it."""
+    id = _last_part(str(ref))
+    flavor = view.records.get(Flavor, id)
+    is_open = flavor is not None and (
+        flavor.is_public or call.is_admin or (call.project != "" and call.project in flavor.projects)
+    )
+    if flavor is None or not is_open:
+        raise ComputeProblem(400, f"Flavor {id} could not be found.")
+    return flavor
+
+
+def usable_image(call: Call, view: View, ref: str) -> Image:
+    """The image that a request names, if something can be made from it."""
+    id = _last_part(ref)
+    image = view.records.get(Image, id)
+    is_open = image is not None and (
+        image.visibility in _OPEN_TO_ALL or call.is_admin or image.owner == call.project
+    )
+    if image is None or not is_open:
+        raise ComputeProblem(400, f"Image {id} could not be found.")
+    if image.status != "active":
+        raise ComputeProblem(400, f"Image {id} is {image.status}: it must be active.")
+    return image
+
+
+def require_room(flavor: Flavor, image: Image) -> None:
+    """Refuse a flavor that an image says is too small for it. A disk of 0 is as large as the image."""
+    if flavor.memory_mb < image.min_memory_mb:
+        raise ComputeProblem(
+            400,
+            f"Flavor {flavor.id} has {flavor.memory_mb} MB of memory, and image {image.id} needs at least "
+            f"{image.min_memory_mb}: choose a larger flavor.",
+        )
+    if flavor.disk_gb and flavor.disk_gb < image.min_disk_gb:
+        raise ComputeProblem(
+            400,
+            f"Flavor {flavor.id} has a disk of {flavor.disk_gb} GB, and image {image.id} needs at least "
+            f"{image.min_disk_gb}: choose a larger flavor.",
+        )
+
+
+def changed(view: View, server: Server, now_s: int) -> Enact:
+    """The command that puts a server's record in place of what stands there."""
+    return Enact((replaced(view, msgspec.structs.replace(server, updated_at_s=now_s)),))
+
+
+def _last_part(ref: str) -> str:
+    return ref.rstrip("/").rpartition("/")[2]

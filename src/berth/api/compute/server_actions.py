@@ -1,0 +1,297 @@
+"""POST /servers/{id}/action: have something done to a server. Every action that is offered is a row below.
+
+An action begins in the writer's turn: who may is asked there, what it needs is claimed there, and the order
+is on its way when the answer goes out. What becomes of it is told by the server's actions.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from berth.api.compute import server_bodies as sent
+from berth.api.compute.calls import Call, Route, json
+from berth.api.compute.errors import ComputeProblem, problem_of
+from berth.api.compute.no_place import is_no_place, why_no_place
+from berth.api.compute.server_access import (
+    changed,
+    require_since,
+    unlocked,
+    usable_flavor,
+    usable_image,
+    visible,
+)
+from berth.api.compute.server_create import require_host, require_zone
+from berth.api.compute.server_wire import detail
+from berth.api.compute.servers import deleted, renamed
+from berth.api.http import Response
+from berth.model.commands import Enact
+from berth.model.rejections import Rejection
+from berth.model.servers import Server
+from berth.operations import evacuate as evacuating
+from berth.operations import in_place, live_migrate, resize, settling, unshelve
+from berth.operations.beginning import Asked
+from berth.view import View
+
+T = TypeVar("T")
+Begin = Callable[[View, int, Asked, str], Enact | Rejection]
+
+
+async def act(call: Call) -> Response:
+    """Exactly one action, by its name."""
+    asked = call.body(dict[str, msgspec.Raw])
+    if len(asked) != 1:
+        raise ComputeProblem(400, f"The body must have one action, and it has {len(asked)}.")
+    [(name, raw)] = asked.items()
+    action = _ACTIONS.get(name)
+    if action is None:
+        await call.read(lambda view: visible(call, view, call.params[0]))
+        raise _not_offered(name)
+    if action.takes_admin:
+        call.require_admin()
+    return await action.handler(call, raw)
+
+
+def _not_offered(name: str) -> ComputeProblem:
+    offered = ", ".join(sorted(_ACTIONS))
+    if name in _NOT_OFFERED:
+        return ComputeProblem(400, f"The action {name} is not offered here. What is: {offered}.")
+    return ComputeProblem(400, f"There is no such action: {name[:100]}. What is offered: {offered}.")
+
+
+def _sent(raw: msgspec.Raw, kind: type[T], empty: T | None = None) -> T:
+    """The body of an action, as a struct says it must be; null stands for ``empty``, if it may."""
+    try:
+        found = msgspec.json.decode(raw, type=kind if empty is None else kind | None)
+    except msgspec.ValidationError as error:
+        raise ComputeProblem(400, f"Invalid input: {error}") from None
+    return found if found is not None else empty  # type: ignore[return-value]
+
+
+async def _begun(call: Call, begin: Begin, status: int = 202) -> Response:
+    return await _begun_and_answered(call, begin, lambda view: Response(status))
+
+
+async def _begun_and_answered(call: Call, begin: Begin, answer: Callable[[View], Response]) -> Response:
+    id, asked = call.params[0], call.asked()
+
+    def wish(view: View, now_s: int) -> Enact | Rejection:
+        unlocked(call, view, id)
+        return begin(view, now_s, asked, id)
+
+    outcome = await call.try_submit(wish, answer)
+    if isinstance(outcome, Rejection):
+        raise ComputeProblem(400, why_no_place(outcome)) if is_no_place(outcome) else problem_of(outcome)
+    return outcome
+
+
+# -- moves --------------------------------------------------------------------------------------
+
+
+async def _resize(call: Call, raw: msgspec.Raw) -> Response:
+    ref = _sent(raw, sent.Resize).flavor_ref
+
+    def begin(view: View, now_s: int, asked: Asked, id: str) -> Enact | Rejection:
+        return resize.begin(view, now_s, asked, id, usable_flavor(call, view, ref))
+
+    return await _begun(call, begin)
+
+
+async def _migrate(call: Call, raw: msgspec.Raw) -> Response:
+    body = _sent(raw, sent.Migrate, sent.Migrate())
+    require_since(call, body, {"host": 56})
+
+    def begin(view: View, now_s: int, asked: Asked, id: str) -> Enact | Rejection:
+        return resize.begin(view, now_s, asked, id, None, _host(view, body.host))
+
+    return await _begun(call, begin)
+
+
+async def _confirm(call: Call, raw: msgspec.Raw) -> Response:
+    def begin(view: View, now_s: int, asked: Asked, id: str) -> Enact | Rejection:
+        return settling.begin(view, now_s, asked, id, "confirm")
+
+    return await _begun(call, begin, 204)
+
+
+async def _revert(call: Call, raw: msgspec.Raw) -> Response:
+    def begin(view: View, now_s: int, asked: Asked, id: str) -> Enact | Rejection:
+        return settling.begin(view, now_s, asked, id, "revert")
+
+    return await _begun(call, begin)
+
+
+async def _live_migrate(call: Call, raw: msgspec.Raw) -> Response:
+    body = _sent(raw, sent.LiveMigrate)
+
+    def begin(view: View, now_s: int, asked: Asked, id: str) -> Enact | Rejection:
+        return live_migrate.begin(view, now_s, asked, id, _host(view, body.host))
+
+    return await _begun(call, begin)
+
+
+async def _evacuate(call: Call, raw: msgspec.Raw) -> Response:
+    body = _sent(raw, sent.Evacuate)
+
+    def begin(view: View, now_s: int, asked: Asked, id: str) -> Enact | Rejection:
+        return evacuating.begin(view, now_s, asked, id, _host(view, body.host))
+
+    return await _begun(call, begin, 200)
+
+
+def _host(view: View, named: str | msgspec.UnsetType | None) -> str | None:
+    return require_host(view, named) if isinstance(named, str) else None
+
+
+# -- where it is --------------------------------------------------------------------------------
+
+
+async def _rebuild(call: Call, raw: msgspec.Raw) -> Response:
+    body = _sent(raw, sent.Rebuild)
+    require_since(call, body, {"description": 19, "key_name": 54})
+
+    def renewed(server: Server) -> Server:
+        server = renamed(server, body.name, body.description)
+        if not isinstance(body.metadata, msgspec.UnsetType):
+            metadata = sent.checked_metadata(body.metadata)
+            server = msgspec.structs.replace(server, metadata=metadata)
+        if not isinstance(body.key_name, msgspec.UnsetType):
+            server = msgspec.structs.replace(server, key_name=body.key_name)
+        return server
+
+    def begin(view: View, now_s: int, asked: Asked, id: str) -> Enact | Rejection:
+        image = usable_image(call, view, body.image_ref)
+        return in_place.begin_rebuild(view, now_s, asked, id, image, renewed)
+
+    def answer(view: View) -> Response:
+        server = detail(call, view, visible(call, view, call.params[0]))
+        if body.admin_pass:
+            server["adminPass"] = body.admin_pass
+        return json({"server": server}, 202)
+
+    return await _begun_and_answered(call, begin, answer)
+
+
+def _in_place(name: str) -> "Handler":
+    async def handle(call: Call, raw: msgspec.Raw) -> Response:
+        return await _begun(call, lambda view, now_s, asked, id: in_place.begin(view, now_s, asked, id, name))
+
+    return handle
+
+
+async def _shelve(call: Call, raw: msgspec.Raw) -> Response:
+    name = "shelve_away" if call.services.settings.shelve_offload else "shelve"
+    return await _in_place(name)(call, raw)
+
+
+async def _unshelve(call: Call, raw: msgspec.Raw) -> Response:
+    body = _sent(raw, sent.Unshelve, sent.Unshelve())
+    require_since(call, body, {"availability_zone": 77, "host": 91})
+    if body.host is not msgspec.UNSET:
+        call.require_admin()
+    zone = body.availability_zone
+    if zone is None and call.version < 91:
+        raise ComputeProblem(
+            400, "Invalid input: an availability_zone of null is understood from microversion 2.91 on."
+        )
+
+    def begin(view: View, now_s: int, asked: Asked, id: str) -> Enact | Rejection:
+        server = visible(call, view, id)
+        if server.state == "shelved" and body != sent.Unshelve():
+            raise ComputeProblem(
+                409,
+                f"Instance {id} is shelved and not offloaded: it is still on its host. Unshelve it without a "
+                "host or an availability zone, or offload it first.",
+            )
+        if isinstance(zone, str):
+            require_zone(view, zone)
+        return unshelve.begin(view, now_s, asked, id, zone=zone, host=_host(view, body.host))
+
+    return await _begun(call, begin)
+
+
+async def _force_delete(call: Call, raw: msgspec.Raw) -> Response:
+    return await deleted(call, is_forced=True, status=202)
+
+
+# -- locks --------------------------------------------------------------------------------------
+
+
+async def _lock(call: Call, raw: msgspec.Raw) -> Response:
+    require_since(call, _sent(raw, sent.Lock, sent.Lock()), {"locked_reason": 73})
+    return await _locked(call, True)
+
+
+async def _unlock(call: Call, raw: msgspec.Raw) -> Response:
+    return await _locked(call, False)
+
+
+async def _locked(call: Call, is_locked: bool) -> Response:
+    def wish(view: View, now_s: int) -> Enact:
+        server = visible(call, view, call.params[0])
+        return changed(view, msgspec.structs.replace(server, is_locked=is_locked), now_s)
+
+    return await call.submit(wish, lambda _: Response(202))
+
+
+# -- the table ----------------------------------------------------------------------------------
+
+Handler = Callable[[Call, msgspec.Raw], Awaitable[Response]]
+
+
+class _Action(NamedTuple):
+    handler: Handler
+    takes_admin: bool = False
+
+
+_ACTIONS: Final[dict[str, _Action]] = {
+    "resize": _Action(_resize),
+    "confirmResize": _Action(_confirm),
+    "revertResize": _Action(_revert),
+    "migrate": _Action(_migrate, takes_admin=True),
+    "os-migrateLive": _Action(_live_migrate, takes_admin=True),
+    "evacuate": _Action(_evacuate, takes_admin=True),
+    "rebuild": _Action(_rebuild),
+    "shelve": _Action(_shelve),
+    "shelveOffload": _Action(_in_place("shelve_offload"), takes_admin=True),
+    "unshelve": _Action(_unshelve),
+    "forceDelete": _Action(_force_delete),
+    "os-start": _Action(_in_place("start")),
+    "os-stop": _Action(_in_place("stop")),
+    "lock": _Action(_lock),
+    "unlock": _Action(_unlock),
+}
+
+_NOT_OFFERED: Final = frozenset(
+    (
+        "reboot",
+        "pause",
+        "unpause",
+        "suspend",
+        "resume",
+        "rescue",
+        "unrescue",
+        "restore",
+        "createImage",
+        "createBackup",
+        "changePassword",
+        "addSecurityGroup",
+        "removeSecurityGroup",
+        "addFixedIp",
+        "removeFixedIp",
+        "addFloatingIp",
+        "removeFloatingIp",
+        "trigger_crash_dump",
+        "os-resetState",
+        "resetNetwork",
+        "injectNetworkInfo",
+        "os-getConsoleOutput",
+        "os-getVNCConsole",
+        "os-getSPICEConsole",
+        "os-getRDPConsole",
+        "os-getSerialConsole",
+    )
+)
+"""What Nova can have done to a server, and Berth cannot."""
+
+ROUTES: Final = (Route("POST", "/servers/{id}/action", act),)

@@ -1,0 +1,195 @@
+"""POST /servers: choose places, claim them and have servers built, in one act.
+
+Where nothing fits the servers are there all the same, in ERROR, and say why: so it is in Nova, and so clients
+expect it. A request that is wrong in itself is refused and leaves nothing.
+"""
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from berth.api.compute import server_bodies as sent
+from berth.api.compute.calls import Call, Route, json
+from berth.api.compute.errors import ComputeProblem, problem_of
+from berth.api.compute.listing import links_of
+from berth.api.compute.no_place import is_no_place, why_no_place
+from berth.api.compute.server_access import require_room, require_since, usable_flavor, usable_image
+from berth.api.compute.server_wire import DEFAULT_ZONE, DISK_CONFIG, reservation_id
+from berth.api.http import Response
+from berth.model.commands import Enact
+from berth.model.ids import GroupId
+from berth.model.rejections import HostUnknown, Rejection
+from berth.model.servers import Server, ServerHints
+from berth.operations import create as operation
+from berth.scheduler.filters.zone import KIND as ZONE
+from berth.scheduler.hints import host_called
+from berth.view import View
+
+_SINCE: Final = {"description": 19, "tags": 52, "host": 74, "hypervisor_hostname": 74}
+
+
+class _Where(NamedTuple):
+    """``host`` is the only one considered; ``is_forced``: and no filter is asked about it."""
+
+    zone: str | None = None
+    host: str | None = None
+    is_forced: bool = False
+
+
+async def create(call: Call) -> Response:
+    body = call.body(sent.NewServerBody)
+    asked, hints = body.server, body.hints or body.hints_too or sent.NewServerHints()
+    require_since(call, asked, _SINCE)
+    if asked.tags:
+        raise ComputeProblem(400, "Tags are not kept: leave them out, or use metadata.")
+    at_least, at_most = _counts(asked)
+    where = _where(call, asked)
+    names = _names(sent.checked_name(asked.name), at_most)
+    ids = [call.services.ids.uuid() for _ in names]
+    who = call.asked()
+
+    def servers(view: View) -> tuple[Server, ...]:
+        first = _described(call, view, asked, hints, where)
+        return tuple(
+            msgspec.structs.replace(first, id=id, name=name) for id, name in zip(ids, names, strict=True)
+        )
+
+    def wish(view: View, now_s: int) -> Enact | Rejection:
+        made = servers(view)
+        return operation.begin(view, now_s, who, made, at_least, host=where.host, is_forced=where.is_forced)
+
+    outcome = await call.try_submit(wish, lambda _: None)
+    if isinstance(outcome, Rejection):
+        if not is_no_place(outcome):
+            raise problem_of(outcome)
+        why = why_no_place(outcome)
+        await call.submit(
+            lambda view, now_s: operation.unplaced(view, now_s, who, servers(view)[:at_least], why),
+            lambda _: None,
+        )
+    return _accepted(call, asked, ids[0])
+
+
+def _accepted(call: Call, asked: sent.NewServer, id: str) -> Response:
+    if asked.return_reservation_id:
+        return json({"reservation_id": reservation_id(call.request.request_id)}, 202)
+    server = {
+        "id": id,
+        "links": links_of(call, "servers", id),
+        "OS-DCF:diskConfig": DISK_CONFIG,
+        "security_groups": [],
+    }
+    if asked.admin_pass:
+        # No password is made up: nobody would set it.
+        server["adminPass"] = asked.admin_pass
+    return json({"server": server}, 202, (("location", f"{call.base}/servers/{id}"),))
+
+
+def _counts(asked: sent.NewServer) -> tuple[int, int]:
+    at_least = asked.min_count or 1
+    at_most = asked.max_count or at_least
+    if at_least > at_most:
+        raise ComputeProblem(
+            400, f"Invalid input: min_count is {at_least}, and must not be above max_count, {at_most}."
+        )
+    return at_least, at_most
+
+
+def _names(name: str, count: int) -> list[str]:
+    if count == 1:
+        return [name]
+    # A name may have 255 characters, its number included.
+    return [f"{name[: 255 - len(str(number)) - 1]}-{number}" for number in range(1, count + 1)]
+
+
+# -- where --------------------------------------------------------------------------------------
+
+
+def _where(call: Call, asked: sent.NewServer) -> _Where:
+    zone, forced = _zone_and_host(asked.availability_zone or "")
+    named = {host for host in (asked.host, asked.hypervisor_hostname) if isinstance(host, str)}
+    if not forced and not named:
+        return _Where(zone)
+    if not call.is_admin:
+        raise ComputeProblem(403, "Policy doesn't allow to choose the host: it takes the role admin.")
+    if len(named | ({forced} if forced else set())) > 1:
+        raise ComputeProblem(
+            400, "The request names several hosts: name one, in availability_zone or in host."
+        )
+    if forced:
+        return _Where(None if zone == DEFAULT_ZONE else zone, forced, is_forced=True)
+    return _Where(zone, named.pop())
+
+
+def _zone_and_host(text: str) -> tuple[str | None, str | None]:
+    """ZONE, ZONE:HOST or ZONE:HOST:NODE. A host is its only node here."""
+    zone, *rest = text.split(":")
+    hosts = {part for part in rest if part}
+    if len(rest) > 2 or len(hosts) > 1:
+        raise ComputeProblem(
+            400,
+            f"Invalid input: availability_zone is {text!r}; it must be ZONE, ZONE:HOST or ZONE:HOST:HOST.",
+        )
+    return zone or None, next(iter(hosts), None)
+
+
+def require_zone(view: View, zone: str) -> None:
+    labels = view.groups.labels
+    if zone != DEFAULT_ZONE and all(labels[id].name != zone for id in view.groups.of_kind(ZONE)):
+        raise ComputeProblem(400, f"The requested availability zone {zone} is not available: there is none.")
+
+
+def require_host(view: View, name: str) -> str:
+    """The name of a host that is named, or given by its uuid."""
+    host = host_called(view, name)
+    if host is None:
+        raise problem_of(HostUnknown(name))
+    return host.name
+
+
+# -- what ---------------------------------------------------------------------------------------
+
+
+def _described(
+    call: Call, view: View, asked: sent.NewServer, hints: sent.NewServerHints, where: _Where
+) -> Server:
+    """The server as it is asked for, or what is wrong with that."""
+    flavor = usable_flavor(call, view, asked.flavor_ref)
+    image = usable_image(call, view, asked.image_ref) if asked.image_ref else None
+    if image is not None:
+        require_room(flavor, image)
+    if where.zone is not None:
+        require_zone(view, where.zone)
+    if where.host is not None:
+        require_host(view, where.host)
+    return Server(
+        id="",
+        name=asked.name,
+        project=call.project,
+        user=call.user,
+        flavor=flavor,
+        image=None if image is None else image.id,
+        image_properties={} if image is None else image.properties,
+        zone=where.zone,
+        group=_group(call, view, hints.group),
+        hints=ServerHints(_ids(hints.same_host), _ids(hints.different_host)),
+        metadata=sent.checked_metadata(asked.metadata),
+        key_name=asked.key_name,
+        description=asked.description if isinstance(asked.description, str) else None,
+    )
+
+
+def _group(call: Call, view: View, named: str | None) -> str | None:
+    if named is None:
+        return None
+    record = view.groups.records.get(GroupId(named.lower()))
+    if record is None or not (call.is_admin or record.group.project == call.project):
+        raise ComputeProblem(400, f"The hint group names {named}, and there is no such server group.")
+    return record.id
+
+
+def _ids(named: str | list[str]) -> tuple[str, ...]:
+    return tuple(id.lower() for id in ([named] if isinstance(named, str) else named))
+
+
+ROUTES: Final = (Route("POST", "/servers", create),)

@@ -1,0 +1,170 @@
+"""/os-server-groups: the ledger's groups, as Nova shows them.
+
+A group that is made here keeps servers on one host or apart from host to host. Those made with /berth/v1 are
+shown too, whatever their domain is.
+"""
+
+from typing import Annotated, Any, Final, get_args
+
+import msgspec
+from msgspec import Meta
+
+from berth.api.compute.calls import Call, Route, json
+from berth.api.compute.changing import change
+from berth.api.compute.errors import ComputeProblem, not_found
+from berth.api.compute.listing import limit_of, number_in
+from berth.api.http import Response
+from berth.model.commands import Command, CreateGroup, DeleteGroup, Enact
+from berth.model.groups import HOST, MEMBERS_MAX, Group, Policy
+from berth.model.ids import GroupId
+from berth.model.servers import Server
+from berth.operations.beginning import replaced
+from berth.view import View
+from berth.view.groups import GroupRecord
+
+_OWNERS: Final = 13
+"""From this microversion on a group says whose it is."""
+_SOFT: Final = 15
+_RULES: Final = 64
+"""From this one on a group has one policy, and may have rules for it."""
+
+_POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
+_APART: Final = "anti-affinity"
+
+
+class Rules(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    max_server_per_host: int | str | None = None
+
+
+class NewGroup(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(min_length=1, max_length=255)]
+    policies: Annotated[tuple[str, ...], Meta(max_length=10)] | None = None
+    policy: str | None = None
+    rules: Rules | None = None
+
+
+class NewServerGroup(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    server_group: NewGroup
+
+
+async def index(call: Call) -> Response:
+    query = call.query()
+    limit, offset = limit_of(query), number_in(query, "offset", 0)
+    everybody = "all_projects" in query and call.is_admin
+
+    def answer(view: View) -> Response:
+        records = [
+            record
+            for record in view.groups.records.values()
+            if everybody or record.group.project == call.project
+        ]
+        records.sort(key=lambda record: (record.group.created_at_s, record.id))
+        shown = [_shown(call, view, record) for record in records[offset : offset + limit]]
+        return json({"server_groups": shown})
+
+    return await call.read(answer)
+
+
+async def show(call: Call) -> Response:
+    return await call.read(lambda view: json({"server_group": _shown(call, view, _found(view, call))}))
+
+
+async def create(call: Call) -> Response:
+    asked = call.body(NewServerGroup).server_group
+    id = GroupId(call.services.ids.uuid())
+    policy = _policy(call, asked)
+    limit = _limit(asked, policy)
+    group = Group(asked.name, policy, HOST, limit, None, call.project, call.user, 0)
+    return await call.submit(
+        CreateGroup(id, group),
+        lambda view: json({"server_group": _shown(call, view, view.groups.records[id])}),
+    )
+
+
+async def delete(call: Call) -> Response:
+    """The servers stay, and are in no group any more."""
+
+    def make(view: View, now_s: int) -> Command:
+        record = _found(view, call)
+        servers = (view.records.get(Server, id) for id in record.members)
+        left = tuple(
+            replaced(view, msgspec.structs.replace(server, group=None))
+            for server in servers
+            if server is not None and server.group == record.id
+        )
+        return Enact(left, (DeleteGroup(record.id, force=True),))
+
+    return await change(call, make, lambda view: Response(204))
+
+
+def _found(view: View, call: Call) -> GroupRecord:
+    id = call.params[0]
+    record = view.groups.records.get(GroupId(id.lower()))
+    if record is None or not (call.is_admin or record.group.project == call.project):
+        raise not_found("Instance group", id)
+    return record
+
+
+def _policy(call: Call, asked: NewGroup) -> Policy:
+    if call.version >= _RULES:
+        if asked.policies is not None:
+            raise ComputeProblem(400, f"From microversion 2.{_RULES} on a group has policy, not policies.")
+        name = asked.policy
+    else:
+        if asked.policy is not None or asked.rules is not None:
+            raise ComputeProblem(400, f"policy and rules are for microversion 2.{_RULES} and later.")
+        if asked.policies is None or len(asked.policies) != 1:
+            raise ComputeProblem(400, "policies must be a list of one policy.")
+        [name] = asked.policies
+    known = [policy for policy in _POLICIES if call.version >= _SOFT or not policy.startswith("soft-")]
+    for policy in known:
+        if policy == name:
+            return policy
+    raise ComputeProblem(400, f"The policy is {name!r}; it must be one of {', '.join(known)}.")
+
+
+def _limit(asked: NewGroup, policy: Policy) -> int | None:
+    given = asked.rules.max_server_per_host if asked.rules is not None else None
+    if given is None:
+        return 1 if policy.endswith(_APART) else None
+    if policy != _APART:
+        raise ComputeProblem(
+            400, f"max_server_per_host is for the policy {_APART}; this group has {policy}: leave it out."
+        )
+    text = str(given)
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and 1 <= int(text) <= MEMBERS_MAX):
+        raise ComputeProblem(
+            400, f"max_server_per_host is {given!r}; it must be a whole number from 1 to {MEMBERS_MAX}."
+        )
+    return int(text)
+
+
+def _shown(call: Call, view: View, record: GroupRecord) -> dict[str, Any]:
+    group = record.group
+    shown: dict[str, Any] = {"id": record.id, "name": group.name, "members": _members(view, record)}
+    if call.version >= _RULES:
+        is_limited = group.policy == _APART and group.max_per_domain is not None
+        rules = {"max_server_per_host": group.max_per_domain} if is_limited else {}
+        shown |= {"policy": group.policy, "rules": rules}
+    else:
+        shown |= {"policies": [group.policy], "metadata": {}}
+    if call.version >= _OWNERS:
+        shown |= {"project_id": group.project, "user_id": group.user}
+    return shown
+
+
+def _members(view: View, record: GroupRecord) -> list[str]:
+    """Servers that are there. A migration is a member too, for the server that it moves: it is not shown."""
+    return [
+        id
+        for id, stands_for in record.members.items()
+        if id == stands_for and view.records.get(Server, id) is not None
+    ]
+
+
+ROUTES: Final = (
+    Route("GET", "/os-server-groups", index),
+    Route("POST", "/os-server-groups", create),
+    Route("GET", "/os-server-groups/{id}", show),
+    Route("DELETE", "/os-server-groups/{id}", delete),
+)

@@ -1,0 +1,179 @@
+"""GET /servers and /servers/detail: which servers, in which order, a page at a time.
+
+Servers come newest first. A name is looked for as Nova's clients write it, but never as a regular expression
+of anybody's making, which could take for ever: ``^`` and ``$`` bind it to the ends and ``.*`` stands for
+anything; all else is itself.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from berth.api.compute.calls import Call, json
+from berth.api.compute.errors import ComputeProblem
+from berth.api.compute.newest_first import Key, limit_of, newest, next_links, no_marker
+from berth.api.compute.server_wire import detail, reservation_of, status_of, summary, zone_of
+from berth.api.compute.times import parsed
+from berth.api.http import Response
+from berth.model.servers import Server
+from berth.view import View
+
+Test = Callable[[View, Server], bool]
+
+_YES: Final = frozenset(("1", "t", "true", "on", "y", "yes", ""))
+_NO: Final = frozenset(("0", "f", "false", "off", "n", "no"))
+
+
+async def page(call: Call) -> Response:
+    return await _page(call, "servers", lambda view, server: summary(call, server))
+
+
+async def page_with_details(call: Call) -> Response:
+    return await _page(call, "servers", lambda view, server: detail(call, view, server, is_alone=False))
+
+
+async def _page(call: Call, name: str, shown: Callable[[View, Server], dict[str, Any]]) -> Response:
+    query = call.query()
+    limit = limit_of(query)
+    tests = _tests(call, query)
+    project = _project(call, query)
+
+    def answer(view: View) -> dict[str, Any]:
+        records = view.records
+        servers: Iterable[Server] = (
+            records.all(Server) if project is None else records.find(Server, "project", project)
+        )
+        behind = _behind(call, view, query.get("marker"))
+        matching = (server for server in servers if all(test(view, server) for test in tests))
+        found, more = newest(matching, _key, limit, behind)
+        body: dict[str, Any] = {name: [shown(view, server) for server in found]}
+        if more:
+            body[f"{name}_links"] = next_links(call, found[-1].id)
+        return body
+
+    return json(await call.read(answer))
+
+
+def _key(server: Server) -> Key:
+    return server.created_at_s, server.id
+
+
+def _behind(call: Call, view: View, marker: str | None) -> Key | None:
+    if marker is None:
+        return None
+    server = view.records.get(Server, marker)
+    if server is None or not (call.is_admin or server.project == call.project):
+        raise no_marker(marker)
+    return _key(server)
+
+
+def _project(call: Call, query: dict[str, str]) -> str | None:
+    """Whose servers; None for everybody's."""
+    if "all_tenants" not in query or not _flag("all_tenants", query["all_tenants"]):
+        return call.project
+    if not call.is_admin:
+        raise ComputeProblem(
+            403, "Policy doesn't allow to see the servers of all projects: it takes the role admin."
+        )
+    return query.get("project_id", query.get("tenant_id"))
+
+
+def _flag(name: str, text: str) -> bool:
+    folded = text.strip().lower()
+    if folded not in _YES | _NO:
+        raise ComputeProblem(400, f"Invalid input: {name} is {text!r}; it must be true or false.")
+    return folded in _YES
+
+
+# -- filters ------------------------------------------------------------------------------------
+
+
+def _tests(call: Call, query: dict[str, str]) -> list[Test]:
+    """What a server must be. Words that nobody knows are no filters, nor are those of administrators for
+    others."""
+    makers = _MAKERS | _MAKERS_FOR_ADMINISTRATORS if call.is_admin else _MAKERS
+    return [makers[name](value) for name, value in query.items() if name in makers]
+
+
+def _named_like(value: str) -> Test:
+    like = NamePattern(value)
+    return lambda view, server: like.matches(server.name)
+
+
+def _changed_since(value: str) -> Test:
+    since_s = parsed("changes-since", value)
+    return lambda view, server: server.updated_at_s >= since_s
+
+
+def _changed_before(value: str) -> Test:
+    before_s = parsed("changes-before", value)
+    return lambda view, server: server.updated_at_s <= before_s
+
+
+def _deleted(value: str) -> Test:
+    """Of servers that are deleted nothing is kept."""
+    is_wanted = _flag("deleted", value)
+    return lambda view, server: not is_wanted
+
+
+def _locked(value: str) -> Test:
+    is_wanted = _flag("locked", value)
+    return lambda view, server: server.is_locked == is_wanted
+
+
+def _is(read: Callable[[View, Server], str | None]) -> Callable[[str], Test]:
+    """A filter for those of which it is said."""
+    return lambda value: lambda view, server: (read(view, server) or "").lower() == value.lower()
+
+
+_MAKERS: Final[dict[str, Callable[[str], Test]]] = {
+    "name": _named_like,
+    "changes-since": _changed_since,
+    "changes-before": _changed_before,
+    "locked": _locked,
+    "status": _is(lambda view, server: status_of(server)),
+    "flavor": _is(lambda view, server: server.flavor.id),
+    "image": _is(lambda view, server: server.image),
+    "uuid": _is(lambda view, server: server.id),
+    "user_id": _is(lambda view, server: server.user),
+    "key_name": _is(lambda view, server: server.key_name),
+    "description": _is(lambda view, server: server.description),
+    "availability_zone": _is(zone_of),
+    "reservation_id": _is(reservation_of),
+    "vm_state": _is(lambda view, server: server.state),
+    "task_state": _is(lambda view, server: server.task),
+    "power_state": _is(lambda view, server: str(server.power)),
+}
+_MAKERS_FOR_ADMINISTRATORS: Final[dict[str, Callable[[str], Test]]] = {
+    "deleted": _deleted,
+    "host": _is(lambda view, server: None if server.place is None else server.place.name),
+    "node": _is(lambda view, server: None if server.place is None else server.place.name),
+}
+
+
+class NamePattern:
+    """Parts that must come one after the other. To look for each as soon as it can be is enough."""
+
+    def __init__(self, text: str) -> None:
+        self._is_from_start = text.startswith("^")
+        self._is_to_end = text.endswith("$") and not text.endswith("\\$")
+        text = text[self._is_from_start : len(text) - self._is_to_end]
+        self._parts = [part.replace("\\", "") for part in text.split(".*")]
+
+    def matches(self, name: str) -> bool:
+        parts, start, end = list(self._parts), 0, len(name)
+        if self._is_from_start:
+            if not name.startswith(parts[0]):
+                return False
+            start = len(parts.pop(0))
+        if self._is_to_end:
+            if not parts:
+                return start == end
+            if not name.endswith(parts[-1]):
+                return False
+            end -= len(parts.pop())
+        for part in parts:
+            found = name.find(part, start, end)
+            if found < 0:
+                return False
+            start = found + len(part)
+        return start <= end

@@ -1,0 +1,201 @@
+"""A server as clients see it, at each microversion.
+
+What it is called in public (``status``) follows from its state and from what is being done to it. Where it is
+is an administrator's to know; others get a hash by which they can tell whether two of their servers share a
+host.
+"""
+
+import hashlib
+import re
+from typing import Any, Final
+
+from berth.api.compute.calls import Call
+from berth.api.compute.listing import links_of
+from berth.api.compute.times import plain, zulu
+from berth.model.hosts import HEALTHY
+from berth.model.ids import ConsumerId, ProviderId
+from berth.model.servers import Action, Flavor, Server, Task, VmState
+from berth.scheduler.filters.zone import KIND as ZONE
+from berth.scheduler.filters.zone import NO_ZONE
+from berth.scheduler.labelled import names_of
+from berth.view import View
+
+DEFAULT_ZONE: Final = NO_ZONE
+"""Where hosts are that nobody has put into a zone."""
+
+DISK_CONFIG: Final = "MANUAL"
+
+_STATUS: Final[dict[VmState, str]] = {
+    "building": "BUILD",
+    "active": "ACTIVE",
+    "stopped": "SHUTOFF",
+    "resized": "VERIFY_RESIZE",
+    "shelved": "SHELVED",
+    "shelved_offloaded": "SHELVED_OFFLOADED",
+    "error": "ERROR",
+}
+_STATUS_DURING: Final[dict[Task, str]] = {
+    "resize_prep": "RESIZE",
+    "resize_reverting": "REVERT_RESIZE",
+    "migrating": "MIGRATING",
+    "rebuilding": "REBUILD",
+}
+_WITH_PROGRESS: Final = frozenset(("ACTIVE", "BUILD", "REBUILD", "RESIZE", "VERIFY_RESIZE", "MIGRATING"))
+
+
+def status_of(server: Server) -> str:
+    during = None if server.task is None else _STATUS_DURING.get(server.task)
+    return during or _STATUS[server.state]
+
+
+def host_id_of(project: str, host: str | None) -> str:
+    """What tells hosts apart without naming them; another for every project."""
+    return "" if host is None else hashlib.sha224(f"{project}{host}".encode()).hexdigest()
+
+
+def reservation_of(view: View, server: Server) -> str:
+    """What servers have in common that were asked for together."""
+    for action in view.records.find(Action, "server", server.id):
+        if action.name == "create":
+            return reservation_id(action.request_id)
+    return ""
+
+
+def reservation_id(request_id: str) -> str:
+    return f"r-{request_id.removeprefix('req-')[:8]}"
+
+
+def zone_of(view: View, server: Server) -> str:
+    """The zone of the host that a server is on; of one without a host, the zone that was asked for."""
+    host = None if server.place is None else view.providers.get(ProviderId(server.place.id))
+    if host is None:
+        return server.zone or ""
+    return next(iter(names_of(view, ZONE, host)), DEFAULT_ZONE)
+
+
+def summary(call: Call, server: Server) -> dict[str, Any]:
+    """As in a list without details."""
+    return {"id": server.id, "name": server.name, "links": links_of(call, "servers", server.id)}
+
+
+def detail(call: Call, view: View, server: Server, *, is_alone: bool = True) -> dict[str, Any]:
+    """Everything that is said of a server; ``is_alone``: where it is not one of a list."""
+    status = status_of(server)
+    body: dict[str, Any] = {
+        **summary(call, server),
+        "status": status,
+        "tenant_id": server.project,
+        "user_id": server.user,
+        "created": zulu(server.created_at_s),
+        "updated": zulu(server.updated_at_s or server.created_at_s),
+        "image": _image(call, server),
+        "flavor": _flavor(call, server.flavor),
+        "metadata": server.metadata,
+        "addresses": {},
+        "accessIPv4": "",
+        "accessIPv6": "",
+        "key_name": server.key_name,
+        "config_drive": "",
+        "hostId": host_id_of(server.project, None if server.place is None else server.place.name),
+        "security_groups": [],
+        "OS-DCF:diskConfig": DISK_CONFIG,
+        "OS-EXT-AZ:availability_zone": zone_of(view, server),
+        "OS-EXT-STS:vm_state": server.state,
+        "OS-EXT-STS:task_state": server.task,
+        "OS-EXT-STS:power_state": server.power,
+        "OS-SRV-USG:launched_at": plain(server.launched_at_s),
+        "OS-SRV-USG:terminated_at": None,
+        "os-extended-volumes:volumes_attached": [],
+    }
+    if status in _WITH_PROGRESS:
+        body["progress"] = 100 if server.task is None and status == "ACTIVE" else 0
+    if server.fault is not None and status == "ERROR":
+        body["fault"] = _fault(call, server)
+    if call.is_admin:
+        body |= _for_administrators(call, view, server)
+    return body | _added_later(call, view, server, is_alone)
+
+
+def _added_later(call: Call, view: View, server: Server, is_alone: bool) -> dict[str, Any]:
+    """What came with a microversion."""
+    added: list[tuple[int, dict[str, Any]]] = [
+        (9, {"locked": server.is_locked}),
+        (19, {"description": server.description}),
+        (26, {"tags": []}),
+        (63, {"trusted_image_certificates": None}),
+        (73, {"locked_reason": None}),
+    ]
+    if is_alone:
+        added.append((71, {"server_groups": _groups(view, server)}))
+    return {name: value for minor, part in added if call.version >= minor for name, value in part.items()}
+
+
+def _for_administrators(call: Call, view: View, server: Server) -> dict[str, Any]:
+    host = None if server.place is None else server.place.name
+    body: dict[str, Any] = {
+        "OS-EXT-SRV-ATTR:host": host,
+        "OS-EXT-SRV-ATTR:hypervisor_hostname": host,
+        "OS-EXT-SRV-ATTR:instance_name": f"instance-{server.id[:8]}",
+    }
+    if call.version >= 3:
+        body |= {
+            "OS-EXT-SRV-ATTR:hostname": _hostname(server.name),
+            "OS-EXT-SRV-ATTR:kernel_id": "",
+            "OS-EXT-SRV-ATTR:ramdisk_id": "",
+            "OS-EXT-SRV-ATTR:launch_index": 0,
+            "OS-EXT-SRV-ATTR:reservation_id": reservation_of(view, server),
+            "OS-EXT-SRV-ATTR:root_device_name": None,
+            "OS-EXT-SRV-ATTR:user_data": None,
+        }
+    if call.version >= 16:
+        body["host_status"] = _host_status(view, server)
+    return body
+
+
+def _host_status(view: View, server: Server) -> str:
+    if server.place is None:
+        return ""
+    status = view.hosts.get(ProviderId(server.place.id), HEALTHY)
+    if status.down:
+        return "DOWN"
+    return "MAINTENANCE" if status.disabled else "UP"
+
+
+def _groups(view: View, server: Server) -> list[str]:
+    membership = view.groups.memberships.get(ConsumerId(server.id))
+    return [] if membership is None else [membership.group]
+
+
+def _hostname(name: str) -> str:
+    return re.sub(r"[^a-z0-9-]+", "-", name.lower()).strip("-")[:63] or "server"
+
+
+def _image(call: Call, server: Server) -> dict[str, Any] | str:
+    if server.image is None:
+        return ""
+    href = f"{call.origin}/compute/images/{server.image}"
+    return {"id": server.image, "links": [{"rel": "bookmark", "href": href}]}
+
+
+def _flavor(call: Call, flavor: Flavor) -> dict[str, Any]:
+    if call.version < 47:
+        href = f"{call.origin}/compute/flavors/{flavor.id}"
+        return {"id": flavor.id, "links": [{"rel": "bookmark", "href": href}]}
+    return {
+        "vcpus": flavor.vcpus,
+        "ram": flavor.memory_mb,
+        "disk": flavor.disk_gb,
+        "ephemeral": flavor.ephemeral_gb,
+        "swap": flavor.swap_mb,
+        "original_name": flavor.name,
+        "extra_specs": flavor.extra_specs,
+    }
+
+
+def _fault(call: Call, server: Server) -> dict[str, Any]:
+    fault = server.fault
+    assert fault is not None, "asked for only where there is one"
+    body = {"code": fault.code, "created": zulu(fault.at_s), "message": fault.message}
+    if call.is_admin and fault.details is not None:
+        body["details"] = fault.details
+    return body

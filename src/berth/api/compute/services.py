@@ -1,0 +1,170 @@
+"""/os-services: the agents of the hosts, which Nova calls nova-compute; and taking hosts out of service.
+
+Whether a host is disabled or down is the ledger's to say, and the scheduler's to heed. Forced down it is down
+whatever its agent says, until that is taken back; then it is what its cell last heard of it.
+"""
+
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from berth.api.compute.calls import Call, Route, json
+from berth.api.compute.changing import change
+from berth.api.compute.errors import ComputeProblem
+from berth.api.compute.hypervisors import UUIDS, found, id_of
+from berth.api.compute.showing import time_or_none
+from berth.api.compute.zones import BINARY, zone_of
+from berth.api.http import Response
+from berth.model.commands import Command, Enact, SetHostStatus
+from berth.model.hosts import HEALTHY, HostStatus
+from berth.model.ids import ProviderId
+from berth.model.servers import Host
+from berth.operations.beginning import replaced
+from berth.view import View
+
+_FORCED_DOWN: Final = 11
+"""From this microversion on a service can be forced down."""
+
+Reason = Annotated[str, Meta(min_length=1, max_length=255)]
+
+
+class Wanted(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """What a service shall be; what is left out stays as it is."""
+
+    status: str | UnsetType = UNSET
+    disabled_reason: Reason | UnsetType = UNSET
+    forced_down: bool | UnsetType = UNSET
+
+
+class OldWanted(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """The same before 2.53: what shall be is in the path."""
+
+    host: Annotated[str, Meta(min_length=1, max_length=255)]
+    binary: str
+    disabled_reason: Reason | UnsetType = UNSET
+    forced_down: bool | str | UnsetType = UNSET
+
+
+async def index(call: Call) -> Response:
+    call.require_admin()
+    query = call.query()
+
+    def answer(view: View) -> Response:
+        hosts = sorted(view.records.all(Host), key=lambda host: host.number)
+        services = [
+            _shown(call, view, host)
+            for host in hosts
+            if query.get("host") in (None, host.name) and query.get("binary") in (None, BINARY)
+        ]
+        return json({"services": services})
+
+    return await call.read(answer)
+
+
+async def update(call: Call) -> Response:
+    call.require_admin()
+    return await (_update_one(call) if call.version >= UUIDS else _update_old(call))
+
+
+async def _update_one(call: Call) -> Response:
+    wanted = call.body(Wanted)
+    if wanted == Wanted():
+        raise ComputeProblem(400, "There is nothing to change: give status or forced_down.")
+    if wanted.status not in (UNSET, "enabled", "disabled"):
+        raise ComputeProblem(400, f"status is {wanted.status!r}; it must be enabled or disabled.")
+    if wanted.disabled_reason is not UNSET and wanted.status != "disabled":
+        raise ComputeProblem(400, "disabled_reason is for a service that is being disabled.")
+    return await change(
+        call,
+        lambda view, now_s: _changed(view, found(view, call), wanted, now_s),
+        lambda view: json({"service": _shown(call, view, found(view, call))}),
+    )
+
+
+async def _update_old(call: Call) -> Response:
+    asked = call.body(OldWanted)
+    answer: dict[str, Any] = {"host": asked.host, "binary": asked.binary}
+    match call.params[0]:
+        case "enable":
+            wanted, said = Wanted(status="enabled"), {"status": "enabled"}
+        case "disable":
+            wanted, said = Wanted(status="disabled"), {"status": "disabled"}
+        case "disable-log-reason":
+            if asked.disabled_reason is UNSET:
+                raise ComputeProblem(400, "disabled_reason is missing: say why the service is disabled.")
+            wanted = Wanted(status="disabled", disabled_reason=asked.disabled_reason)
+            said = {"status": "disabled", "disabled_reason": str(asked.disabled_reason)}
+        case "force-down" if call.version >= _FORCED_DOWN:
+            is_forced = _bool(asked.forced_down)
+            wanted, said = Wanted(forced_down=is_forced), {}
+            answer["forced_down"] = is_forced
+        case other:
+            raise ComputeProblem(404, f"Unknown action {other}.")
+    return await change(
+        call,
+        lambda view, now_s: _changed(view, _named(view, asked), wanted, now_s),
+        lambda view: json({"service": answer | said}),
+    )
+
+
+def _bool(value: bool | str | UnsetType) -> bool:
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    raise ComputeProblem(400, "forced_down must be true or false.")
+
+
+def _named(view: View, asked: OldWanted) -> Host:
+    hosts = view.records.find(Host, "name", asked.host)
+    if not hosts or asked.binary != BINARY:
+        raise ComputeProblem(404, f"There is no {asked.binary} on the host {asked.host}.")
+    return hosts[0]
+
+
+def _changed(view: View, host: Host, wanted: Wanted, now_s: int) -> Command:
+    id = ProviderId(host.id)
+    before = view.hosts.get(id, HEALTHY)
+    is_forced = host.is_forced_down if isinstance(wanted.forced_down, UnsetType) else wanted.forced_down
+    reason = None if isinstance(wanted.disabled_reason, UnsetType) else wanted.disabled_reason
+    if wanted.status is UNSET:
+        disabled, reason = before.disabled, before.reason
+    else:
+        disabled = wanted.status == "disabled"
+    down = before.down if wanted.forced_down is UNSET else is_forced or host.is_silent
+    status = HostStatus(disabled, down, before.build_failures, reason)
+    after = msgspec.structs.replace(host, is_forced_down=is_forced, updated_at_s=now_s)
+    return Enact((replaced(view, after),), (SetHostStatus(id, status),))
+
+
+async def delete(call: Call) -> Response:
+    call.require_admin()
+    host = await call.read(lambda view: found(view, call))
+    raise ComputeProblem(
+        409,
+        f"The service of host {host.name} is its agent, and is there as long as its cell knows the agent: "
+        "disable it, or force it down.",
+    )
+
+
+def _shown(call: Call, view: View, host: Host) -> dict[str, Any]:
+    status = view.hosts.get(ProviderId(host.id), HEALTHY)
+    shown = {
+        "id": id_of(call, host),
+        "binary": BINARY,
+        "host": host.name,
+        "zone": zone_of(view, host),
+        "status": "disabled" if status.disabled else "enabled",
+        "state": "down" if status.down else "up",
+        "disabled_reason": status.reason,
+        "updated_at": time_or_none(host.updated_at_s or host.registered_at_s),
+    }
+    return shown | ({"forced_down": host.is_forced_down} if call.version >= _FORCED_DOWN else {})
+
+
+ROUTES: Final = (
+    Route("GET", "/os-services", index),
+    Route("PUT", "/os-services/{id}", update),
+    Route("DELETE", "/os-services/{id}", delete),
+)

@@ -1,0 +1,89 @@
+"""The identity API: versions and logging in are for everybody, the rest for those who have logged in.
+
+Refusals are in Keystone's shape: {"error": {"code": 401, "title": "Unauthorized", "message": "..."}}
+"""
+
+from http import HTTPStatus
+from typing import Any, Final
+
+import msgspec
+
+from berth.api.auth.caller import Caller
+from berth.api.compute.api import Routes
+from berth.api.compute.calls import Call, Route, Services, json
+from berth.api.compute.errors import ComputeProblem
+from berth.api.http import JSON, Request, Response
+from berth.api.identity.catalog import origin_of
+from berth.api.identity.directory import Directory
+from berth.api.identity.issuers import Issuer
+from berth.api.identity.tokens import TokenDesk
+
+_PREFIX: Final = "/identity"
+_V3: Final = f"{_PREFIX}/v3"
+_VERSIONS: Final = frozenset((_PREFIX, _V3))
+_TOKENS: Final = f"{_V3}/auth/tokens"
+
+
+class IdentityApi:
+    PREFIX = _PREFIX
+
+    def __init__(self, services: Services, issuer: Issuer) -> None:
+        self._services = services
+        self._desk = TokenDesk(issuer, services.clock, services.ids)
+        self._routes = Routes(
+            (
+                *Directory(issuer).routes,
+                Route("GET", "/auth/tokens", self._desk.show),
+                Route("DELETE", "/auth/tokens", self._desk.forget),
+            )
+        )
+
+    def is_open(self, request: Request) -> bool:
+        return request.path.rstrip("/") in _VERSIONS or _is_login(request)
+
+    def refuse(self, status: int, text: str) -> Response:
+        return _render(ComputeProblem(status, text))
+
+    async def handle(self, request: Request, caller: Caller | None) -> Response:
+        try:
+            return await self._answer(request, caller)
+        except ComputeProblem as problem:
+            return _render(problem)
+
+    async def _answer(self, request: Request, caller: Caller | None) -> Response:
+        path = request.path.rstrip("/")
+        if path in _VERSIONS:
+            request.route = path
+            return _versions(request)
+        if _is_login(request):
+            request.route = _TOKENS
+            return self._desk.log_in(request)
+        assert caller is not None, "the rest is for those who are known"
+        route, params, template = self._routes.find(request.method, path.removeprefix(_V3))
+        request.route = _V3 + template
+        return await route.handler(Call(request, caller, params, 0, self._services))
+
+
+def _is_login(request: Request) -> bool:
+    return request.method == "POST" and request.path.rstrip("/") == _TOKENS
+
+
+def _versions(request: Request) -> Response:
+    if request.method not in ("GET", "HEAD"):
+        raise ComputeProblem(405, f"Not here: {request.method}. Allowed: GET.", (("allow", "GET"),))
+    version: dict[str, Any] = {
+        "id": "v3.14",
+        "status": "stable",
+        "updated": "2020-04-07T00:00:00Z",
+        "links": [{"rel": "self", "href": f"{origin_of(request)}{_V3}/"}],
+        "media-types": [{"base": "application/json", "type": "application/vnd.openstack.identity-v3+json"}],
+    }
+    if request.path.rstrip("/") == _PREFIX:
+        return json({"versions": {"values": [version]}})
+    return json({"version": version})
+
+
+def _render(problem: ComputeProblem) -> Response:
+    title = HTTPStatus(problem.status).phrase
+    body = {"error": {"code": problem.status, "title": title, "message": problem.message}}
+    return Response(problem.status, msgspec.json.encode(body), JSON, problem.headers)

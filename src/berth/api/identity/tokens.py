@@ -1,0 +1,139 @@
+"""/auth/tokens: log in, and look at a token.
+
+A token cannot be called back before it expires, because nobody keeps a list of them: DELETE is accepted, so
+that clients can say goodbye, and changes nothing. To shut somebody out take the entry out of the tokens file.
+"""
+
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from berth.api.auth.caller import Caller
+from berth.api.auth.issued import Grant
+from berth.api.compute.calls import Call, json
+from berth.api.compute.errors import ComputeProblem
+from berth.api.http import Request, Response
+from berth.api.identity.bodies import DOMAIN_ID, DOMAIN_NAME, Auth, LogIn, is_ours, project_of
+from berth.api.identity.catalog import catalog, origin_of
+from berth.api.identity.issuers import Issuer, Login
+from berth.runtime.clock import Clock
+from berth.runtime.ids import Ids
+
+LIFETIME_S: Final = 12 * 3600
+SUBJECT: Final = "x-subject-token"
+_DOMAIN: Final = {"id": DOMAIN_ID, "name": DOMAIN_NAME}
+
+
+class TokenDesk:
+    def __init__(self, issuer: Issuer, clock: Clock, ids: Ids) -> None:
+        self._issuer = issuer
+        self._clock = clock
+        self._ids = ids
+
+    def log_in(self, request: Request) -> Response:
+        auth = _decoded(request)
+        login = self._recognised(auth)
+        grant = self._grant(login, tuple(auth.identity.methods))
+        return _answer(request, login.caller, grant, login.issue(grant), 201)
+
+    async def show(self, call: Call) -> Response:
+        """What a token says. It takes the same user, or an admin."""
+        subject, login = self._subject(call)
+        grant = login.grant or self._grant(login, ("password",))
+        return _answer(call.request, login.caller, grant, subject, 200)
+
+    async def forget(self, call: Call) -> Response:
+        self._subject(call)
+        return Response(204)
+
+    def _recognised(self, auth: Auth) -> Login:
+        """Who logs in, proved in every way that is named."""
+        project = project_of(auth.scope)
+        login = None
+        for method in dict.fromkeys(auth.identity.methods):
+            found = self._by(method, auth, project)
+            if found is None or (login is not None and login.caller != found.caller):
+                raise ComputeProblem(
+                    401,
+                    "The request you have made requires authentication: nobody is known by this user, "
+                    "password and project, or by this token.",
+                )
+            login = found
+        assert login is not None, "there is one method at least"
+        return login
+
+    def _by(self, method: str, auth: Auth, project: str | None) -> Login | None:
+        identity = auth.identity
+        match method:
+            case "password" if identity.password is not None:
+                user = identity.password.user
+                name = user.id or user.name or ""
+                if not is_ours(user.domain):
+                    return None
+                return self._issuer.by_password(name, user.password, project)
+            case "token" if identity.token is not None:
+                return self._issuer.by_token(identity.token.id, project)
+            case "password" | "token":
+                raise ComputeProblem(400, f"The method {method} is named, and identity.{method} is missing.")
+            case _:
+                raise ComputeProblem(401, f"The method {method!r} is not known here: use password or token.")
+
+    def _grant(self, login: Login, methods: tuple[str, ...]) -> Grant:
+        now_s = self._clock.now_ns() // 1_000_000_000
+        # A token that is got for a token lasts no longer than that one.
+        expires_at_s = now_s + LIFETIME_S if login.grant is None else login.grant.expires_at_s
+        caller = login.caller
+        before = () if login.grant is None else login.grant.methods
+        return Grant(
+            caller.user_id or "",
+            caller.project_id or "",
+            tuple(dict.fromkeys((*methods, *before))),
+            now_s,
+            expires_at_s,
+            self._ids.uuid(),
+        )
+
+    def _subject(self, call: Call) -> tuple[str, Login]:
+        """The token that is asked about."""
+        subject = call.request.headers.get(SUBJECT)
+        if subject is None:
+            raise ComputeProblem(400, "X-Subject-Token is missing: it names the token that is asked about.")
+        login = self._issuer.by_token(subject, None)
+        if login is None:
+            raise ComputeProblem(404, "The token in X-Subject-Token is not good, or not any more.")
+        if not call.is_admin and login.caller.user_id != call.caller.user_id:
+            raise ComputeProblem(403, "The token in X-Subject-Token is another user's: that takes an admin.")
+        return subject, login
+
+
+def _decoded(request: Request) -> Auth:
+    try:
+        return msgspec.json.decode(request.body, type=LogIn).auth
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ComputeProblem(400, f"The body is not what is expected to log in: {error}.") from None
+
+
+def _answer(request: Request, caller: Caller, grant: Grant, token: str, status: int) -> Response:
+    body: dict[str, Any] = {
+        "methods": grant.methods,
+        "user": {
+            "id": caller.user_id,
+            "name": caller.user_id,
+            "domain": _DOMAIN,
+            "password_expires_at": None,
+        },
+        "project": {"id": caller.project_id, "name": caller.project_id, "domain": _DOMAIN},
+        "is_domain": False,
+        "roles": [{"id": role, "name": role} for role in caller.roles],
+        "issued_at": _time(grant.issued_at_s),
+        "expires_at": _time(grant.expires_at_s),
+        "audit_ids": [grant.audit],
+    }
+    if "nocatalog" not in request.query_string:
+        body["catalog"] = catalog(origin_of(request))
+    return json({"token": body}, status, ((SUBJECT, token), ("vary", "X-Auth-Token")))
+
+
+def _time(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,86 @@
+"""The image API: find the route, call the handler, and refuse in Glance's shape.
+
+    {"code": "404 Not Found", "title": "Not Found", "message": "..."}
+
+Calls and problems are the compute API's: the two are parts of one house and differ in what they say.
+"""
+
+from http import HTTPStatus
+from typing import Final
+
+import msgspec
+
+from berth.api.auth.caller import Caller
+from berth.api.compute.api import Routes
+from berth.api.compute.calls import Call, Services, json
+from berth.api.compute.errors import ComputeProblem
+from berth.api.http import JSON, Request, Response
+from berth.api.image import contents, images, schemas
+from berth.engine import Unavailable
+from berth.engine.engine import Overloaded
+
+_PREFIX: Final = "/image"
+_V2: Final = f"{_PREFIX}/v2"
+_OPEN: Final = frozenset((_PREFIX, f"{_PREFIX}/versions", _V2))
+"""What anybody may read without a token: the versions."""
+_MINOR: Final = 9
+"""The newest version of Glance's API whose calls are those of this one."""
+
+
+class ImageApi:
+    PREFIX = _PREFIX
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._routes = Routes((*images.ROUTES, *contents.ROUTES, *schemas.ROUTES))
+
+    def is_open(self, request: Request) -> bool:
+        return request.path.rstrip("/") in _OPEN
+
+    def refuse(self, status: int, text: str) -> Response:
+        return _render(ComputeProblem(status, text))
+
+    async def handle(self, request: Request, caller: Caller | None) -> Response:
+        try:
+            return await self._answer(request, caller)
+        except ComputeProblem as problem:
+            return _render(problem)
+        except Overloaded as error:
+            return _render(ComputeProblem(503, str(error), (("retry-after", "1"),)))
+        except Unavailable as error:
+            return _render(ComputeProblem(503, str(error)))
+
+    async def _answer(self, request: Request, caller: Caller | None) -> Response:
+        path = request.path.rstrip("/")
+        if path in _OPEN:
+            request.route = path
+            return _versions(request)
+        assert caller is not None, "only the versions are for everybody"
+        if not path.startswith(f"{_V2}/"):
+            raise ComputeProblem(404, f"There is nothing at {path}: images are below {_V2}.")
+        route, params, template = self._routes.find(request.method, path.removeprefix(_V2))
+        request.route = _V2 + template
+        return await route.handler(Call(request, caller, params, 0, self._services))
+
+
+def _versions(request: Request) -> Response:
+    scheme = "https" if request.headers.get("x-forwarded-proto") == "https" else "http"
+    href = f"{scheme}://{request.headers.get('host', 'localhost')}{_V2}/"
+    return json(
+        {
+            "versions": [
+                {
+                    "id": f"v2.{minor}",
+                    "status": "CURRENT" if minor == _MINOR else "SUPPORTED",
+                    "links": [{"rel": "self", "href": href}],
+                }
+                for minor in range(_MINOR, -1, -1)
+            ]
+        }
+    )
+
+
+def _render(problem: ComputeProblem) -> Response:
+    title = HTTPStatus(problem.status).phrase
+    body = {"code": f"{problem.status} {title}", "title": title, "message": problem.message}
+    return Response(problem.status, msgspec.json.encode(body), JSON, problem.headers)

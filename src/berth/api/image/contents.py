@@ -1,0 +1,106 @@
+"""What belongs to an image: its file, its tags, whether it may be used, and with whom it is shared.
+
+The content of a file is not kept. What is kept is how long it is and its digests, so that it can be told from
+others; and from then on servers can be made from the image.
+"""
+
+import hashlib
+from typing import Final
+
+import msgspec
+
+from berth.api.compute.calls import Call, Route, json
+from berth.api.compute.errors import ComputeProblem
+from berth.api.http import Response
+from berth.api.image import fields
+from berth.api.image.access import found
+from berth.api.image.images import changed
+from berth.model.servers import Image
+
+
+async def upload(call: Call) -> Response:
+    content = call.request.body
+    checksum = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    digest = hashlib.sha512(content).hexdigest()
+
+    def after(image: Image) -> Image:
+        if image.status != "queued":
+            raise ComputeProblem(409, f"Image {image.id} is {image.status}: it has its content already.")
+        if image.disk_format is None or image.container_format is None:
+            raise ComputeProblem(
+                400, "disk_format and container_format must be set before there can be content."
+            )
+        return msgspec.structs.replace(
+            image, status="active", size=len(content), checksum=checksum, hash_value=digest
+        )
+
+    return await changed(call, after, lambda image: Response(204))
+
+
+async def download(call: Call) -> Response:
+    image = await call.read(lambda view: found(view, call))
+    if not image.size:
+        return Response(204)
+    raise ComputeProblem(
+        404, f"The content of image {image.id} is not kept here: only its size and its digests are."
+    )
+
+
+async def add_tag(call: Call) -> Response:
+    name = fields.tag(call.params[1])
+    return await changed(
+        call, lambda image: _with_tags(image, (*image.tags, name)), lambda image: Response(204)
+    )
+
+
+async def remove_tag(call: Call) -> Response:
+    def after(image: Image) -> Image:
+        if call.params[1] not in image.tags:
+            raise ComputeProblem(404, f"Image {image.id} has no tag {call.params[1]}.")
+        return _with_tags(image, tuple(tag for tag in image.tags if tag != call.params[1]))
+
+    return await changed(call, after, lambda image: Response(204))
+
+
+def _with_tags(image: Image, tags: tuple[str, ...]) -> Image:
+    return msgspec.structs.replace(image, tags=fields.tags(tags))
+
+
+async def deactivate(call: Call) -> Response:
+    """Servers cannot be made from it until it is active again."""
+    call.require_admin()
+
+    def after(image: Image) -> Image:
+        if image.status == "queued":
+            raise ComputeProblem(403, f"Image {image.id} is queued: it has never been active.")
+        return msgspec.structs.replace(image, status="deactivated")
+
+    return await changed(call, after, lambda image: Response(204))
+
+
+async def reactivate(call: Call) -> Response:
+    call.require_admin()
+
+    def after(image: Image) -> Image:
+        if image.status == "queued":
+            raise ComputeProblem(403, f"Image {image.id} is queued: give it content first.")
+        return msgspec.structs.replace(image, status="active")
+
+    return await changed(call, after, lambda image: Response(204))
+
+
+async def members(call: Call) -> Response:
+    """Nobody: an image is for its project, or for all."""
+    await call.read(lambda view: found(view, call))
+    return json({"members": [], "schema": "/v2/schemas/members"})
+
+
+ROUTES: Final = (
+    Route("PUT", "/images/{id}/file", upload),
+    Route("GET", "/images/{id}/file", download),
+    Route("PUT", "/images/{id}/tags/{tag}", add_tag),
+    Route("DELETE", "/images/{id}/tags/{tag}", remove_tag),
+    Route("POST", "/images/{id}/actions/deactivate", deactivate),
+    Route("POST", "/images/{id}/actions/reactivate", reactivate),
+    Route("GET", "/images/{id}/members", members),
+)

@@ -1,0 +1,182 @@
+"""/v2/images: make them, look at them, change them."""
+
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode
+
+import msgspec
+
+from berth.api.compute.calls import Call, Route, json
+from berth.api.compute.changing import change
+from berth.api.compute.errors import ComputeProblem
+from berth.api.compute.listing import number_in
+from berth.api.http import Response
+from berth.api.image import fields, patching
+from berth.api.image.access import found, is_listed, own, refuse_publishing
+from berth.api.image.wire import shown
+from berth.model.commands import Command, Enact
+from berth.model.servers import Image
+from berth.operations.beginning import removed, replaced
+from berth.view import View
+
+_LIMIT: Final = 25
+_LIMIT_MAX: Final = 1_000
+_QUERY_MAX: Final = 100
+_NOT_FILTERS: Final = frozenset(
+    (
+        "limit",
+        "marker",
+        "sort",
+        "sort_key",
+        "sort_dir",
+        "member_status",
+        "tag",
+        "visibility",
+        "os_hidden",
+        "size_min",
+        "size_max",
+    )
+)
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+
+async def index(call: Call) -> Response:
+    pairs = parse_qsl(call.request.query_string, keep_blank_values=True, max_num_fields=_QUERY_MAX)
+    query = dict(pairs)
+    tags = {value for name, value in pairs if name == "tag"}
+    limit = min(number_in(query, "limit", _LIMIT), _LIMIT_MAX)
+    wanted = await call.read(lambda view: _wanted(call, query, tags, view))
+    start = _behind(wanted, query.get("marker"))
+    images = wanted[start : start + limit]
+    body: dict[str, Any] = {
+        "images": [shown(image) for image in images],
+        "first": _link([pair for pair in pairs if pair[0] != "marker"]),
+        "schema": "/v2/schemas/images",
+    }
+    if images and start + limit < len(wanted):
+        kept = [pair for pair in pairs if pair[0] != "marker"]
+        body["next"] = _link([*kept, ("marker", images[-1].id)])
+    return json(body)
+
+
+def _wanted(call: Call, query: dict[str, str], tags: set[str], view: View) -> list[Image]:
+    """Newest first."""
+    least, most = number_in(query, "size_min", 0), number_in(query, "size_max", 2**31 - 1)
+    is_hidden = query.get("os_hidden", "false").lower() == "true"
+    filters = {name: value for name, value in query.items() if name not in _NOT_FILTERS}
+    images = [
+        image
+        for image in view.records.all(Image)
+        if is_listed(call, image, query.get("visibility"))
+        and image.is_hidden == is_hidden
+        and tags <= set(image.tags)
+        and ("size_min" not in query or (image.size or 0) >= least)
+        and ("size_max" not in query or (image.size or 0) <= most)
+        and _says(image, filters)
+    ]
+    images.sort(key=lambda image: (image.created_at_s, image.id), reverse=True)
+    return images
+
+
+def _says(image: Image, filters: dict[str, str]) -> bool:
+    """Whether its fields and properties are what is asked for."""
+    if not filters:
+        return True
+    said = shown(image)
+    return all(_text(said.get(name)) == value for name, value in filters.items())
+
+
+def _text(value: Any) -> str | None:
+    return str(value).lower() if isinstance(value, bool) else None if value is None else str(value)
+
+
+def _behind(images: list[Image], marker: str | None) -> int:
+    if marker is None:
+        return 0
+    for place, image in enumerate(images):
+        if image.id == marker:
+            return place + 1
+    raise ComputeProblem(400, f"marker {marker!r} is not the id of an image of this list: begin without one.")
+
+
+def _link(pairs: list[tuple[str, str]]) -> str:
+    return "/v2/images" + (f"?{urlencode(pairs)}" if pairs else "")
+
+
+async def show(call: Call) -> Response:
+    return await call.read(lambda view: json(shown(found(view, call))))
+
+
+# -- changing -----------------------------------------------------------------------------------
+
+
+async def create(call: Call) -> Response:
+    given = call.body(dict[str, Any])
+    id = fields.id_given(given["id"]) if given.get("id") is not None else call.services.ids.uuid()
+    image = fields.new_image(id, call.project, given)
+    refuse_publishing(call, None, image)
+
+    def make(view: View, now_s: int) -> Command:
+        if view.records.get(Image, id) is not None:
+            raise ComputeProblem(409, f"Image ID {id} already exists: choose another, or give none.")
+        return Enact(
+            (replaced(view, msgspec.structs.replace(image, created_at_s=now_s, updated_at_s=now_s)),)
+        )
+
+    response = await change(call, make, lambda view: json(shown(_kept(view, id)), 201))
+    response.headers.append(("location", f"{call.origin}/image/v2/images/{id}"))
+    return response
+
+
+async def patch(call: Call) -> Response:
+    given = call.request.headers.get("content-type", "").split(";")[0].strip()
+    if given != patching.MEDIA_TYPE:
+        raise ComputeProblem(415, f"The content type is {given!r}; it must be {patching.MEDIA_TYPE}.")
+    steps = call.body(patching.Patch)
+
+    def after(before: Image) -> Image:
+        image = patching.patched(before, steps)
+        refuse_publishing(call, before, image)
+        return image
+
+    return await changed(call, after, lambda image: json(shown(image)))
+
+
+async def delete(call: Call) -> Response:
+    def make(view: View, now_s: int) -> Command:
+        image = own(view, call)
+        if image.is_protected:
+            raise ComputeProblem(403, f"Image {image.id} is protected: set protected to false first.")
+        return Enact((removed(view, image),))
+
+    return await change(call, make, lambda view: Response(204))
+
+
+async def changed(
+    call: Call, after: Callable[[Image], Image], answer: Callable[[Image], Response]
+) -> Response:
+    """The image of the path, replaced by what is made of it."""
+
+    def make(view: View, now_s: int) -> Command:
+        image = after(own(view, call))
+        image = msgspec.structs.replace(image, tags=fields.tags(image.tags), updated_at_s=now_s)
+        return Enact((replaced(view, image),))
+
+    return await change(call, make, lambda view: answer(_kept(view, call.params[0].lower())))
+
+
+def _kept(view: View, id: str) -> Image:
+    image = view.records.get(Image, id)
+    assert image is not None, "it has just been written"
+    return image
+
+
+ROUTES: Final = (
+    Route("GET", "/images", index),
+    Route("POST", "/images", create),
+    Route("GET", "/images/{id}", show),
+    Route("PATCH", "/images/{id}", patch),
+    Route("DELETE", "/images/{id}", delete),
+)

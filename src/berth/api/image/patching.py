@@ -1,0 +1,72 @@
+"""Changes of an image as a list of steps: JSON patch, as far as Glance has it.
+
+A step adds, replaces or removes one field, one property, or one tag of the list. All of them are done or
+none.
+"""
+
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from berth.api.compute.errors import ComputeProblem
+from berth.api.image import fields
+from berth.api.image.wire import FIELDS, READ_ONLY
+from berth.model.servers import Image
+
+MEDIA_TYPE: Final = "application/openstack-images-v2.1-json-patch"
+_STEPS_MAX: Final = 500
+
+
+class Step(msgspec.Struct, frozen=True):
+    op: Literal["add", "replace", "remove"]
+    path: Annotated[str, Meta(min_length=2, max_length=600)]
+    value: Any = None
+
+
+Patch = Annotated[tuple[Step, ...], Meta(max_length=_STEPS_MAX)]
+
+
+def patched(image: Image, steps: tuple[Step, ...]) -> Image:
+    for step in steps:
+        image = _done(image, step)
+    return fields.checked(image)
+
+
+def _done(image: Image, step: Step) -> Image:
+    name, *rest = _parts(step.path)
+    if rest:
+        if name != "tags" or len(rest) > 1:
+            raise ComputeProblem(400, f"The path {step.path} goes too deep: only tags have parts.")
+        return msgspec.structs.replace(image, tags=_tags(image.tags, rest[0], step))
+    if step.op != "add" and name not in FIELDS and name not in READ_ONLY and name not in image.properties:
+        raise ComputeProblem(409, f"Property {name} does not exist: it cannot be {step.op}d.")
+    if step.op != "remove":
+        return fields.with_value(image, name, step.value)
+    if name in FIELDS or name in READ_ONLY:
+        raise ComputeProblem(403, f"Property {name} may not be removed: replace it.")
+    left = {key: value for key, value in image.properties.items() if key != name}
+    return msgspec.structs.replace(image, properties=left)
+
+
+def _parts(path: str) -> list[str]:
+    if not path.startswith("/"):
+        raise ComputeProblem(400, f"The path {path!r} must begin with a slash.")
+    return [part.replace("~1", "/").replace("~0", "~") for part in path[1:].split("/")]
+
+
+def _tags(tags: tuple[str, ...], place: str, step: Step) -> tuple[str, ...]:
+    changed = list(tags)
+    number = len(tags) if place == "-" else int(place) if place.isascii() and place.isdigit() else -1
+    if not 0 <= number < len(tags) + (step.op == "add"):
+        raise ComputeProblem(409, f"There is no tag at {step.path}: there are {len(tags)}.")
+    if step.op == "add":
+        changed.insert(number, step.value)
+    elif step.op == "replace":
+        changed[number] = step.value
+    else:
+        del changed[number]
+    # Not put in order before the last step: the places of the next ones count on it.
+    for value in changed:
+        fields.tag(value)
+    return tuple(changed)

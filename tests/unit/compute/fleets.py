@@ -1,0 +1,24 @@
+"""Hosts as a region comes to know them: by what their cell says of their agents."""
+
+from berth.model.commands import Enact
+from berth.model.orders import Agent
+from berth.operations.hosts import cell_aggregate, heard_of
+from tests.unit.compute.regions import INVENTORY, LARGE, SMALL, Region
+from tests.unit.native.worlds import uuid_of
+
+CELL = "cell-1"
+
+
+async def hear(region: Region, number: int, *, is_down: bool = False) -> None:
+    """The courier brings up what the cell knows of a host."""
+    agent = Agent(id=uuid_of(number), name=f"host-{number}", driver="sim", is_down=is_down)
+    await region.enact(lambda view, now_s: heard_of(view, agent, CELL, now_s) or Enact(()))
+
+
+async def known_fleet(region: Region, count: int = 3) -> None:
+    """Hosts host-1.. of one cell, with agents; and flavors."""
+    for number in range(1, count + 1):
+        await region.host(number, INVENTORY)
+        await region.join(number, cell_aggregate(CELL))
+        await hear(region, number)
+    await region.put(SMALL, LARGE)

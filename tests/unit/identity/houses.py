@@ -1,0 +1,84 @@
+"""A region with all its APIs, and a way to choose how its callers are known."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from berth.api.application import Application
+from berth.api.auth.caller import Authenticator
+from berth.api.auth.noauth import NoAuth
+from berth.api.auth.policy import Policy
+from berth.api.auth.tokens import Tokens
+from berth.api.compute.api import ComputeApi
+from berth.api.compute.calls import Services
+from berth.api.cors import Cors
+from berth.api.health import Health
+from berth.api.identity.api import IdentityApi
+from berth.api.identity.issuers import issuer_of
+from berth.api.image.api import ImageApi
+from berth.api.native.api import NativeApi
+from berth.api.placement.api import PlacementApi
+from berth.engine import Engine
+from berth.journal import SqliteAddress, open_journal
+from berth.runtime.ids import Ids
+from berth.runtime.telemetry import Telemetry
+from berth.scheduler.options import scheduler_options
+from tests.clocks import FakeClock
+from tests.unit.native.worlds import World
+
+T = TypeVar("T")
+
+
+class House(World):
+    """With ``tokens``, the text of a tokens file, callers are known by that; without, all are believed."""
+
+    def __init__(self, path: Path, tokens: str | None = None, **settings: Any) -> None:
+        super().__init__(path, **settings)
+        self.clock = FakeClock()
+        self.tokens_file = path / "tokens.toml"
+        self._is_file = tokens is not None
+        if tokens is not None:
+            self.write_tokens(tokens)
+
+    def write_tokens(self, text: str) -> None:
+        self.tokens_file.write_text(text)
+        self.tokens_file.chmod(0o600)
+
+    def authenticator(self) -> Authenticator:
+        """As every worker has its own."""
+        return Tokens(str(self.tokens_file), self.clock, issues=True) if self._is_file else NoAuth()
+
+    def run(self, story: Callable[["House"], Awaitable[T]]) -> T:
+        async def told() -> T:
+            ids = Ids(seed=1)
+            telemetry = Telemetry(self.settings, self.clock)
+            journal = open_journal(SqliteAddress(self.path / "journal.db"), shared=False)
+            self.engine = Engine(journal, self.clock, ids, telemetry)
+            await self.engine.start()
+            try:
+                self.application = self._composed(ids, telemetry)
+                return await story(self)
+            finally:
+                await self.engine.stop()
+
+        return asyncio.run(told())
+
+    def _composed(self, ids: Ids, telemetry: Telemetry) -> Application:
+        policy, options = Policy(None, "legacy", self.clock), scheduler_options()
+        services = Services(self.engine, ids, self.clock, options, self.settings)
+        authenticator = self.authenticator()
+        issuer = issuer_of(authenticator)
+        assert issuer is not None
+        return Application(
+            PlacementApi(self.engine, policy, self.settings, self.clock, ids),
+            NativeApi(self.engine, policy, self.settings, options, self.clock, ids),
+            Health(self.engine, telemetry.exposition),
+            authenticator,
+            Cors((), ()),
+            self.clock,
+            ids,
+            telemetry,
+            body_bytes_max=self.settings.body_bytes_max,
+            mounted=(ComputeApi(services), ImageApi(services), IdentityApi(services, issuer)),
+        )

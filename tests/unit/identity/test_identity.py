@@ -1,0 +1,311 @@
+"""/identity/v3: logging in with a tokens file, what tokens are good for, and where services are found."""
+
+import asyncio
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.api.auth.caller import Caller
+from berth.api.auth.tokens import Tokens
+from tests.unit.identity.houses import House
+from tests.unit.native.worlds import Answer
+
+pytestmark = pytest.mark.fast
+
+ADMIN = "admin-token-0123456789"
+ANN = "ann-token-0123456789"
+TOKENS = "/identity/v3/auth/tokens"
+
+
+def entry(token: str, user: str, project: str, roles: str = "[]") -> str:
+    return f'[[token]]\ntoken = "{token}"\nuser = "{user}"\nproject = "{project}"\nroles = {roles}\n'
+
+
+DIGEST = "sha256:" + hashlib.sha256(ANN.encode()).hexdigest()
+FILE = entry(ADMIN, "admin", "ops", '["admin", "member"]') + entry(DIGEST, "ann", "blue", '["member"]')
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path, FILE)
+
+
+def by_password(user: str, password: str, **scope: Any) -> dict[str, Any]:
+    named = {"name": user, "domain": {"name": "Default"}, "password": password}
+    auth: dict[str, Any] = {"identity": {"methods": ["password"], "password": {"user": named}}}
+    if scope:
+        auth["scope"] = {"project": {"domain": {"id": "default"}, **scope}}
+    return {"auth": auth}
+
+
+def by_token(token: str) -> dict[str, Any]:
+    return {"auth": {"identity": {"methods": ["token"], "token": {"id": token}}}}
+
+
+async def log_in(house: House, body: object, **how: Any) -> Answer:
+    return await house.ask("POST", TOKENS, body, token=None, **how)
+
+
+async def issued(house: House, user: str = "ann", password: str = ANN) -> str:
+    answer = await log_in(house, by_password(user, password))
+    assert answer.status == 201, answer.body
+    return answer.headers["x-subject-token"]
+
+
+def test_versions_are_for_everybody(house: House) -> None:
+    async def story(house: House) -> None:
+        headers = {"host": "cloud:5", "x-forwarded-proto": "https"}
+        for path in ("/identity", "/identity/", "/identity/v3", "/identity/v3/"):
+            answer = await house.ask("GET", path, token=None, headers=headers)
+            found = answer.json
+            version = found["version"] if "v3" in path else found["versions"]["values"][0]
+            assert version["links"] == [{"rel": "self", "href": "https://cloud:5/identity/v3/"}]
+            assert (version["id"], version["status"]) == ("v3.14", "stable")
+        refused = await house.ask("GET", "/identity/v3/projects", token=None)
+        assert (refused.status, refused.json["error"]["title"]) == (401, "Unauthorized")
+        # Not below the prefix, though it begins alike: this is Placement's to refuse.
+        assert "errors" in (await house.ask("GET", "/identities", token=ADMIN)).json
+
+    house.run(story)
+
+
+def test_a_password_gets_a_token_with_a_catalog(house: House) -> None:
+    async def story(house: House) -> None:
+        answer = await log_in(house, by_password("ann", ANN, name="blue"), headers={"host": "cloud:5"})
+        assert answer.status == 201
+        token = answer.json["token"]
+        domain = {"id": "default", "name": "Default"}
+        assert token["user"] == {"id": "ann", "name": "ann", "domain": domain, "password_expires_at": None}
+        assert token["project"] == {"id": "blue", "name": "blue", "domain": domain}
+        assert token["roles"] == [{"id": "member", "name": "member"}]
+        assert (token["methods"], token["is_domain"]) == (["password"], False)
+        assert token["issued_at"] == "2026-01-01T00:00:00.000000Z"
+        assert token["expires_at"] == "2026-01-01T12:00:00.000000Z"
+        urls = {
+            service["type"]: {(one["interface"], one["region"], one["url"]) for one in service["endpoints"]}
+            for service in token["catalog"]
+        }
+        paths = {
+            "compute": "/compute/v2.1",
+            "placement": "",
+            "image": "/image",
+            "identity": "/identity/v3",
+        }
+        assert urls == {
+            type: {
+                (interface, "RegionOne", f"http://cloud:5{path}")
+                for interface in ("public", "internal", "admin")
+            }
+            for type, path in paths.items()
+        }
+        lean = await house.ask("POST", f"{TOKENS}?nocatalog", by_password("ann", ANN), token=None)
+        assert "catalog" not in lean.json["token"]
+
+    house.run(story)
+
+
+def test_an_issued_token_is_good_everywhere_and_not_the_password(house: House) -> None:
+    async def story(house: House) -> None:
+        token = await issued(house, "admin", ADMIN)
+        assert ADMIN not in token
+        for path in ("/compute/v2.1/flavors", "/image/v2/images", "/resource_providers", "/berth/v1/groups"):
+            assert (await house.ask("GET", path, token=token)).status == 200, path
+        # Another worker knows nothing but the file.
+        other = Tokens(str(house.tokens_file), house.clock, issues=True)
+        caller = await other.identify({"x-auth-token": token})
+        assert caller == Caller("admin", "ops", ("admin", "member"))
+        # The plain token goes on being one.
+        assert (await house.ask("GET", "/compute/v2.1/flavors", token=ADMIN)).status == 200
+
+    house.run(story)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        by_password("ann", ADMIN),
+        by_password("admin", ANN),
+        by_password("ann", ANN + "x"),
+        by_password("ann", DIGEST),
+        by_password("nobody", ANN),
+        by_password("ann", ANN, name="ops"),
+        by_password("ann", ANN, id="ops"),
+        by_token("berth1.a.b.c"),
+        by_token("nonsense"),
+        {"auth": {"identity": {"methods": ["totp"]}}},
+    ],
+)
+def test_who_is_not_let_in(house: House, body: Any) -> None:
+    async def story(house: House) -> None:
+        answer = await log_in(house, body)
+        assert answer.status == 401
+        error = answer.json["error"]
+        assert (error["code"], error["title"]) == (401, "Unauthorized")
+        assert "x-subject-token" not in answer.headers
+
+    house.run(story)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"auth": {"identity": {"methods": []}}},
+        {"auth": {"identity": {"methods": ["password"]}}},
+        {"auth": {"identity": {"methods": ["token"], "token": {"id": ADMIN}}, "scope": {"system": {}}}},
+        {"auth": {"identity": {"methods": ["token"], "token": {"id": ADMIN}}, "scope": {"project": {}}}},
+    ],
+)
+def test_what_is_no_way_to_log_in(house: House, body: Any) -> None:
+    async def story(house: House) -> None:
+        answer = await log_in(house, body)
+        assert (answer.status, answer.json["error"]["code"]) == (400, 400)
+
+    house.run(story)
+
+
+def test_a_changed_token_is_nobodys(house: House) -> None:
+    async def story(house: House) -> None:
+        token = await issued(house)
+        version, name, grant, seal = token.split(".")
+        of_admin = (await issued(house, "admin", ADMIN)).split(".")
+        for forged in (
+            f"{version}.{name}.{grant}.{seal[:-2]}AA",
+            f"{version}.{name}.{of_admin[2]}.{seal}",
+            f"{version}.{of_admin[1]}.{grant}.{seal}",
+            f"{version}.{name}.{grant}.",
+            f"{version}.{name}.{grant}",
+            f"{version}.{name}.{grant}.{seal}é",
+        ):
+            assert (await house.ask("GET", "/compute/v2.1/flavors", token=forged)).status == 401, forged
+        assert (await house.ask("GET", "/compute/v2.1/flavors", token=token)).status == 200
+
+    house.run(story)
+
+
+def test_a_token_ends_after_twelve_hours_and_with_its_entry(house: House) -> None:
+    async def story(house: House) -> None:
+        token = await issued(house)
+
+        async def status() -> int:
+            return (await house.ask("GET", "/compute/v2.1/flavors", token=token)).status
+
+        house.clock.advance(12 * 3600 - 1)
+        assert await status() == 200
+        # A token that is got for it does not outlive it.
+        again = await log_in(house, by_token(token))
+        assert again.json["token"]["expires_at"] == "2026-01-01T12:00:00.000000Z"
+        assert again.json["token"]["methods"] == ["token", "password"]
+        house.clock.advance(1)
+        assert await status() == 401
+        renewed = again.headers["x-subject-token"]
+        assert (await house.ask("GET", "/compute/v2.1/flavors", token=renewed)).status == 401
+
+        token = await issued(house)
+        assert await status() == 200
+        house.write_tokens(entry(ADMIN, "admin", "ops", '["admin"]') + entry(DIGEST, "ann", "red"))
+        house.clock.advance(2)
+        # The entry is there, for another project: the token was for the old one.
+        assert await status() == 401
+        house.write_tokens(entry(ADMIN, "admin", "ops", '["admin"]'))
+        house.clock.advance(2)
+        assert await status() == 401
+
+    house.run(story)
+
+
+def test_without_cells_issued_tokens_are_not_believed(house: House) -> None:
+    async def story(house: House) -> None:
+        token = await issued(house)
+        plain = Tokens(str(house.tokens_file), house.clock)
+        assert await plain.identify({"x-auth-token": token}) is None
+        assert await plain.identify({"x-auth-token": ANN}) == Caller("ann", "blue", ("member",))
+
+    house.run(story)
+
+
+def test_a_token_is_shown_to_its_user_and_to_admins(house: House) -> None:
+    async def story(house: House) -> None:
+        token = await issued(house)
+
+        async def ask(method: str, who: str, subject: str | None) -> Answer:
+            headers = {} if subject is None else {"x-subject-token": subject}
+            return await house.ask(method, TOKENS, token=who, headers=headers)
+
+        for who in (token, ANN, ADMIN):
+            answer = await ask("GET", who, token)
+            assert (answer.status, answer.headers["x-subject-token"]) == (200, token)
+            assert answer.json["token"]["expires_at"] == "2026-01-01T12:00:00.000000Z"
+        assert (await ask("HEAD", ADMIN, token)).status == 200
+        assert (await ask("GET", token, ADMIN)).status == 403
+        assert (await ask("GET", ADMIN, "nobody")).status == 404
+        assert (await ask("GET", ADMIN, None)).status == 400
+        assert (await ask("DELETE", token, token)).status == 204
+        assert (await ask("DELETE", token, "nobody")).status == 404
+
+    house.run(story)
+
+
+def test_lists_of_what_there_is(house: House) -> None:
+    async def story(house: House) -> None:
+        async def ids(path: str, who: str = ADMIN) -> list[str]:
+            answer = await house.ask("GET", f"/identity/v3/{path}", token=who)
+            assert answer.status == 200, answer.body
+            [items] = [value for value in answer.json.values() if isinstance(value, list)]
+            return [item["id"] for item in items]
+
+        assert await ids("projects") == ["ops", "blue"]
+        assert await ids("projects?name=blue") == ["blue"]
+        assert await ids("projects?domain_id=default&name=none") == []
+        assert await ids("projects", ANN) == ["blue"]
+        assert await ids("auth/projects") == ["ops"]
+        assert await ids("users") == ["admin", "ann"]
+        assert await ids("users", ANN) == ["ann"]
+        assert await ids("users/ann/projects") == ["blue"]
+        assert await ids("users/admin/projects", ANN) == []
+        assert await ids("roles") == ["admin", "member"]
+        assert await ids("domains") == ["default"]
+        assert await ids("regions") == ["RegionOne"]
+        assert len(await ids("services")) == 4
+        assert len(await ids("endpoints")) == 12
+        assert len(await ids("endpoints?interface=public")) == 4
+        assert len(await ids("auth/catalog", ANN)) == 4
+        one = await house.ask("GET", "/identity/v3/projects/blue", token=ANN)
+        assert one.json["project"]["name"] == "blue"
+        for path in ("projects/ops", "projects/none", "things"):
+            missing = await house.ask("GET", f"/identity/v3/{path}", token=ANN)
+            assert (missing.status, missing.json["error"]["code"]) == (404, 404)
+
+    house.run(story)
+
+
+def test_where_everybody_is_believed_any_password_will_do(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        answer = await log_in(house, by_password("admin", "whatever", name="ops"))
+        assert answer.headers["x-subject-token"] == "admin:ops"
+        assert answer.json["token"]["roles"] == [{"id": "admin", "name": "admin"}]
+        unscoped = await log_in(house, by_password("ann", ""))
+        assert unscoped.headers["x-subject-token"] == "ann:ann"
+        assert (await log_in(house, by_token("ann:blue"))).headers["x-subject-token"] == "ann:blue"
+        for user in ("", "a:b", "a\r\nset-cookie: x", "ü", "a b"):
+            assert (await log_in(house, by_password(user, ""))).status == 401, user
+        shown = await house.ask("GET", TOKENS, token="admin:ops", headers={"x-subject-token": "ann:blue"})
+        assert shown.json["token"]["project"]["id"] == "blue"
+        listed = await house.ask("GET", "/identity/v3/projects", token="admin:ops")
+        assert [project["id"] for project in listed.json["projects"]] == ["ops"]
+
+    House(tmp_path).run(story)
+
+
+def test_entries_of_one_user_do_not_lend_each_other_roles(tmp_path: Path) -> None:
+    weak, strong = "weak-token-0123456789", "strong-token-0123456789"
+    house = House(tmp_path, entry(strong, "ann", "blue", '["admin"]') + entry(weak, "ann", "blue"))
+
+    async def story(house: House) -> str:
+        return await issued(house, "ann", weak)
+
+    token = house.run(story)
+    tokens = Tokens(str(house.tokens_file), house.clock, issues=True)
+    assert asyncio.run(tokens.identify({"x-auth-token": token})) == Caller("ann", "blue", ())

@@ -1,0 +1,330 @@
+"""/image/v2: images are made, filled, found, changed and deleted; by whom, and what they may say."""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.identity.houses import House
+from tests.unit.native.worlds import Answer, uuid_of
+
+pytestmark = pytest.mark.fast
+
+IMAGES = "/image/v2/images"
+PATCH = "application/openstack-images-v2.1-json-patch"
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    return House(tmp_path)
+
+
+async def new(house: House, name: str = "cirros", who: str = "ann:blue", **fields: Any) -> Any:
+    body = {"name": name, "disk_format": "qcow2", "container_format": "bare", **fields}
+    answer = await house.ask("POST", IMAGES, body, token=who)
+    assert answer.status == 201, answer.body
+    return answer.json
+
+
+async def names(house: House, query: str = "", who: str = "ann:blue") -> list[str]:
+    answer = await house.ask("GET", f"{IMAGES}{query}", token=who)
+    assert answer.status == 200, answer.body
+    return sorted(image["name"] for image in answer.json["images"])
+
+
+async def patch(
+    house: House, id: str, *steps: Sequence[Any], who: str = "ann:blue", media: str = PATCH
+) -> Answer:
+    body = [dict(zip(("op", "path", "value"), step, strict=False)) for step in steps]
+    return await house.ask("PATCH", f"{IMAGES}/{id}", body, token=who, headers={"content-type": media})
+
+
+async def upload(house: House, id: str, content: bytes = b"content", who: str = "ann:blue") -> Answer:
+    headers = {"content-type": "application/octet-stream"}
+    return await house.ask_raw("PUT", f"{IMAGES}/{id}/file", content, token=who, headers=headers)
+
+
+def test_versions_are_for_everybody(house: House) -> None:
+    async def story(house: House) -> None:
+        for path in ("/image", "/image/", "/image/versions", "/image/v2", "/image/v2/"):
+            versions = (await house.ask("GET", path, token=None, headers={"host": "c:1"})).json["versions"]
+            assert [one["status"] for one in versions].count("CURRENT") == 1
+            assert versions[0] == {
+                "id": "v2.9",
+                "status": "CURRENT",
+                "links": [{"rel": "self", "href": "http://c:1/image/v2/"}],
+            }
+        refused = await house.ask("GET", IMAGES, token=None)
+        assert (refused.status, refused.json["code"]) == (401, "401 Unauthorized")
+        assert (await house.ask("GET", "/image/v1/images")).status == 404
+
+    house.run(story)
+
+
+def test_an_image_is_queued_until_it_has_content(house: House) -> None:
+    async def story(house: House) -> None:
+        answer = await house.ask(
+            "POST",
+            IMAGES,
+            {"name": "x", "id": uuid_of(5), "disk_format": "raw", "container_format": "bare", "os": "linux"},
+            token="ann:blue",
+            headers={"host": "c:1"},
+        )
+        assert answer.status == 201
+        assert answer.headers["location"] == f"http://c:1{IMAGES}/{uuid_of(5)}"
+        made = answer.json
+        assert made == {
+            "id": uuid_of(5),
+            "name": "x",
+            "status": "queued",
+            "visibility": "shared",
+            "owner": "blue",
+            "tags": [],
+            "disk_format": "raw",
+            "container_format": "bare",
+            "min_disk": 0,
+            "min_ram": 0,
+            "protected": False,
+            "os_hidden": False,
+            "size": None,
+            "virtual_size": None,
+            "checksum": None,
+            "os_hash_algo": None,
+            "os_hash_value": None,
+            "created_at": "2026-01-01T00:00:00Z",
+            "updated_at": "2026-01-01T00:00:00Z",
+            "self": f"/v2/images/{uuid_of(5)}",
+            "file": f"/v2/images/{uuid_of(5)}/file",
+            "schema": "/v2/schemas/image",
+            "os": "linux",
+        }
+        path = f"{IMAGES}/{uuid_of(5)}/file"
+        assert (await house.ask("GET", path, token="ann:blue")).status == 204
+        assert (await upload(house, uuid_of(5), b"content")).status == 204
+        shown = (await house.ask("GET", f"{IMAGES}/{uuid_of(5)}", token="ann:blue")).json
+        assert shown == made | {
+            "status": "active",
+            "size": 7,
+            "checksum": hashlib.md5(b"content").hexdigest(),
+            "os_hash_algo": "sha512",
+            "os_hash_value": hashlib.sha512(b"content").hexdigest(),
+        }
+        assert (await upload(house, uuid_of(5))).status == 409
+        missing = await house.ask("GET", path, token="ann:blue")
+        assert (missing.status, missing.json["message"]) == (
+            404,
+            f"The content of image {uuid_of(5)} is not kept here: only its size and its digests are.",
+        )
+        assert (await house.ask("POST", IMAGES, {"id": uuid_of(5)}, token="ann:blue")).status == 409
+
+    house.run(story)
+
+
+def test_content_needs_to_be_of_a_format(house: House) -> None:
+    async def story(house: House) -> None:
+        image = await new(house, disk_format=None)
+        assert (await upload(house, image["id"])).status == 400
+        assert (await patch(house, image["id"], ("replace", "/disk_format", "raw"))).status == 200
+        assert (await upload(house, image["id"], b"")).status == 204
+        # Nothing is content too, and can be had back.
+        assert (await house.ask("GET", f"{IMAGES}/{image['id']}/file", token="ann:blue")).status == 204
+
+    house.run(story)
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "why"),
+    [
+        ({"disk_format": "floppy"}, 400, "disk_format is 'floppy'; it must be one of ami, "),
+        ({"visibility": "secret"}, 400, "visibility is 'secret'; it must be one of public, private, "),
+        ({"visibility": "public"}, 403, "Policy doesn't allow this"),
+        ({"owner": "red"}, 403, "Policy doesn't allow this"),
+        ({"min_disk": -1}, 400, "min_disk is '-1'; it must be a whole number from 0 to 2147483647."),
+        ({"min_ram": True}, 400, "min_ram is 'True'; it must be a whole number"),
+        ({"protected": "yes"}, 400, "protected is 'yes'; it must be true or false."),
+        ({"id": "five"}, 400, "id is 'five'; it must be a uuid."),
+        ({"status": "active"}, 403, "Attribute 'status' is read-only."),
+        ({"hw_cpu_cores": 2}, 400, "hw_cpu_cores is '2'; it must be a text"),
+        ({"tags": ["x" * 256]}, 400, "A tag is "),
+        ({"tags": "x"}, 400, "tags is 'x'; it must be a list of at most 128 texts."),
+        (
+            {"trait:HW_CPU_X86_AVX2": "forbidden"},
+            400,
+            "trait:HW_CPU_X86_AVX2 is 'forbidden'; it must be required",
+        ),
+        ({"trait:lower": "required"}, 400, "trait:lower is 'required'; it must be the name of a trait"),
+        ({f"p{number}": "" for number in range(129)}, 413, "There would be 129 properties"),
+    ],
+)
+def test_what_an_image_may_not_say(house: House, fields: dict[str, Any], status: int, why: str) -> None:
+    async def story(house: House) -> None:
+        answer = await house.ask("POST", IMAGES, fields, token="ann:blue")
+        assert answer.status == status
+        assert answer.json["message"].startswith(why)
+        assert await names(house) == []
+
+    house.run(story)
+
+
+def test_whose_images_are_seen_and_changed_by_whom(house: House) -> None:
+    async def story(house: House) -> None:
+        mine = await new(house, "mine", visibility="private")
+        public = await new(house, "public", "admin", visibility="public")
+        crowd = await new(house, "crowd", "admin", visibility="community")
+        await new(house, "hidden", os_hidden=True)
+        assert await names(house) == ["mine", "public"]
+        assert await names(house, "?visibility=community") == ["crowd"]
+        assert await names(house, "?visibility=all", "bob:red") == ["crowd", "public"]
+        assert await names(house, "?os_hidden=true") == ["hidden"]
+        assert await names(house, who="admin") == ["crowd", "mine", "public"]
+        for id, who, status in (
+            (mine["id"], "bob:red", 404),
+            (crowd["id"], "bob:red", 200),
+            (mine["id"], "admin", 200),
+        ):
+            assert (await house.ask("GET", f"{IMAGES}/{id}", token=who)).status == status
+        rename = ("replace", "/name", "x")
+        assert (await patch(house, public["id"], rename)).status == 403
+        assert (await patch(house, mine["id"], rename, who="bob:red")).status == 404
+        assert (await house.ask("DELETE", f"{IMAGES}/{public['id']}", token="ann:blue")).status == 403
+        assert (await upload(house, public["id"])).status == 403
+        assert (await patch(house, mine["id"], ("replace", "/visibility", "public"))).status == 403
+        assert (await patch(house, mine["id"], ("replace", "/owner", "red"))).status == 403
+        assert (await patch(house, mine["id"], ("replace", "/owner", "red"), who="admin")).status == 200
+        assert await names(house) == ["public"]
+
+    house.run(story)
+
+
+def test_lists_are_narrowed_and_cut_into_pages(house: House) -> None:
+    async def story(house: House) -> None:
+        for number in range(5):
+            await new(house, f"i{number}", tags=["odd", "x"] if number % 2 else ["x"], os_distro=f"d{number}")
+            house.clock.advance(1)
+        assert await names(house, "?name=i2") == ["i2"]
+        assert await names(house, "?tag=x&tag=odd") == ["i1", "i3"]
+        assert await names(house, "?os_distro=d4&status=queued") == ["i4"]
+        assert await names(house, "?status=active") == []
+        assert await names(house, "?owner=blue&protected=false") == [f"i{number}" for number in range(5)]
+        assert await names(house, "?size_min=1") == []
+        first = (await house.ask("GET", f"{IMAGES}?tag=x&limit=2&sort=name:asc", token="ann:blue")).json
+        # The newest come first, whatever is said of their order.
+        assert [image["name"] for image in first["images"]] == ["i4", "i3"]
+        marker = first["images"][-1]["id"]
+        assert first["next"] == f"/v2/images?tag=x&limit=2&sort=name%3Aasc&marker={marker}"
+        rest = (await house.ask("GET", f"/image{first['next']}", token="ann:blue")).json
+        assert [image["name"] for image in rest["images"]] == ["i2", "i1"]
+        last = (await house.ask("GET", f"/image{rest['next']}", token="ann:blue")).json
+        assert ([image["name"] for image in last["images"]], "next" in last) == (["i0"], False)
+        for query in ("?marker=none", "?limit=x", "?size_min=-1"):
+            assert (await house.ask("GET", f"{IMAGES}{query}", token="ann:blue")).status == 400
+
+    house.run(story)
+
+
+def test_a_patch_adds_replaces_and_removes(house: House) -> None:
+    async def story(house: House) -> None:
+        image = await new(house, old="1", gone="2", tags=["b"])
+        house.clock.advance(5)
+        answer = await patch(
+            house,
+            image["id"],
+            ("add", "/trait:HW_CPU_X86_AVX2", "required"),
+            ("replace", "/old", "3"),
+            ("remove", "/gone"),
+            ("add", "/a~1b", "4"),
+            ("replace", "/min_ram", 64),
+            ("add", "/tags/0", "c"),
+            ("add", "/tags/-", "a"),
+            ("remove", "/tags/1"),
+        )
+        assert answer.status == 200
+        changed = {key: value for key, value in answer.json.items() if image.get(key) != value}
+        assert changed == {
+            "trait:HW_CPU_X86_AVX2": "required",
+            "old": "3",
+            "a/b": "4",
+            "min_ram": 64,
+            "tags": ["a", "c"],
+            "updated_at": "2026-01-01T00:00:05Z",
+        }
+        assert image.keys() - answer.json.keys() == {"gone"}
+
+    house.run(story)
+
+
+@pytest.mark.parametrize(
+    ("step", "status"),
+    [
+        (("replace", "/none", "x"), 409),
+        (("remove", "/none"), 409),
+        (("remove", "/name"), 403),
+        (("replace", "/status", "active"), 403),
+        (("add", "/id", "x"), 403),
+        (("add", "name", "x"), 400),
+        (("add", "/a/b", "x"), 400),
+        (("add", "/tags/7", "x"), 409),
+        (("replace", "/tags/-", "x"), 409),
+        (("add", "/tags/-", 5), 400),
+        (("move", "/name", "x"), 400),
+        (("add", "/trait:X", "forbidden"), 400),
+    ],
+)
+def test_a_step_that_cannot_be_done_undoes_the_others(house: House, step: Sequence[Any], status: int) -> None:
+    async def story(house: House) -> None:
+        image = await new(house)
+        answer = await patch(house, image["id"], ("replace", "/name", "y"), step)
+        assert answer.status == status, answer.body
+        assert (await house.ask("GET", f"{IMAGES}/{image['id']}", token="ann:blue")).json == image
+
+    house.run(story)
+
+
+def test_a_patch_is_known_by_its_type(house: House) -> None:
+    async def story(house: House) -> None:
+        image = await new(house)
+        answer = await patch(house, image["id"], ("replace", "/name", "y"), media="application/json")
+        assert (answer.status, answer.json["code"]) == (415, "415 Unsupported Media Type")
+
+    house.run(story)
+
+
+def test_tags_protection_and_deactivation(house: House) -> None:
+    async def story(house: House) -> None:
+        image = await new(house, protected=True)
+        path = f"{IMAGES}/{image['id']}"
+
+        async def status(method: str, below: str, who: str = "ann:blue") -> int:
+            return (await house.ask(method, path + below, token=who)).status
+
+        assert await status("PUT", "/tags/blue") == 204
+        assert await status("PUT", "/tags/blue") == 204
+        assert (await house.ask("GET", path, token="ann:blue")).json["tags"] == ["blue"]
+        assert await status("DELETE", "/tags/blue") == 204
+        assert await status("DELETE", "/tags/blue") == 404
+        assert await status("DELETE", "") == 403
+        assert await status("POST", "/actions/deactivate", "admin") == 403
+        await upload(house, image["id"])
+        assert await status("POST", "/actions/deactivate") == 403
+        assert await status("POST", "/actions/deactivate", "admin") == 204
+        assert (await house.ask("GET", path, token="ann:blue")).json["status"] == "deactivated"
+        assert await status("POST", "/actions/reactivate", "admin") == 204
+        assert (await house.ask("GET", f"{path}/members", token="ann:blue")).json["members"] == []
+        await patch(house, image["id"], ("replace", "/protected", False))
+        assert await status("DELETE", "") == 204
+        assert await status("DELETE", "") == 404
+
+    house.run(story)
+
+
+def test_schemas_say_what_an_image_looks_like(house: House) -> None:
+    async def story(house: House) -> None:
+        image = await new(house)
+        schema = (await house.ask("GET", "/image/v2/schemas/image")).json
+        assert schema["properties"].keys() == image.keys()
+        images = (await house.ask("GET", "/image/v2/schemas/images")).json
+        assert images["properties"]["images"]["items"] == schema
+
+    house.run(story)
