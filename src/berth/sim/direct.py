@@ -1,6 +1,6 @@
 """A way to ask an application without a network in between: the same questions, in the same process."""
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 import msgspec
@@ -10,11 +10,13 @@ from berth.client.http import Answer, HttpClient
 
 _ENDPOINT = "http://direct"
 
+Asgi = Callable[[Scope, Receive, Send], Awaitable[None]]
+
 
 class DirectClient(HttpClient):
     """An HttpClient whose server is an ASGI application at hand."""
 
-    def __init__(self, application: "Asgi", headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, application: Asgi, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(_ENDPOINT, headers)
         self._application = application
         self._sent = dict(headers or {})
@@ -46,10 +48,3 @@ class DirectClient(HttpClient):
         received = {name.decode(): value.decode() for name, value in start["headers"]}
         is_json = "json" in received.get("content-type", "") and rest["body"]
         return Answer(start["status"], received, msgspec.json.decode(rest["body"]) if is_json else None)
-
-
-class Asgi:
-    """What a DirectClient can ask. Filled in later, where two know each other."""
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        raise NotImplementedError

@@ -1,0 +1,291 @@
+"""A whole cloud in one process: a region, cells with their conductors, and simulated hosts, on real journals.
+
+Nothing in it is a stand-in but the network between its parts and the hypervisors. Parts can be killed and
+started again at any moment: what they knew is in the journals, or lost.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from berth.agent.conductor import Conductor
+from berth.agent.drivers.behaviour import Behaviours, SimBehaviour
+from berth.agent.drivers.sim import SimDriver
+from berth.agent.fleet import SimHost, register, simulated_fleet
+from berth.agent.host import HostAgent, Pace
+from berth.agent.state import HostState, state_path
+from berth.api.application import Application
+from berth.api.auth.noauth import NoAuth
+from berth.api.auth.policy import Policy
+from berth.api.compute.api import ComputeApi
+from berth.api.compute.calls import Services
+from berth.api.cors import Cors
+from berth.api.health import Health
+from berth.api.http import Receive, Scope, Send
+from berth.api.native.api import NativeApi
+from berth.api.placement.api import PlacementApi
+from berth.cell.agent_api import AgentApi
+from berth.cell.application import Quiet, cell_engine
+from berth.cell.books import VERSION, Books
+from berth.cell.conductor import Deadlines
+from berth.cell.hosts import Hosts
+from berth.cell.providers import Providers
+from berth.client.http import Unreachable
+from berth.engine import Engine
+from berth.journal import open_journal, parse_address
+from berth.model.commands import Enact
+from berth.model.orders import Outbox, Work
+from berth.model.origin import Origin
+from berth.model.rejections import Rejection
+from berth.model.servers import ConflictPolicy, Host, Server
+from berth.operations.beginning import Asked
+from berth.region.courier import Courier
+from berth.runtime.clock import SystemClock
+from berth.runtime.ids import Ids
+from berth.runtime.settings import Settings
+from berth.runtime.telemetry import Telemetry
+from berth.scheduler.options import scheduler_options
+from berth.sim.direct import DirectClient
+from berth.sim.faults import FaultPlan, FaultyConductor, FaultyDesk
+from berth.view import View
+
+T = TypeVar("T")
+
+QUICK: Final = Deadlines(0.6, 0.6, 1.0)
+_PATIENCE_S: Final = 30
+_ORIGIN: Final = Origin("req-sim", "sim", None, "sim")
+_HEADERS: Final = {"x-auth-token": "admin", "openstack-api-version": VERSION}
+
+Begin = Callable[[View, int], Enact | Rejection]
+
+
+class SimCell:
+    """One cell: its journal, and a conductor that can be killed."""
+
+    def __init__(self, cloud: "SimCloud", name: str) -> None:
+        self.name = name
+        self._cloud = cloud
+        self._database = f"sqlite:///{cloud.folder / name}.db"
+        self._api: AgentApi | None = None
+        self._ending: list[asyncio.Task[None]] = []
+        self._engine: Engine | None = None
+        self.from_region = cell_engine(self._database, cloud.clock, cloud.ids)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What an agent reaches, if anything."""
+        if self._api is None:
+            raise Unreachable(f"the conductor of {self.name} is down")
+        await self._api(scope, receive, send)
+
+    async def start(self) -> None:
+        cloud = self._cloud
+        engine = self._engine = cell_engine(self._database, cloud.clock, cloud.ids)
+        await engine.start()
+        desk = FaultyDesk()
+        client = DirectClient(cloud.api, _HEADERS)
+        hosts = Hosts(engine, Providers(client, self.name), desk, cloud.clock, cloud.ids, cloud.silence_s)
+        conductor = FaultyConductor(
+            engine, Books(client), desk, cloud.clock, cloud.deadlines, cloud.plan, self._crash_soon
+        )
+        self._api = AgentApi(hosts, desk, self.name, cloud.silence_s, None)
+        self._ending = [asyncio.create_task(conductor.run()), asyncio.create_task(hosts.watch())]
+
+    async def kill(self) -> None:
+        """End the conductor where it is."""
+        self._api = None
+        tasks, self._ending = self._ending, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._engine is not None:
+            await self._engine.stop()
+            self._engine = None
+
+    def _crash_soon(self) -> None:
+        self._api = None
+        self._cloud.spawn(self._restart())
+
+    async def _restart(self) -> None:
+        await self.kill()
+        await self.start()
+
+
+class SimCloud:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        seed: int,
+        cells: int = 1,
+        hosts: int = 5,
+        behaviour: SimBehaviour | None = None,
+        deadlines: Deadlines = QUICK,
+        silence_s: float = 1.0,
+    ) -> None:
+        self.folder = folder
+        self.clock = SystemClock()
+        self.ids = Ids(seed)
+        self.deadlines = deadlines
+        self.silence_s = silence_s
+        self.plan = FaultPlan()
+        self.settings = Settings()
+        self.scheduler = scheduler_options()
+        quick = SimBehaviour(build_seconds=0, live_migrate_seconds=0.05, other_seconds=0)
+        self.behaviours = Behaviours(behaviour or quick)
+        self._seed = seed
+        self._host_count = hosts
+        self._courier: asyncio.Task[None] | None = None
+        self._background: set[asyncio.Task[None]] = set()
+        self._agents: dict[str, asyncio.Task[None]] = {}
+        self._turns = asyncio.Semaphore(20)
+        self.fleet: dict[str, SimHost] = {}
+        self.states: dict[str, HostState] = {}
+        self.region: Engine
+        self.api: Application
+        self.cells = {f"cell{number}": SimCell(self, f"cell{number}") for number in range(1, cells + 1)}
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator["SimCloud"]:
+        """The cloud with all its hosts up."""
+        await self._start_region()
+        for cell in self.cells.values():
+            await cell.from_region.start()
+            await cell.start()
+        self.start_courier()
+        self._start_agents()
+        try:
+            await self.until(self._all_up)
+            yield self
+        finally:
+            await self._stop()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have something done beside everything else."""
+        task = asyncio.create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    # -- asking ---------------------------------------------------------------------------------
+
+    def asked(self, policy: ConflictPolicy = "fail") -> Asked:
+        return Asked(self.ids.request_id(), "project", "user", self.ids, self.scheduler, policy)
+
+    async def begin(self, wish: Begin) -> Rejection | None:
+        """Begin an operation; why not, if it is refused."""
+        outcome = await self.region.submit(wish, _ORIGIN, lambda view, changed: None)
+        return outcome if isinstance(outcome, Rejection) else None
+
+    async def read(self, answer: Callable[[View], T]) -> T:
+        return await self.region.read(answer)
+
+    async def server(self, id: str) -> Server | None:
+        return await self.region.read(lambda view: view.records.get(Server, id))
+
+    async def until(self, holds: Callable[[View], bool], patience_s: float = _PATIENCE_S) -> None:
+        """Wait until something holds in the region."""
+        async with asyncio.timeout(patience_s):
+            while not await self.region.read(holds):
+                await asyncio.sleep(0.02)
+
+    async def at_rest(self, id: str) -> Server | None:
+        """The server when nothing is being done to it any more; None if it is gone."""
+        await self.until(lambda view: _is_idle(view.records.get(Server, id)))
+        return await self.server(id)
+
+    async def all_at_rest(self) -> None:
+        """Wait until nothing is under way anywhere, and every host has what it is to have."""
+        await self.until(
+            lambda view: all(map(_is_idle, view.records.all(Server))) and not view.records.count(Outbox)
+        )
+        async with asyncio.timeout(_PATIENCE_S):
+            for cell in self.cells.values():
+                while await cell.from_region.read(lambda view: view.records.count(Work) > 0):
+                    await asyncio.sleep(0.02)
+
+    def hosts_with(self, server: str) -> set[str]:
+        """The names of the hosts on whose disks a server is."""
+        return {name for name, state in self.states.items() if server in state.disk}
+
+    # -- hosts ----------------------------------------------------------------------------------
+
+    async def kill_host(self, name: str) -> None:
+        """The host dies in the middle of what it does. Its disk stays."""
+        task = self._agents.pop(name)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    def is_alive(self, name: str) -> bool:
+        return name in self._agents
+
+    def start_host(self, name: str) -> None:
+        host = self.fleet[name]
+        rng = Ids(self._seed + list(self.fleet).index(name)).rng
+        driver = SimDriver(name, self.states[name].disk, self.behaviours, rng)
+        cell = self.cells[host.cell or ""]
+        conductor = Conductor(DirectClient(cell))
+        pace = Pace(first=0.05, longest=0.3, refused=1.0, restless_longest=0.05)
+        agent = HostAgent(
+            register(host, driver.name), driver, self.states[name], conductor, rng, self._turns, pace
+        )
+        self._agents[name] = asyncio.create_task(agent.run(), name=f"host {name}")
+
+    # -- parts ----------------------------------------------------------------------------------
+
+    async def _start_region(self) -> None:
+        database = f"sqlite:///{self.folder / 'region.db'}"
+        journal = open_journal(parse_address(database), shared=False)
+        self.region = Engine(journal, self.clock, self.ids, Quiet())
+        await self.region.start()
+        policy = Policy(None, "legacy", self.clock)
+        engine, settings, clock, ids = self.region, self.settings, self.clock, self.ids
+        telemetry = Telemetry(settings, clock)
+        self.api = Application(
+            PlacementApi(engine, policy, settings, clock, ids),
+            NativeApi(engine, policy, settings, self.scheduler, clock, ids),
+            Health(engine, telemetry.exposition),
+            NoAuth(),
+            Cors((), ()),
+            clock,
+            ids,
+            telemetry,
+            body_bytes_max=settings.body_bytes_max,
+            mounted=(ComputeApi(Services(engine, ids, clock, self.scheduler, settings)),),
+        )
+
+    def start_courier(self) -> None:
+        cells = {name: cell.from_region for name, cell in self.cells.items()}
+        self._courier = asyncio.create_task(Courier(self.region, cells, self.clock).run())
+
+    async def kill_courier(self) -> None:
+        if self._courier is not None:
+            self._courier.cancel()
+            await asyncio.gather(self._courier, return_exceptions=True)
+
+    def _start_agents(self) -> None:
+        names = list(self.cells)
+        for number, host in enumerate(simulated_fleet(self._host_count)):
+            placed = msgspec.structs.replace(host, cell=names[number % len(names)])
+            self.fleet[host.name] = placed
+            self.states[host.name] = HostState(state_path(self.folder, host.name))
+            self.start_host(host.name)
+
+    def _all_up(self, view: View) -> bool:
+        return view.records.count(Host) == self._host_count and not len(view.down)
+
+    async def _stop(self) -> None:
+        await self.kill_courier()
+        for task in [*self._agents.values(), *self._background]:
+            task.cancel()
+        await asyncio.gather(*self._agents.values(), *self._background, return_exceptions=True)
+        for cell in self.cells.values():
+            await cell.kill()
+            await cell.from_region.stop()
+        await self.region.stop()
+
+
+def _is_idle(server: Server | None) -> bool:
+    return server is None or server.work is None

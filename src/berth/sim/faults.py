@@ -1,0 +1,138 @@
+"""Faults at single steps of operations: a conductor and a desk that go wrong where they are told to.
+
+A fault is for one step of one server's order, on the way forward or back, and happens once:
+
+* ``fail``: the step is refused;
+* ``repeat``: it is done twice;
+* ``crash before`` and ``crash after``: the conductor dies, before the step, or when it is done and not yet
+written down;
+* ``lose``: it is done, and the answer is lost on its way, once;
+* ``late``: it is done, and no answer is heard before the deadline.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Literal, NamedTuple
+
+from berth.cell.books import Books, BooksAway
+from berth.cell.conductor import Conductor, Deadlines
+from berth.cell.desk import Desk
+from berth.engine import Engine
+from berth.model.orders import Phase, Work
+from berth.operations.runner import AgentTask, Skip, failed, task_of
+from berth.runtime.clock import Clock
+
+Kind = Literal["fail", "repeat", "crash before", "crash after", "lose", "late"]
+KINDS: Final[tuple[Kind, ...]] = ("fail", "repeat", "crash before", "crash after", "lose", "late")
+
+
+class Fault(NamedTuple):
+    """Where, and what. ``step`` is the number of the step."""
+
+    server: str
+    operation: str
+    step: int
+    phase: Phase
+    kind: Kind
+
+
+class FaultPlan:
+    """The faults that are still to happen. ``happened`` are those that have."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Fault] = []
+        self.happened: list[Fault] = []
+
+    def add(self, fault: Fault) -> None:
+        self._waiting.append(fault)
+
+    def take(self, work: Work) -> Fault | None:
+        """The fault that is due at the step of an order, if one is."""
+        for fault in self._waiting:
+            if (fault.server, fault.operation, fault.step, fault.phase) == (
+                work.server,
+                work.operation,
+                work.step,
+                work.phase,
+            ):
+                self._waiting.remove(fault)
+                self.happened.append(fault)
+                return fault
+        return None
+
+
+class FaultyDesk(Desk):
+    """Does not hear the answers to some orders: the next one, or none at all."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._deaf_once: set[str] = set()
+        self._deaf: set[str] = set()
+
+    def lose(self, order: str) -> None:
+        self._deaf_once.add(order)
+
+    def never_hear(self, order: str) -> None:
+        self._deaf.add(order)
+
+    def settle(self, host: str, order: str, error: str | None) -> bool:
+        if order in self._deaf:
+            return True
+        if order in self._deaf_once:
+            self._deaf_once.remove(order)
+            return True
+        return super().settle(host, order, error)
+
+
+class FaultyConductor(Conductor):
+    """``crashed`` is called where it dies: from then on it does nothing, until somebody buries it."""
+
+    def __init__(
+        self,
+        engine: Engine,
+        books: Books,
+        desk: FaultyDesk,
+        clock: Clock,
+        deadlines: Deadlines,
+        plan: FaultPlan,
+        crashed: Callable[[], None],
+    ) -> None:
+        super().__init__(engine, books, desk, clock, deadlines)
+        self._faulty_desk = desk
+        self._plan = plan
+        self._crashed = crashed
+
+    async def _step(self, work: Work) -> Callable[[Work], Work]:
+        task = task_of(work)
+        fault = None if isinstance(task, Skip) else self._plan.take(work)
+        if fault is None:
+            return await super()._step(work)
+        is_agents = isinstance(task, AgentTask)
+        match fault.kind:
+            case "fail":
+                if work.phase == "back" and not is_agents:
+                    # What is undone in the books is never refused; it may have to wait.
+                    raise BooksAway("injected")
+                return lambda order: failed(order, self._clock.now_ns(), "injected")
+            case "repeat":
+                await super()._step(work)
+            case "crash before":
+                await self._die()
+            case "crash after":
+                await super()._step(work)
+                await self._die()
+            case "lose" | "late" if isinstance(task, AgentTask):
+                if fault.kind == "lose":
+                    self._faulty_desk.lose(task.id)
+                else:
+                    self._faulty_desk.never_hear(task.id)
+            case "lose":
+                await super()._step(work)
+                raise BooksAway("injected: the answer was lost")
+            case "late":
+                raise BooksAway("injected: no answer in time")
+        return await super()._step(work)
+
+    async def _die(self) -> None:
+        self._crashed()
+        await asyncio.Event().wait()

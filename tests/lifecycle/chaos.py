@@ -1,0 +1,203 @@
+"""Random operations on a simulated cloud, while hosts die and conductors are killed; and what must hold at
+rest.
+
+Everything is drawn from one seed. What is asked may be refused, and then for a reason that is known; what is
+begun may fail. At every checkpoint nothing is under way, and the books balance.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from typing import Final
+
+from berth.model.ids import ConsumerId
+from berth.model.orders import Instance
+from berth.model.rejections import (
+    HostIsDown,
+    HostNotDown,
+    ServerBusy,
+    ServerNotFound,
+    ServerStateWrong,
+)
+from berth.model.scheduling import NoFit
+from berth.model.servers import Migration, Server
+from berth.operations.conflicts import held_now, same
+from berth.operations.doctor import examine
+from berth.operations.steps import BY_NAME
+from berth.sim.cloud import SimCloud
+from berth.view import View
+from tests.lifecycle.stories import BEGINNINGS, beginning, new_server
+
+EXPECTED: Final = (HostIsDown, HostNotDown, NoFit, ServerBusy, ServerNotFound, ServerStateWrong)
+SERVERS_MAX: Final = 150
+
+
+class Chaos:
+    """``count`` random operations, ``hands`` of them at a time."""
+
+    def __init__(self, cloud: SimCloud, seed: int, hands: int = 24) -> None:
+        self._cloud = cloud
+        self._rng = random.Random(seed)
+        self._hands = hands
+        self._servers: dict[str, Server] = {}
+        self._left = 0
+        self._is_over = False
+        self.begun: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter()
+
+    async def run(self, count: int) -> None:
+        """Carry out so many operations, and come to rest."""
+        self._left = count
+        self._is_over = False
+        breaking = asyncio.create_task(self._break_things())
+        try:
+            await asyncio.gather(*(self._ask_for_things() for _ in range(self._hands)))
+        finally:
+            self._is_over = True
+            await breaking
+        for name in self._cloud.fleet:
+            if not self._cloud.is_alive(name):
+                self._cloud.start_host(name)
+        await self._cloud.all_at_rest()
+        await self._cloud.until(lambda view: not len(view.down))
+        await self._cloud.all_at_rest()
+
+    async def _ask_for_things(self) -> None:
+        while self._left > 0:
+            name, server = self._choice()
+            refused = await self._cloud.begin(beginning(self._cloud, name, server))
+            if refused is None:
+                self.begun[name] += 1
+                self._left -= 1
+            else:
+                assert isinstance(refused, EXPECTED), f"{name} of {server.id} is refused: {refused}"
+                self.refused[type(refused).__name__] += 1
+                if isinstance(refused, ServerNotFound):
+                    self._servers.pop(server.id, None)
+            await asyncio.sleep(self._rng.uniform(0, 0.1))
+
+    def _choice(self) -> tuple[str, Server]:
+        """What to do next, and to whom: mostly something that can be begun."""
+        crowd = len(self._servers)
+        if crowd < 10 or (crowd < SERVERS_MAX and self._rng.random() < 0.15):
+            server = new_server(self._cloud)
+            self._servers[server.id] = server
+            return "create", server
+        records = self._cloud.region.view.records
+        down = self._down()
+        stranded = [
+            found
+            for found in records.all(Server)
+            if found.work is None
+            and found.migration is None
+            and found.state in BY_NAME["evacuate"].before
+            and found.place is not None
+            and found.place.id in down
+        ]
+        if stranded:
+            return "evacuate", self._rng.choice(stranded)
+        server = self._servers[self._rng.choice(list(self._servers))]
+        found = records.get(Server, server.id)
+        for _ in range(50):
+            # Now and then one that is busy.
+            if found is None or found.work is None or self._rng.random() < 0.05:
+                break
+            server = self._servers[self._rng.choice(list(self._servers))]
+            found = records.get(Server, server.id)
+        fitting = [
+            name
+            for name in BEGINNINGS
+            if found is not None and found.state in BY_NAME[name].before and name != "delete"
+        ]
+        if not fitting or self._rng.random() < 0.1:
+            return "delete", server
+        if self._rng.random() < 0.1:
+            return self._rng.choice(sorted(BEGINNINGS)), server
+        return self._rng.choice(fitting), server
+
+    def _down(self) -> set[str]:
+        view = self._cloud.region.view
+        return {view.record(row).id for row in view.down}
+
+    async def _break_things(self) -> None:
+        """Conductors die seldom enough to notice hosts that have: after a start everybody has a while."""
+        cloud, rng = self._cloud, self._rng
+        while not self._is_over:
+            await asyncio.sleep(rng.uniform(0.05, 0.25))
+            alive = [name for name in cloud.fleet if cloud.is_alive(name)]
+            dead = [name for name in cloud.fleet if not cloud.is_alive(name)]
+            what = rng.random()
+            if what < 0.5 and len(dead) < len(cloud.fleet) // 10:
+                inhabited = [name for name in alive if cloud.states[name].disk]
+                await cloud.kill_host(rng.choice(inhabited or alive))
+            elif what < 0.85 and len(dead) > 3:
+                cloud.start_host(rng.choice(dead))
+            elif what > 0.95:
+                cell = rng.choice(list(cloud.cells.values()))
+                await cell.kill()
+                await asyncio.sleep(rng.uniform(0, 0.3))
+                await cell.start()
+            elif what > 0.9:
+                await cloud.kill_courier()
+                cloud.start_courier()
+
+
+async def check_at_rest(cloud: SimCloud) -> None:
+    """Nothing is under way and all hosts are up: the books balance, and the disks have what the books say."""
+    await cloud.read(_check_books)
+    async with asyncio.timeout(30):
+        while wrong := await _wrong_disks(cloud):
+            assert wrong
+            await asyncio.sleep(0.1)
+
+
+def _check_books(view: View) -> None:
+    findings = [one for one in examine(view, 0) if one.kind != "stray_member"]
+    assert not findings, findings
+    known = {server.id for server in view.records.all(Server)}
+    known |= {migration.id for migration in view.records.all(Migration)}
+    assert set(view.consumers) <= known, "somebody holds something that no record knows"
+    for server in view.records.all(Server):
+        assert same(server.held, held_now(view, server.id)), server
+        if server.held:
+            assert server.place is not None, server
+            roots = {view.providers[provider].root.id for provider, _ in server.held}
+            assert roots == {server.place.id}, server
+    for migration in view.records.all(Migration):
+        is_waiting = any(server.migration == migration.id for server in view.records.all(Server))
+        assert is_waiting or not held_now(view, migration.id), migration
+    for provider in view.providers.values():
+        for class_id, used in provider.used.items():
+            held = sum(
+                amount
+                for consumer in provider.consumers
+                for id, amounts in view.consumers[ConsumerId(consumer)].held
+                if id == provider.id
+                for held_class, amount in amounts
+                if held_class == class_id
+            )
+            assert used == held <= provider.inventories[class_id].capacity, provider.name
+
+
+async def _wrong_disks(cloud: SimCloud) -> list[str]:
+    """Servers on disks where they are not to be, or missing where they are."""
+    expected: dict[str, set[str]] = {name: set() for name in cloud.fleet}
+    names = {host.id: host.name for host in cloud.fleet.values()}
+    for cell in cloud.cells.values():
+        for instance in await cell.from_region.read(lambda view: list(view.records.all(Instance))):
+            for host in instance.hosts:
+                expected[names[host]].add(instance.id)
+    wrong = [
+        f"{server} is on {name}"
+        for name, state in cloud.states.items()
+        for server in state.disk.keys() - expected[name]
+    ]
+    running = await cloud.read(
+        lambda view: [s for s in view.records.all(Server) if s.state in ("active", "stopped", "resized")]
+    )
+    wrong += [
+        f"{server.id} is not on {server.place.name}"
+        for server in running
+        if server.place is not None and server.id not in cloud.states[server.place.name].disk
+    ]
+    return wrong

@@ -1,0 +1,110 @@
+"""How a server comes to where an operation can begin, and how each operation is begun."""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from berth.model.commands import Enact
+from berth.model.rejections import Rejection
+from berth.model.servers import Flavor, Image, Place, Server
+from berth.operations import (
+    create,
+    delete,
+    evacuate,
+    in_place,
+    live_migrate,
+    resize,
+    settling,
+    unshelve,
+)
+from berth.operations.beginning import Asked
+from berth.sim.cloud import Begin, SimCloud
+from berth.view import View
+
+SMALL: Final = Flavor(id="small", name="small", vcpus=1, memory_mb=512, disk_gb=1)
+LARGE: Final = Flavor(id="large", name="large", vcpus=2, memory_mb=1024, disk_gb=2)
+IMAGE: Final = Image(id="11111111-2222-4333-8444-555555555555", name="other", status="active")
+
+Beginning = Callable[[View, int, Asked, str], Enact | Rejection]
+
+
+def _other_flavor(view: View, id: str) -> Flavor:
+    server = view.records.get(Server, id)
+    return SMALL if server is not None and server.flavor == LARGE else LARGE
+
+
+def _in_place(name: str) -> Beginning:
+    return lambda view, now_s, asked, id: in_place.begin(view, now_s, asked, id, name)
+
+
+BEGINNINGS: Final[dict[str, Beginning]] = {
+    "delete": lambda view, now_s, asked, id: delete.begin(view, now_s, asked, id),
+    "resize": lambda view, now_s, asked, id: resize.begin(view, now_s, asked, id, _other_flavor(view, id)),
+    "migrate": lambda view, now_s, asked, id: resize.begin(view, now_s, asked, id, None),
+    "confirm": lambda view, now_s, asked, id: settling.begin(view, now_s, asked, id, "confirm"),
+    "revert": lambda view, now_s, asked, id: settling.begin(view, now_s, asked, id, "revert"),
+    "live_migrate": lambda view, now_s, asked, id: live_migrate.begin(view, now_s, asked, id),
+    "evacuate": lambda view, now_s, asked, id: evacuate.begin(view, now_s, asked, id),
+    "rebuild": lambda view, now_s, asked, id: in_place.begin_rebuild(view, now_s, asked, id, IMAGE),
+    "unshelve": lambda view, now_s, asked, id: unshelve.begin(view, now_s, asked, id),
+    "unshelve_here": lambda view, now_s, asked, id: unshelve.begin(view, now_s, asked, id),
+    **{name: _in_place(name) for name in ("start", "stop", "shelve", "shelve_away", "shelve_offload")},
+}
+
+BEFORE: Final[dict[str, tuple[str, ...]]] = {
+    "create": (),
+    "confirm": ("create", "resize"),
+    "revert": ("create", "resize"),
+    "start": ("create", "stop"),
+    "shelve_offload": ("create", "shelve"),
+    "unshelve": ("create", "shelve_away"),
+    "unshelve_here": ("create", "shelve"),
+}
+"""What is done before an operation, so that it can begin; a creation for those that are not named."""
+
+
+def new_server(cloud: SimCloud, **fields: object) -> Server:
+    id = cloud.ids.uuid()
+    return msgspec.structs.replace(
+        Server(id=id, name=f"server-{id[:8]}", project="project", user="user", flavor=SMALL), **fields
+    )
+
+
+def beginning(cloud: SimCloud, operation: str, server: Server, asked: Asked | None = None) -> Begin:
+    """The wish that begins an operation with a server."""
+    by = asked or cloud.asked()._replace(resizes_in_place=False)
+    if operation == "create":
+        return lambda view, now_s: create.begin(view, now_s, by, (server,), 1)
+    begin = BEGINNINGS[operation]
+    return lambda view, now_s: begin(view, now_s, by, server.id)
+
+
+async def done(cloud: SimCloud, operation: str, server: Server) -> Server | None:
+    """The server after an operation that must succeed."""
+    refused = await cloud.begin(beginning(cloud, operation, server))
+    assert refused is None, f"{operation} is refused: {refused}"
+    after = await cloud.at_rest(server.id)
+    assert after is None or after.fault is None, f"{operation} failed: {after}"
+    return after
+
+
+async def brought_before(cloud: SimCloud, operation: str) -> Server:
+    """A server with which an operation can begin."""
+    server = new_server(cloud)
+    for name in BEFORE.get(operation, ("create",)):
+        await done(cloud, name, server)
+    if operation == "evacuate":
+        await host_dies(cloud, server)
+    return server
+
+
+async def host_dies(cloud: SimCloud, server: Server) -> Place:
+    """The host that a server is on, when it is known to be down."""
+    found = await cloud.server(server.id)
+    assert found is not None
+    assert found.place is not None
+    place = found.place
+    await cloud.kill_host(place.name)
+    await cloud.until(lambda view: any(view.record(row).id == place.id for row in view.down))
+    return place

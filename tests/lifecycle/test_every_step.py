@@ -1,0 +1,194 @@
+"""Every step of every operation goes wrong in every way there is; afterwards everything is as the table says.
+
+Each case is a server of its own in a cloud with real journals, a real conductor and simulated hosts. What
+must be so afterwards does not depend on luck: a fault that is no failure (a repeated step, a crash, an answer
+of Placement's that is lost) changes nothing in how the operation ends; one that is ends it as the step says.
+"""
+
+import asyncio
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from berth.model.ids import ConsumerId
+from berth.model.orders import Instance, Phase
+from berth.model.servers import Migration, Server
+from berth.operations.conflicts import held_now, same
+from berth.operations.doctor import examine
+from berth.operations.steps import ALL, BOOKS, BY_NAME, Holds, Operation, Step, runs_again
+from berth.operations.table import AS_BEFORE, GONE, Outcome, after_failure, after_success
+from berth.sim.cloud import SimCloud
+from berth.sim.faults import KINDS, Fault, Kind
+from berth.view import View
+from tests.lifecycle.stories import beginning, brought_before
+
+SEED = 20261115
+
+
+class Case(NamedTuple):
+    """``broken``: the step that fails before, so that there is something to undo."""
+
+    operation: str
+    step: int
+    phase: Phase
+    kind: Kind
+    broken: int | None = None
+
+    @property
+    def name(self) -> str:
+        undoing = "" if self.broken is None else " while undoing"
+        return f"{self.kind} at step {self.step}{undoing}"
+
+
+def does_something(step: Step) -> bool:
+    return step.does != "claimed"
+
+
+def cases(operation: Operation) -> list[Case]:
+    found = [
+        Case(operation.name, number, "forward", kind)
+        for number, step in enumerate(operation.steps)
+        if does_something(step)
+        for kind in KINDS
+    ]
+    breaking = [n for n, step in enumerate(operation.steps) if step.failing in ("back", "next")]
+    if breaking:
+        last = breaking[-1]
+        found += [
+            Case(operation.name, number, "back", kind, last)
+            for number, step in enumerate(operation.steps[: last + 1])
+            if step.undo is not None
+            for kind in KINDS
+        ]
+    return found
+
+
+OPERATIONS = [operation.name for operation in ALL if operation.name != "sweep"]
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_fault_at_every_step(name: str, tmp_path: Path) -> None:
+    async def tell() -> None:
+        # One that needs a dead host has the cloud to itself each time.
+        for number, some in enumerate(_batches(name)):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            async with SimCloud(folder, seed=SEED + number, hosts=6).running() as cloud:
+                await asyncio.gather(*(_play(cloud, case) for case in some))
+
+    asyncio.run(tell())
+
+
+def _batches(name: str) -> list[list[Case]]:
+    all_cases = cases(BY_NAME[name])
+    if name == "evacuate":
+        return [[case] for case in all_cases]
+    # A crash makes a conductor forget whom it was not to hear: those have a cloud of their own.
+    crashes = [case for case in all_cases if case.kind.startswith("crash")]
+    return [crashes, [case for case in all_cases if case not in crashes]]
+
+
+async def _play(cloud: SimCloud, case: Case) -> None:
+    server = await brought_before(cloud, "confirm" if _is_of_resized(case) else case.operation)
+    before = await cloud.server(server.id)
+    asked = cloud.asked()._replace(resizes_in_place=False)
+    if case.broken is not None:
+        asked = asked._replace(attempts_max=1)
+        cloud.plan.add(Fault(server.id, case.operation, case.broken, "forward", "fail"))
+    fault = Fault(server.id, case.operation, case.step, case.phase, case.kind)
+    cloud.plan.add(fault)
+    refused = await cloud.begin(beginning(cloud, case.operation, server, asked))
+    assert refused is None, refused
+    await cloud.at_rest(server.id)
+    assert fault in cloud.plan.happened, f"{case.name} never happened"
+    await _check(cloud, case, before, server.id)
+
+
+# -- what must be so afterwards -----------------------------------------------------------------
+
+
+def _is_failure(step: Step, kind: Kind) -> bool:
+    """Whether a fault makes a step fail. An answer that is lost is asked for again: an agent's while there is
+    time, Placement's always."""
+    return kind == "fail" or (kind == "late" and step.at != BOOKS)
+
+
+def _is_of_resized(case: Case) -> bool:
+    """Only one that waits for its confirmation is on two hosts when it is deleted."""
+    return case.operation == "delete" and case.step == 1
+
+
+def _expected(operation: Operation, case: Case) -> Outcome:
+    step = operation.steps[case.step]
+    if case.broken is not None:
+        outcome = after_failure(operation, case.broken)
+        assert outcome is not None
+        cannot_run = _is_failure(step, case.kind) and runs_again(step)
+        return outcome._replace(state="error") if cannot_run else outcome
+    if not _is_failure(step, case.kind) or step.failing == "next":
+        # Where there are alternates, the next of them is as good.
+        return after_success(operation)
+    outcome = after_failure(operation, case.step) or after_success(operation)
+    return outcome._replace(holds="dest, migration source") if _is_of_resized(case) else outcome
+
+
+def _state_before(operation: Operation, before: Server | None) -> str:
+    """What "as before" means: for the second half of a resize, before the first."""
+    assert before is not None, "only what is there can be as before"
+    return (before.state_before or before.state) if operation.name in ("confirm", "revert") else before.state
+
+
+async def _check(cloud: SimCloud, case: Case, before: Server | None, id: str) -> None:
+    operation = BY_NAME[case.operation]
+    expected = _expected(operation, case)
+    after = await cloud.server(id)
+    about = f"{operation.name}: {case.name}: {after}"
+    if expected.state == GONE:
+        assert after is None, about
+    else:
+        assert after is not None, about
+        state = _state_before(operation, before) if expected.state == AS_BEFORE else expected.state
+        assert after.state == state, about
+        assert after.task is None, about
+        assert (after.fault is None) == (expected == after_success(operation)), about
+    await cloud.read(lambda view: _check_books(view, id, after, expected.holds, about))
+    await _check_disks(cloud, id, after, about)
+
+
+def _check_books(view: View, id: str, after: Server | None, holds: Holds, about: str) -> None:
+    """The ledger holds exactly what the state says, and the records know it."""
+    held = held_now(view, id)
+    migrations = view.records.find(Migration, "server", id)
+    moved = [one for one in migrations if held_now(view, one.id)]
+    assert bool(held) == (holds != "nothing"), about
+    assert bool(moved) == (holds == "dest, migration source"), about
+    if after is not None:
+        assert same(after.held, held), about
+        record = view.consumers.get(ConsumerId(id))
+        assert after.generation == (record.consumer.generation if record is not None else None), about
+        if held:
+            assert after.place is not None, about
+            assert {view.providers[provider].root.id for provider, _ in held} == {after.place.id}, about
+    for migration in moved:
+        there = held_now(view, migration.id)
+        assert same(migration.held, there), about
+        assert {view.providers[provider].root.id for provider, _ in there} == {migration.source.id}, about
+    wrong = [one for one in examine(view, 0) if one.subject in (id, *(one.id for one in migrations))]
+    assert not wrong, f"{about}: {wrong}"
+
+
+async def _check_disks(cloud: SimCloud, id: str, after: Server | None, about: str) -> None:
+    """The server is where it says, and nowhere that it should not be, as soon as hosts have been swept."""
+    async with asyncio.timeout(15):
+        while True:
+            allowed: set[str] = set()
+            for cell in cloud.cells.values():
+                instance = await cell.from_region.read(lambda view: view.records.get(Instance, id))
+                hosts = () if instance is None else (*instance.hosts, *(e.host for e in instance.evacuated))
+                allowed |= {host.name for host in cloud.fleet.values() if host.id in hosts}
+            if cloud.hosts_with(id) <= allowed:
+                break
+            await asyncio.sleep(0.05)
+    if after is not None and after.place is not None and after.state in ("active", "stopped", "resized"):
+        assert after.place.name in cloud.hosts_with(id), about

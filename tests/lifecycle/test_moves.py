@@ -1,0 +1,341 @@
+"""What moves promise: groups hold through them, failed hosts are replaced by alternates, and somebody else's
+changes of a server's allocations are met as the policy says."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from berth.agent.drivers.behaviour import Rule, SimBehaviour
+from berth.cell.conductor import Deadlines
+from berth.client.http import Answer
+from berth.model.commands import CreateGroup
+from berth.model.groups import Group
+from berth.model.ids import GroupId
+from berth.model.orders import Outbox, Work
+from berth.model.origin import Origin
+from berth.model.rejections import Rejection, ServerChangedByOthers
+from berth.model.scheduling import NoFit
+from berth.model.servers import Action, ConflictPolicy, Flavor, Migration, Server
+from berth.operations import create, live_migrate, resize
+from berth.operations.conflicts import as_dict, held_now
+from berth.sim.cloud import SimCloud
+from berth.sim.direct import DirectClient
+from tests.lifecycle.chaos import check_at_rest
+from tests.lifecycle.stories import beginning, brought_before, done, host_dies, new_server
+
+GROUP: Final = "99999999-9999-4999-8999-999999999999"
+QUICK: Final = SimBehaviour(build_seconds=0, live_migrate_seconds=0.05, other_seconds=0)
+_HEADERS: Final = {"x-auth-token": "admin", "openstack-api-version": "placement 1.39"}
+
+MOVES: Final = ("resize", "migrate", "live_migrate", "evacuate", "delete", "confirm", "revert")
+LEFT_AS: Final = (("confirm", "resized"), ("revert", "error"), ("delete", "error"))
+
+Story = Callable[[SimCloud], Awaitable[None]]
+
+
+def _told(tmp_path: Path, story: Story, **options: Any) -> None:
+    async def tell() -> None:
+        async with SimCloud(tmp_path, **{"seed": 11, "hosts": 3, **options}).running() as cloud:
+            await story(cloud)
+
+    asyncio.run(tell())
+
+
+async def _keep_apart(cloud: SimCloud) -> None:
+    group = Group("apart", "anti-affinity", "host", 1, None, "project", "user", 0)
+    made = await cloud.region.submit(
+        CreateGroup(GroupId(GROUP), group), Origin("r", None, None, "test"), lambda view, _: None
+    )
+    assert made is None
+
+
+async def _created(cloud: SimCloud, **fields: object) -> Server:
+    server = new_server(cloud, **fields)
+    after = await done(cloud, "create", server)
+    assert after is not None
+    return after
+
+
+# -- groups -------------------------------------------------------------------------------------
+
+
+def test_nobody_takes_the_source_while_a_resize_waits(tmp_path: Path) -> None:
+    async def story(cloud: SimCloud) -> None:
+        await _keep_apart(cloud)
+        first = await _created(cloud, group=GROUP)
+        second = await _created(cloud, group=GROUP)
+        moved = await done(cloud, "resize", first)
+        assert moved is not None
+        assert first.place is not None
+        assert second.place is not None
+        assert moved.place is not None
+        assert len({first.place.id, second.place.id, moved.place.id}) == 3
+
+        third = new_server(cloud, group=GROUP)
+        refused = await cloud.begin(beginning(cloud, "create", third))
+        assert isinstance(refused, NoFit), refused
+        claim = {
+            "allocations": {first.place.id: {"resources": {"VCPU": 1}}},
+            "project_id": "project",
+            "user_id": "user",
+            "consumer_generation": None,
+            "consumer_type": "INSTANCE",
+        }
+        client = DirectClient(cloud.api, _HEADERS)
+        member = {"add": [third.id]}
+        joined = await client.ask("POST", f"/berth/v1/groups/{GROUP}/members", member)
+        assert joined.status in (200, 204), joined.body
+        answer = await client.ask("PUT", f"/allocations/{third.id}", claim)
+        assert (answer.status, answer.code) == (409, "berth.group_policy"), answer.body
+
+        back = await done(cloud, "revert", first)
+        assert back is not None
+        assert back.place == first.place
+        placed = await done(cloud, "create", third)
+        assert placed is not None
+        assert placed.place == moved.place
+
+    _told(tmp_path, story)
+
+
+def test_an_alternate_that_a_group_forbids_by_now_is_passed_over(tmp_path: Path) -> None:
+    slow = msgspec.structs.replace(QUICK, build_seconds=0.4)
+
+    async def story(cloud: SimCloud) -> None:
+        await _keep_apart(cloud)
+        first = new_server(cloud, group=GROUP)
+        assert await cloud.begin(beginning(cloud, "create", first)) is None
+        begun = await cloud.server(first.id)
+        assert begun is not None
+        assert begun.place is not None
+        rule = Rule(outcome="fail", verb="build", server=first.name, host=begun.place.name)
+        cloud.behaviours.replace(msgspec.structs.replace(slow, rules=(rule,)))
+        works = [work for work in await _works(cloud) if work.server == first.id]
+        assert works
+        next_host = works[0].alternates[0].place
+        second = new_server(cloud, group=GROUP)
+        asked = cloud.asked()
+        refused = await cloud.begin(
+            lambda view, now_s: create.begin(view, now_s, asked, (second,), 1, host=next_host.name)
+        )
+        assert refused is None
+        after = await cloud.at_rest(first.id)
+        assert after is not None
+        assert after.state == "active", after
+        assert after.place is not None
+        assert after.place.id not in (begun.place.id, next_host.id)
+        (action,) = await cloud.read(lambda view: view.records.find(Action, "server", first.id))
+        moves = [event for event in action.events if event.name == "move the claim"]
+        assert [event.result for event in moves] == ["Error", "Success"]
+        assert "anti-affinity" in (moves[0].details or "")
+        await cloud.all_at_rest()
+        await check_at_rest(cloud)
+
+    _told(tmp_path, story, behaviour=slow, deadlines=Deadlines(3, 3, 3))
+
+
+async def _works(cloud: SimCloud) -> list[Work]:
+    waiting = await cloud.read(lambda view: [one.work for one in view.records.all(Outbox)])
+    for cell in cloud.cells.values():
+        waiting += await cell.from_region.read(lambda view: list(view.records.all(Work)))
+    return [work for work in waiting if work is not None]
+
+
+# -- alternates ---------------------------------------------------------------------------------
+
+
+def test_a_failed_build_goes_on_elsewhere_and_tells_the_story(tmp_path: Path) -> None:
+    rule = Rule(outcome="fail", verb="build", message="no such disk", times=2)
+    behaviour = msgspec.structs.replace(QUICK, rules=(rule,))
+
+    async def story(cloud: SimCloud) -> None:
+        server = await _created(cloud)
+        assert server.state == "active"
+        (action,) = await cloud.read(lambda view: view.records.find(Action, "server", server.id))
+        builds = [event for event in action.events if event.name == "build"]
+        assert [event.result for event in builds] == ["Error", "Error", "Success"]
+        assert len({event.host for event in builds}) == 3
+        assert builds[0].details == "no such disk"
+        failures = await cloud.read(lambda view: sorted(s.build_failures for s in view.hosts.values()))
+        assert failures == [1, 1]
+
+    _told(tmp_path, story, behaviour=behaviour)
+
+
+def test_when_all_attempts_fail_the_server_is_in_error_and_holds_nothing(tmp_path: Path) -> None:
+    rule = Rule(outcome="fail", verb="build", message="no such disk")
+    behaviour = msgspec.structs.replace(QUICK, rules=(rule,))
+
+    async def story(cloud: SimCloud) -> None:
+        server = new_server(cloud)
+        assert await cloud.begin(beginning(cloud, "create", server)) is None
+        after = await cloud.at_rest(server.id)
+        assert after is not None
+        assert (after.state, after.place, after.held) == ("error", None, ())
+        assert after.fault is not None
+        assert after.fault.message == "no such disk"
+        assert await cloud.read(lambda view: not view.consumers)
+        (action,) = await cloud.read(lambda view: view.records.find(Action, "server", server.id))
+        builds = [event for event in action.events if event.name == "build"]
+        assert len(builds) == 3, "max_attempts"
+        assert len({event.host for event in builds}) == 3
+        assert await done(cloud, "delete", server) is None
+        await cloud.all_at_rest()
+        await check_at_rest(cloud)
+
+    _told(tmp_path, story, hosts=5, behaviour=behaviour)
+
+
+# -- on one host --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("then", ["confirm", "revert"])
+def test_a_resize_on_one_host_may_pass_max_unit_in_sum(then: str, tmp_path: Path) -> None:
+    wide, wider = (Flavor(id=str(n), name=str(n), vcpus=n, memory_mb=1024, disk_gb=1) for n in (24, 30))
+
+    async def story(cloud: SimCloud) -> None:
+        server = await _created(cloud, flavor=wide)
+        asked = cloud.asked()
+        assert await cloud.begin(lambda v, now_s: resize.begin(v, now_s, asked, server.id, wider)) is None
+        waiting = await cloud.at_rest(server.id)
+        assert waiting is not None
+        assert (waiting.state, waiting.place) == ("resized", server.place)
+        used = await cloud.read(lambda view: sum(n for r in view.providers.values() for n in r.used.values()))
+        assert used == 24 + 30 + 2 * 1024 + 2, "both halves are held, more than the 32 of max_unit"
+        after = await done(cloud, then, server)
+        assert after is not None
+        assert after.flavor == (wider if then == "confirm" else wide)
+        await cloud.all_at_rest()
+        await check_at_rest(cloud)
+
+    _told(tmp_path, story, hosts=1)
+
+
+# -- live migration -----------------------------------------------------------------------------
+
+
+def test_a_live_migration_is_aborted(tmp_path: Path) -> None:
+    async def story(cloud: SimCloud) -> None:
+        server = await _created(cloud)
+        assert await cloud.begin(beginning(cloud, "live_migrate", server)) is None
+        (migration,) = await cloud.read(lambda view: view.records.find(Migration, "server", server.id))
+        assert await cloud.begin(lambda v, _: live_migrate.begin_abort(v, server.id, migration.id)) is None
+        after = await cloud.at_rest(server.id)
+        assert after is not None
+        assert (after.state, after.place) == ("active", server.place)
+        (migration,) = await cloud.read(lambda view: view.records.find(Migration, "server", server.id))
+        assert (migration.status, migration.held) == ("cancelled", ())
+        assert as_dict(after.held) == as_dict(server.held)
+        await cloud.all_at_rest()
+        await check_at_rest(cloud)
+
+    slow = msgspec.structs.replace(QUICK, live_migrate_seconds=60)
+    _told(tmp_path, story, behaviour=slow, deadlines=Deadlines(2, 2, 120))
+
+
+# -- somebody else ------------------------------------------------------------------------------
+
+
+async def _somebody_adds(cloud: SimCloud, consumer: str, amount: int = 7) -> None:
+    """Somebody gives a consumer more disk where it holds some."""
+    client = DirectClient(cloud.api, _HEADERS)
+    found = (await client.ask("GET", f"/allocations/{consumer}")).body
+    held = {id: {"resources": dict(there["resources"])} for id, there in found["allocations"].items()}
+    first = next(iter(held.values()))["resources"]
+    first["DISK_GB"] = first.get("DISK_GB", 0) + amount
+    body = {
+        "allocations": held,
+        "project_id": found["project_id"],
+        "user_id": found["user_id"],
+        "consumer_generation": found["consumer_generation"],
+        "consumer_type": found["consumer_type"],
+    }
+    answer: Answer = await client.ask("PUT", f"/allocations/{consumer}", body)
+    assert answer.status == 204, answer.body
+
+
+def _disk(held: Any) -> int:
+    return sum(amounts.get("DISK_GB", 0) for amounts in as_dict(held).values())
+
+
+@pytest.mark.parametrize("policy", ["fail", "retry", "merge"])
+@pytest.mark.parametrize(
+    "name", ["resize", "migrate", "live_migrate", "evacuate", "delete", "confirm", "revert"]
+)
+def test_somebody_changed_the_allocations_before(name: str, policy: ConflictPolicy, tmp_path: Path) -> None:
+    async def story(cloud: SimCloud) -> None:
+        server = await brought_before(cloud, name)
+        await _somebody_adds(cloud, server.id)
+        before = await cloud.server(server.id)
+        asked = cloud.asked(policy)._replace(resizes_in_place=False)
+        refused = await cloud.begin(beginning(cloud, name, server, asked))
+        if policy == "fail":
+            assert isinstance(refused, ServerChangedByOthers), refused
+            assert await cloud.server(server.id) == before
+            return
+        assert not isinstance(refused, Rejection), refused
+        after = await cloud.at_rest(server.id)
+        held = await cloud.read(lambda view: held_now(view, server.id))
+        if name == "delete":
+            assert after is None
+            assert held == ()
+            return
+        assert after is not None
+        assert after.fault is None, after.fault
+        own = after.flavor.disk_gb
+        assert _disk(held) == (own + 7 if policy == "merge" else own) or name == "confirm", held
+
+    _told(tmp_path, story, hosts=4)
+
+
+@pytest.mark.parametrize(
+    ("name", "state"), [("confirm", "resized"), ("revert", "error"), ("delete", "error")]
+)
+def test_somebody_changes_the_allocations_meanwhile(name: str, state: str, tmp_path: Path) -> None:
+    """The conductor finds it: the default policy fails the step, and nothing leaks; asked again by another
+    policy it goes on."""
+
+    async def story(cloud: SimCloud) -> None:
+        server = await brought_before(cloud, name)
+        cloud.behaviours.replace(msgspec.structs.replace(QUICK, other_seconds=0.5))
+        migration = (await cloud.server(server.id)).migration  # type: ignore[union-attr]
+        assert await cloud.begin(beginning(cloud, name, server)) is None
+        await asyncio.sleep(0.2)
+        victim = migration if name == "confirm" and migration is not None else server.id
+        await _somebody_adds(cloud, victim)
+        after = await cloud.at_rest(server.id)
+        assert after is not None
+        assert after.state == state, after
+        assert after.fault is not None
+        assert "somebody else has changed" in after.fault.message
+        assert await cloud.read(lambda view: len(view.consumers)) == (2 if migration else 1)
+        asked = cloud.asked("retry")
+        assert await cloud.begin(beginning(cloud, "delete", server, asked)) is None
+        assert await cloud.at_rest(server.id) is None
+        assert await cloud.read(lambda view: not view.consumers)
+
+    _told(tmp_path, story, deadlines=Deadlines(3, 3, 3))
+
+
+def test_a_host_that_comes_back_cleans_up_before_it_is_up(tmp_path: Path) -> None:
+    async def story(cloud: SimCloud) -> None:
+        server = await _created(cloud)
+        place = await host_dies(cloud, server)
+        after = await done(cloud, "evacuate", server)
+        assert after is not None
+        assert cloud.hosts_with(server.id) == {place.name, after.place.name if after.place else ""}
+        (migration,) = await cloud.read(lambda view: view.records.find(Migration, "server", server.id))
+        held = await cloud.read(lambda view: held_now(view, migration.id))
+        assert held == server.held, "what is on its disk is still in the books"
+        cloud.start_host(place.name)
+        await cloud.until(lambda view: not len(view.down))
+        assert place.name not in cloud.hosts_with(server.id), "it was up before it was clean"
+        await cloud.until(lambda view: not held_now(view, migration.id))
+        await cloud.all_at_rest()
+        await check_at_rest(cloud)
+
+    _told(tmp_path, story)
