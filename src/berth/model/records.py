@@ -1,6 +1,19 @@
 """All kinds of records that a journal keeps, a region's and a cell's."""
 
 from berth.model.orders import Agent, Instance, Outbox, Work
-from berth.model.servers import Action, Aggregate, Flavor, Host, Image, Migration, Server
+from berth.model.servers import Action, Aggregate, Counter, Flavor, Host, Image, Migration, Server
 
-AnyRecord = Action | Agent | Aggregate | Flavor | Host | Image | Instance | Migration | Outbox | Server | Work
+AnyRecord = (
+    Action
+    | Agent
+    | Aggregate
+    | Counter
+    | Flavor
+    | Host
+    | Image
+    | Instance
+    | Migration
+    | Outbox
+    | Server
+    | Work
+)

@@ -190,6 +190,12 @@ class Migration(Record, frozen=True, kw_only=True, tag="migration"):
     updated_at_s: int = 0
 
 
+class Counter(Record, frozen=True, kw_only=True, tag="counter"):
+    """The last number that was given to something of a kind."""
+
+    value: int
+
+
 class ActionEvent(msgspec.Struct, frozen=True):
     """A step of an action. ``result`` is None while it is being done."""
 

@@ -1,7 +1,7 @@
 """What all operations have in common where they begin: may it, and what is written if it may."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -15,6 +15,10 @@ from berth.operations.steps import BY_NAME, Operation
 from berth.runtime.ids import Ids
 from berth.scheduler.options import SchedulerOptions
 from berth.view import View
+
+
+PAST_MAX: Final = 100
+"""How many actions, and how many migrations that are over, are remembered of a server."""
 
 
 class Asked(NamedTuple):
@@ -128,7 +132,18 @@ def begun(
         action_of(asked, work, now_s),
         *changed,
     ]
-    return Enact(tuple(replaced(view, record) for record in records), commands)
+    forgotten = (removed(view, record) for record in _too_many(view, server))
+    return Enact((*(replaced(view, record) for record in records), *forgotten), commands)
+
+
+def _too_many(view: View, server: Server) -> list[Action | Migration]:
+    """What is forgotten of a server's past, so that there is an end to it: the oldest, one at a time."""
+    past: list[Action | Migration] = []
+    actions = view.records.find(Action, "server", server.id)
+    past += actions[:1] if len(actions) >= PAST_MAX else []
+    over = [one for one in view.records.find(Migration, "server", server.id) if not one.held]
+    past += over[:1] if len(over) >= PAST_MAX else []
+    return past
 
 
 def replaced(view: View, after: AnyRecord) -> RecordChanged:

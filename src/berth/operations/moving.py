@@ -7,7 +7,7 @@ from berth.model.commands import Claim, Enact, ReplaceAllocations
 from berth.model.ids import ConsumerId
 from berth.model.orders import Book
 from berth.model.rejections import ConsumerGenerationConflict, Rejection, ServerChangedByOthers
-from berth.model.servers import Migration, MigrationKind, Server
+from berth.model.servers import Counter, Migration, MigrationKind, Server
 from berth.operations.asking import MIGRATION, hinted, schedule_request, way
 from berth.operations.asking import asked as needed_by
 from berth.operations.beginning import Asked, begun, order
@@ -63,9 +63,10 @@ def begin_move(
     chosen = way(view, after, placement.way)
     books = Book(plus((chosen.held, stands.kept)), (stands.generation or 0) + 1)
     claim = request.claim(ConsumerId(server.id), books.held, stands.generation)
+    counter = _counted(view)
     migration = Migration(
         id=id,
-        number=_next_number(view),
+        number=counter.value,
         server=server.id,
         type=kind,
         status="accepted",
@@ -103,9 +104,11 @@ def begin_move(
         runs=server.state != "stopped",
     )
     commands = (ReplaceAllocations((claim, migrations)),)
-    return begun(view, asked, after, work, server.place.cell, now_s, changed=(migration,), commands=commands)
+    changed = (migration, counter)
+    return begun(view, asked, after, work, server.place.cell, now_s, changed=changed, commands=commands)
 
 
-def _next_number(view: View) -> int:
-    """Nova numbers its migrations. They are never forgotten out of order, so the count will do."""
-    return max((migration.number for migration in view.records.all(Migration)), default=0) + 1
+def _counted(view: View) -> Counter:
+    """Nova numbers its migrations: the count, one further."""
+    last = view.records.get(Counter, "migration")
+    return Counter(id="migration", value=1 if last is None else last.value + 1)
