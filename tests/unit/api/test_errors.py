@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from berth.api.compute.errors import SENTENCES as COMPUTE
 from berth.api.http import Request, Response
 from berth.api.native.rejected import ROWS as NATIVE
 from berth.api.placement.error_bodies import render, render_outside, render_unauthorized
@@ -200,7 +201,7 @@ EVERY: list[Rejection] = [
 
 def test_every_rejection_is_in_the_table() -> None:
     known = {type(rejection) for rejection in EVERY}
-    assert known | NATIVE.keys() == set(Rejection.__subclasses__())
+    assert known | NATIVE.keys() | COMPUTE.keys() == set(Rejection.__subclasses__())
 
 
 @pytest.mark.parametrize("rejection", EVERY, ids=lambda rejection: type(rejection).__name__)

@@ -44,7 +44,7 @@ def not_found(what: str, id: str) -> ComputeProblem:
     return ComputeProblem(404, f"{what} {id} could not be found.")
 
 
-_SENTENCES: Final[dict[type[Rejection], tuple[int, str]]] = {
+SENTENCES: Final[dict[type[Rejection], tuple[int, str]]] = {
     r.ServerNotFound: (404, "Instance {r.id} could not be found."),
     r.ServerBusy: (
         409,
@@ -90,7 +90,7 @@ _SENTENCES: Final[dict[type[Rejection], tuple[int, str]]] = {
 
 def problem_of(rejection: Rejection) -> ComputeProblem:
     """What was refused, as an answer."""
-    found = _SENTENCES.get(type(rejection))
+    found = SENTENCES.get(type(rejection))
     if found is None:
         known = native_problem(rejection)
         return ComputeProblem(known.status, known.detail)
