@@ -4,7 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 LISTEN ?= 127.0.0.1:8778
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest
-SLOW := tests/http tests/conformance tests/clients tests/crash tests/databases tests/faults
+SLOW := tests/http tests/conformance tests/clients tests/crash tests/lifecycle tests/databases tests/faults
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test unit lint types imports fmt docs bench bench-scale clean
@@ -21,13 +21,13 @@ setup: .venv/.complete ## Make .venv with everything in it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
 	@touch $@
 
-run: setup ## Serve a made-up fleet on LISTEN (127.0.0.1:8778), with data in ./data, and say what to try
-	@exec $(BIN)/berth demo --listen $(LISTEN) --data data
+run: setup ## Run a region, cells and a simulated fleet on LISTEN (127.0.0.1:8778), with data in ./data
+	@exec $(BIN)/berth up --listen $(LISTEN) --data data --hosts 20 --cells 2
 
 test: setup lint types imports unit ## Check and test everything, the quick things first
 	$(PYTEST) tests/http
 	$(PYTEST) tests/conformance
-	$(PYTEST) tests/crash
+	$(PYTEST) tests/crash tests/lifecycle
 	$(BIN)/python -m tests.databases.packages
 	$(PYTEST) tests/databases tests/clients tests/faults
 
@@ -52,6 +52,7 @@ fmt: setup ## Bring the code into shape
 
 docs: setup ## Write the pages that follow from the code
 	$(BIN)/python -c 'from berth.cli.listing import page; print(page(), end="")' > docs/guides/settings.md
+	$(BIN)/python -c 'from berth.operations.table import page; print(page(), end="")' > docs/guides/operations.md
 
 bench: setup ## Measure Berth beside OpenStack Placement, half an hour, and how cost grows
 	$(BIN)/python -m bench.run

@@ -71,7 +71,7 @@ PROGRAM = textwrap.dedent(
             log_format="text",
         )
         try:
-            sys.exit(serve(settings, lambda settings, turns: application))
+            sys.exit(serve(settings, lambda settings, turns, number: application))
         except CannotServe as error:
             sys.exit(f"cannot serve: {error}")
     """

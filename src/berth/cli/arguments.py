@@ -5,21 +5,22 @@ A secret has no flag: every user of a machine can read the command lines of its 
 
 import argparse
 import re
-from pathlib import Path
 from typing import Final
 
 from berth import __version__
-from berth.runtime.settings import BY_NAME, TABLE, Setting
+from berth.cli.arguments_of_parts import add_parts
+from berth.runtime.settings import TABLE, Setting
 
 _DESCRIPTION: Final = """\
 A placement control plane that speaks the OpenStack Placement API."""
 
 _EXAMPLES: Final = """\
 examples:
-  berth demo                                     a server with a made-up fleet, and what to try on it
+  berth up                                       a region, two cells and a simulated fleet, and what to try
   berth serve                                    on 127.0.0.1:8778, in ./berth.db, believing every token
   berth serve --listen 0.0.0.0:8778 --auth tokens --tokens-file /etc/berth/tokens.toml
   berth serve --config /etc/berth/berth.toml
+  berth region --cells cell1=sqlite:///cell1.db  servers too; each cell is run by a 'berth cell' of its own
   berth import --from mysql://placement:secret@db/placement --database postgresql://berth@db/berth
   BERTH_WORKERS=4 berth settings                 what would be used, and where it comes from
 
@@ -46,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
     actions = database.add_subparsers(dest="action", metavar="ACTION", required=True)
     for container, name, summary in (
         (commands, "serve", "serve the Placement API until told to stop (SIGTERM or Ctrl-C)"),
+        (commands, "region", "serve Placement and servers in cells (--cells) until told to stop"),
         (commands, "settings", "list all settings with their values and where those come from"),
         (actions, "upgrade", "create what is missing in the database, or bring it up to this program"),
         (actions, "check", "say what is wrong with the database, if anything is"),
@@ -63,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--config", metavar="FILE", help="TOML file of settings [BERTH_CONFIG]")
         _add_flags(command)
     _add_import(commands)
-    _add_demo(commands)
+    add_parts(commands)
     return top
 
 
@@ -89,24 +91,6 @@ def _add_import(commands: "argparse._SubParsersAction[argparse.ArgumentParser]")
     command.add_argument("--dry-run", action="store_true", help="read and report, and write nothing")
     command.add_argument("--config", metavar="FILE", help="TOML file of settings [BERTH_CONFIG]")
     _add_flags(command)
-
-
-def _add_demo(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    summary = "serve with a made-up fleet, for a first look"
-    demo = commands.add_parser("demo", help=summary, description=summary[0].upper() + summary[1:] + ".")
-    demo.add_argument(
-        "--listen", metavar="HOST:PORT", default=BY_NAME["listen"].default, help="address to serve on"
-    )
-    demo.add_argument(
-        "--data", metavar="DIR", type=Path, default=Path("data"), help="folder for the database"
-    )
-    demo.add_argument("--hosts", metavar="N", type=_host_count, default=20, help="hosts [1 to 10000]")
-
-
-def _host_count(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 10_000):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 to 10000")
-    return int(text)
 
 
 def given_settings(arguments: argparse.Namespace) -> dict[str, str]:

@@ -1,0 +1,112 @@
+"""``berth cell``: the conductor of a cell, and the housekeeper of its journal beside it.
+
+    address free? -> housekeeper starts -> conductor works -> told to stop -> it finishes -> housekeeper ends
+
+All that it knows of the world is its own database, Placement's endpoint, and where agents knock. One process
+does the work: an end that is not asked for ends it with a status that is not 0, and whoever started it
+decides what then.
+"""
+
+import argparse
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+
+from berth import __version__
+from berth.cell.application import Cell, CellSettings
+from berth.cell.conductor import Deadlines
+from berth.cli.arguments import shown
+from berth.cli.housekeeper import keep_house
+from berth.cli.secrets import SecretError, needed, secret
+from berth.journal import AddressError, parse_address
+from berth.runtime.memory import keep_freed_memory
+from berth.runtime.settings import Settings, is_loopback
+from berth.runtime.telemetry import configure_logging
+from berth.serving import Address, CannotListen, free_address, serve_until_stopped
+
+_log = logging.getLogger(__name__)
+
+
+class CellRefused(Exception):
+    """The cell cannot be run like this. The message is for the operator."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the cell until told to stop; the exit status."""
+    # For the housekeeper and the log, which know settings; a cell has few of them.
+    settings = Settings(
+        listen=arguments.listen,
+        database=arguments.database or os.environ.get("BERTH_DATABASE", ""),
+        log_level=arguments.log_level,
+        log_format=arguments.log_format,
+        snapshot_every_batches=5_000,
+        journal_keep_batches=1_000,
+    )
+    configure_logging(settings)
+    try:
+        cell = _cell_settings(arguments, settings)
+        address = free_address(settings.listen_host, settings.listen_port)
+    except (CellRefused, SecretError) as error:
+        print(f"berth: {error}", file=sys.stderr)
+        return 2
+    except CannotListen as error:
+        print(f"berth: cannot listen on {settings.listen}: {error}", file=sys.stderr)
+        return 2
+    return _serve(cell, settings, address)
+
+
+def _cell_settings(arguments: argparse.Namespace, settings: Settings) -> CellSettings:
+    if not settings.database:
+        raise CellRefused("--database or BERTH_DATABASE must name the cell's database")
+    try:
+        parse_address(settings.database)
+    except AddressError as error:
+        raise CellRefused(f"--database: {shown(settings.database)!r} is refused: {error}") from None
+    agent_token = secret("BERTH_AGENT_TOKEN", arguments.agent_token_file)
+    if agent_token is None and not is_loopback(settings.listen_host):
+        raise CellRefused(
+            f"--listen: {settings.listen} can be reached by others, and without a token whoever comes is "
+            "let in as an agent. Set BERTH_AGENT_TOKEN or --agent-token-file, or listen on 127.0.0.1"
+        )
+    return CellSettings(
+        name=arguments.name,
+        database=settings.database,
+        placement=arguments.placement,
+        placement_token=needed(
+            "BERTH_PLACEMENT_TOKEN",
+            arguments.placement_token_file,
+            "--placement-token-file",
+            "the token that the cell shows Placement",
+        ),
+        agent_token=agent_token,
+        silence_seconds=arguments.silence_seconds,
+        deadlines=Deadlines(arguments.step_seconds, arguments.build_seconds, arguments.live_migrate_seconds),
+    )
+
+
+def _serve(cell: CellSettings, settings: Settings, address: Address) -> int:
+    _log.info(
+        "Berth %s: the cell %s at http://%s, database %s, Placement %s",
+        __version__,
+        cell.name,
+        settings.listen,
+        shown(cell.database),
+        cell.placement,
+    )
+    housekeeper = multiprocessing.get_context("fork").Process(
+        target=keep_house, args=(settings, os.getpid()), name="housekeeper", daemon=True
+    )
+    housekeeper.start()
+    # Held back until there is somebody who hears them; the housekeeper hears its own.
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+    keep_freed_memory()
+    try:
+        status = serve_until_stopped(Cell(cell), address)
+    finally:
+        housekeeper.terminate()
+        housekeeper.join()
+    if status == 0:
+        _log.info("stopped")
+    return status

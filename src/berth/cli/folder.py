@@ -1,0 +1,186 @@
+"""The folder of ``berth up``: what is in it, and where.
+
+    secrets.json   made once, for its owner alone: what users and parts know each other by
+    tokens.toml    the region's users; yours to add to
+    clouds.yaml    for the openstack command and its kin, written at every start
+    up.json        where it is and which hosts there are, written at every start
+    region.db, NAME.db    the journals
+    agents/        what simulated hosts must not forget, and how they are told to die
+    log/           what each part says
+
+Secrets are made once: whoever has noted one can use it after a restart.
+"""
+
+import fcntl
+import hashlib
+import os
+import secrets
+from pathlib import Path
+from typing import IO, Final, TypeVar
+
+import msgspec
+
+ADMIN: Final = "admin"
+DEMO: Final = "demo"
+REGION_NAME: Final = "RegionOne"
+_BYTES_MAX: Final = 16 << 20
+
+
+class FolderError(Exception):
+    """The folder cannot be used. The message is for the operator."""
+
+
+class Secrets(msgspec.Struct, frozen=True, kw_only=True):
+    """Passwords of the users, the token of the conductors, and the one that agents show."""
+
+    admin: str
+    demo: str
+    conductor: str
+    agent: str
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """What was started last."""
+
+    url: str
+    cells: tuple[str, ...]
+    hosts: tuple[str, ...]
+
+
+Kind = TypeVar("Kind", Secrets, Running)
+
+
+class Folder:
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+
+    @property
+    def agents(self) -> Path:
+        return self.path / "agents"
+
+    @property
+    def clouds(self) -> Path:
+        return self.path / "clouds.yaml"
+
+    def log(self, part: str) -> Path:
+        return self.path / "log" / f"{part}.log"
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def secrets(self) -> Secrets:
+        return self._read("secrets.json", Secrets)
+
+    def running(self) -> Running:
+        return self._read("up.json", Running)
+
+    def refuse_other_cells(self, cells: tuple[str, ...]) -> None:
+        """FolderError if it was run with other cells: hosts and their servers would change cells."""
+        before = self.running().cells if (self.path / "up.json").exists() else cells
+        if before != cells:
+            raise FolderError(
+                f"{self.path} has {len(before)} cells, and hosts cannot change theirs: "
+                f"say --cells {len(before)}, or choose another folder with --data"
+            )
+
+    def _read(self, name: str, kind: type[Kind]) -> Kind:
+        file = self.path / name
+        try:
+            with file.open("rb") as opened:
+                return msgspec.json.decode(opened.read(_BYTES_MAX), type=kind)
+        except FileNotFoundError:
+            raise FolderError(f"{self.path}: 'berth up' has not been run with this folder: --data") from None
+        except OSError as error:
+            raise FolderError(f"{file} cannot be read: {error.strerror}") from error
+        except msgspec.MsgspecError as error:
+            raise FolderError(f"{file} is not what 'berth up' has written: {error}") from error
+
+    # -- writing --------------------------------------------------------------------------------
+
+    def lock(self) -> IO[bytes]:
+        """Keep every other ``berth up`` out of the folder for as long as this is open."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = os.fdopen(os.open(self.path / "up.lock", os.O_RDWR | os.O_CREAT, 0o600), "wb")
+        except OSError as error:
+            raise FolderError(f"{self.path} cannot be used: {error}") from error
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.close()
+            raise FolderError(
+                f"another 'berth up' runs in {self.path}: stop it first, or choose another folder with --data"
+            ) from error
+        return lock
+
+    def prepare(self) -> Secrets:
+        """Make what is missing; the secrets."""
+        try:
+            for folder in (self.path, self.agents, self.path / "log"):
+                folder.mkdir(parents=True, exist_ok=True)
+            is_new = not (self.path / "secrets.json").exists()
+            if is_new:
+                made = Secrets(**{name: secrets.token_urlsafe(24) for name in Secrets.__struct_fields__})
+                self._write("secrets.json", msgspec.json.format(msgspec.json.encode(made)))
+            known = self.secrets()
+            if is_new or not (self.path / "tokens.toml").exists():
+                self._write("tokens.toml", _tokens(known).encode())
+            return known
+        except OSError as error:
+            raise FolderError(f"{self.path} cannot be used: {error}") from error
+
+    def note(self, running: Running, known: Secrets) -> None:
+        """Say where all of it is."""
+        self._write("clouds.yaml", _clouds(running.url, known).encode())
+        self._write("up.json", msgspec.json.format(msgspec.json.encode(running)))
+
+    def _write(self, name: str, content: bytes) -> None:
+        """Whole or not at all, and for the owner alone."""
+        draft = self.path / f".{name}.{os.getpid()}"
+        draft.unlink(missing_ok=True)
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        draft.replace(self.path / name)
+
+
+# -- the contents -------------------------------------------------------------------------------
+
+_USERS: Final = (
+    (ADMIN, "admin", '"admin", "member", "reader"'),
+    (DEMO, "demo", '"member", "reader"'),
+    ("conductor", "service", '"service"'),
+)
+
+
+def _tokens(known: Secrets) -> str:
+    entries = [
+        f'[[token]]\ntoken = "sha256:{hashlib.sha256(getattr(known, user).encode()).hexdigest()}"\n'
+        f'user = "{user}"\nproject = "{project}"\nroles = [{roles}]\n'
+        for user, project, roles in _USERS
+    ]
+    return "# The users of the region. The secrets themselves are in secrets.json.\n\n" + "\n".join(entries)
+
+
+def _clouds(url: str, known: Secrets) -> str:
+    clouds = _cloud("berth", url, ADMIN, known.admin) + _cloud("berth-demo", url, DEMO, known.demo)
+    return f"# Written by 'berth up': OS_CLIENT_CONFIG_FILE is to name this file.\nclouds:\n{clouds}"
+
+
+def _cloud(name: str, url: str, user: str, password: str) -> str:
+    return f"""\
+  {name}:
+    auth_type: password
+    auth:
+      auth_url: {url}/identity/v3
+      username: {user}
+      password: "{password}"
+      project_name: {user}
+      user_domain_name: Default
+      project_domain_name: Default
+    region_name: {REGION_NAME}
+    identity_api_version: "3"
+    image_api_version: "2"
+    compute_api_version: "2.94"
+    placement_api_version: "1.39"
+"""

@@ -1,0 +1,45 @@
+"""Secrets that a command needs: from the environment, or from a file that nobody else may read. A secret has
+no flag, because every user of a machine can read the command lines of its processes."""
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+_BYTES_MAX: Final = 4096
+
+
+class SecretError(Exception):
+    """A secret cannot be had. The message is for the operator."""
+
+
+def secret(variable: str, file: Path | None) -> str | None:
+    """What stands in the file, if one is named, or else in the variable; None if neither is there."""
+    if file is None:
+        return os.environ.get(variable) or None
+    try:
+        with file.open("rb") as opened:
+            mode = stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
+            content = opened.read(_BYTES_MAX + 1)
+    except OSError as error:
+        raise SecretError(f"{file}: the secret cannot be read: {error.strerror}") from error
+    if mode & _OTHERS:
+        raise SecretError(
+            f"{file}: others than its owner may use it (mode {mode:04o}); run: chmod 600 {file}"
+        )
+    try:
+        text = content.decode("ascii").strip()
+    except UnicodeDecodeError:
+        text = ""
+    if not text or len(content) > _BYTES_MAX or not text.isprintable():
+        raise SecretError(f"{file}: one line of printable ASCII is expected in it, and nothing else")
+    return text
+
+
+def needed(variable: str, file: Path | None, flag: str, what: str) -> str:
+    """A secret that must be there."""
+    found = secret(variable, file)
+    if found is None:
+        raise SecretError(f"{variable} or {flag} must hold {what}")
+    return found

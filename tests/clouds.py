@@ -1,0 +1,75 @@
+"""A whole cloud for tests: ``berth up`` with a small simulated fleet, in a process of its own."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from tests.servers import HOST, Server, running
+
+PROGRAMS: Final = Path(sys.executable).parent
+
+
+class Cloud(Server):
+    """``berth up`` on the folder ``data`` in a directory."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        self.directory = directory
+        self.data = directory / "data"
+        program = str(PROGRAMS / "berth")
+
+        def command(port: int) -> list[str]:
+            return [program, "up", "--listen", f"{HOST}:{port}", "--data", str(self.data), *options]
+
+        super().__init__(command, directory / "up.log", _environment())
+        self._starts = 0
+
+    def start(self, timeout_s: float = 60) -> None:
+        """Start it, and wait until everything is there."""
+        super().start(timeout_s)
+        self._starts += 1
+        wait_for(lambda: self.log.count("Ctrl-C stops it.") >= self._starts, lambda: self.everything, self)
+
+    @property
+    def everything(self) -> str:
+        """What it and all of its parts have said."""
+        logs = sorted(self.data.glob("log/*.log"))
+        return "\n".join([self.log, *(f"{path.name}:\n{path.read_text()}" for path in logs)])
+
+    def shell(self, script: str, timeout_s: float = 120) -> str:
+        """What a script prints that is run as a newcomer would run it, beside the folder."""
+        env = {**_environment(), "PATH": f"{PROGRAMS}:{os.environ['PATH']}"}
+        words = ["sh", "-ec", script]
+        done = subprocess.run(
+            words, cwd=self.directory, env=env, capture_output=True, text=True, timeout=timeout_s, check=False
+        )
+        assert done.returncode == 0, f"{script}\n{done.stdout}{done.stderr}"
+        return done.stdout
+
+
+def _environment() -> dict[str, str]:
+    """Settings and clouds of whoever runs the tests are none of this one's."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("BERTH_", "OS_"))}
+
+
+def wait_for(
+    is_so: Callable[[], bool], explain: Callable[[], str], cloud: Server | None = None, within_s: float = 90
+) -> None:
+    """Until something is so; a failure that explains itself, if it does not become so."""
+    end_s = time.monotonic() + within_s
+    while not is_so():
+        has_ended = cloud is not None and (cloud.process is None or cloud.process.poll() is not None)
+        assert not has_ended, explain()
+        assert time.monotonic() < end_s, explain()
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def cloud_running(directory: Path, *options: str) -> Iterator[Cloud]:
+    cloud = Cloud(directory, *options)
+    with running(cloud):
+        yield cloud

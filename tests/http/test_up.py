@@ -1,0 +1,256 @@
+"""``berth up``: all parts come up, are kept alive, and go in good order. And what the README tells to try of
+Placement."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.clouds import PROGRAMS, Cloud, cloud_running, wait_for
+from tests.servers import ROOT, free_port
+
+pytestmark = [
+    pytest.mark.http,
+    pytest.mark.skipif(
+        shutil.which("curl") is None, reason="curl is not installed, and newcomers are told to use it"
+    ),
+]
+
+DEFAULT_URL = "http://127.0.0.1:8778"
+HOSTS = ["host-0001", "host-0002", "host-0003", "host-0004"]
+PARTS = ["region", "cell1", "cell2", "cell1-agents", "cell2-agents"]
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
+    with cloud_running(tmp_path_factory.mktemp("up"), "--hosts", "4", "--cells", "2") as cloud:
+        yield cloud
+        assert cloud.stop() == 0, cloud.everything
+    assert '"ERROR"' not in cloud.everything
+
+
+def parts_of(cloud: Cloud) -> dict[int, str]:
+    """The processes that run for it now: their numbers and command lines."""
+    children = Path(f"/proc/{cloud.pid}/task/{cloud.pid}/children").read_text().split()
+    return {int(number): words for number in children if "berth.cli" in (words := words_of(number))}
+
+
+def words_of(number: str) -> str:
+    try:
+        return Path(f"/proc/{number}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
+def is_alive(number: int) -> bool:
+    try:
+        return "Z" not in Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+
+
+def names_up(cloud: Cloud) -> list[str]:
+    """The hosts that are up; none, if the region does not answer now."""
+    secrets = json.loads((cloud.data / "secrets.json").read_text())
+    words = [
+        "curl",
+        "-sf",
+        "-H",
+        f"X-Auth-Token: {secrets['admin']}",
+        f"{cloud.url}/compute/v2.1/os-services",
+    ]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    services = json.loads(done.stdout)["services"] if done.returncode == 0 else []
+    return sorted(row["host"] for row in services if row["state"] == "up")
+
+
+def test_each_part_is_an_ordinary_process(cloud: Cloud) -> None:
+    words = list(parts_of(cloud).values())
+    assert len(words) == len(PARTS)
+    assert sum(" region " in line for line in words) == 1
+    assert sum(" cell " in line for line in words) == 2
+    assert sum(" agent " in line for line in words) == 2
+    assert names_up(cloud) == HOSTS
+
+
+def test_no_secret_is_on_a_command_line_or_open_to_others(cloud: Cloud) -> None:
+    secrets = json.loads((cloud.data / "secrets.json").read_text())
+    for words in parts_of(cloud).values():
+        assert not [name for name, secret in secrets.items() if secret in words]
+    for name in ("secrets.json", "tokens.toml", "clouds.yaml"):
+        assert stat.S_IMODE((cloud.data / name).stat().st_mode) == 0o600, name
+
+
+def test_a_cell_is_told_of_its_database_and_of_placement_and_nothing_else(cloud: Cloud) -> None:
+    ((number, words),) = ((n, words) for n, words in parts_of(cloud).items() if " --name cell1 " in words)
+    flags = set(re.findall(r" (--[a-z-]+)", words))
+    assert flags == {
+        *("--name", "--database", "--placement", "--listen", "--silence-seconds"),
+        *("--log-level", "--log-format"),
+    }
+    assert "region.db" not in words
+    variables = Path(f"/proc/{number}/environ").read_text().split("\0")
+    ours = {variable.partition("=")[0] for variable in variables if variable.startswith("BERTH_")}
+    assert ours == {"BERTH_PLACEMENT_TOKEN", "BERTH_AGENT_TOKEN"}
+
+
+def test_the_placement_commands_of_the_readme_work(cloud: Cloud) -> None:
+    blocks = re.findall(r"```sh\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    (block,) = (block for block in blocks if "curl" in block)
+    assert DEFAULT_URL in block
+    named = "export OS_CLIENT_CONFIG_FILE=$PWD/data/clouds.yaml OS_CLOUD=berth\n"
+    printed = cloud.shell(named + block.replace(DEFAULT_URL, cloud.url))
+    assert '"allocation_requests":[{' in printed
+    assert "HTTP/1.1 204" in printed
+    last = printed.strip().splitlines()[-1]
+    held, end = json.JSONDecoder().raw_decode(last)
+    placed = json.loads(last[end:])
+    assert len(placed["placements"]) == 3
+    consumer = "22222222-2222-4222-8222-222222222222"
+    assert held["allocations"][consumer]["resources"] == {"VCPU": 2, "MEMORY_MB": 4096}
+
+
+def test_every_command_that_it_prints_works(cloud: Cloud) -> None:
+    printed = re.search(r"From another terminal:\n\n(.*?)\n\nThe README", cloud.log, re.DOTALL)
+    assert printed is not None
+    # Paths are as short as they can be said where it was started.
+    done = subprocess.run(["sh", "-ec", printed[1]], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "host-0004" in done.stdout
+    assert "host-0001 is dead" in done.stdout
+    cloud.shell("berth sim heal host-0001")
+    wait_for(lambda: names_up(cloud) == HOSTS, lambda: cloud.everything, cloud)
+
+
+def test_a_host_is_broken_and_healed(cloud: Cloud) -> None:
+    assert "host-0002 is dead" in cloud.shell("berth sim break host-0002")
+    wait_for(lambda: "host-0002" not in names_up(cloud), lambda: cloud.everything)
+    assert names_up(cloud) == ["host-0001", "host-0003", "host-0004"]
+    assert "host-0002 is back" in cloud.shell("berth sim heal host-0002")
+    wait_for(lambda: "host-0002" in names_up(cloud), lambda: cloud.everything)
+
+
+def test_a_host_that_is_not_there_is_told(cloud: Cloud) -> None:
+    words = [str(PROGRAMS / "berth"), "sim", "break", "host-9999", "--data", str(cloud.data)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("berth: there is no simulated host 'host-9999'")
+
+
+@pytest.mark.parametrize("kind", [" cell ", " agent ", " region "])
+def test_a_part_that_dies_is_started_again(cloud: Cloud, kind: str) -> None:
+    before = parts_of(cloud)
+    victim = next(number for number, words in before.items() if kind in words)
+    os.kill(victim, signal.SIGKILL)
+    wait_for(
+        lambda: len(parts_of(cloud)) == len(before) and victim not in parts_of(cloud),
+        lambda: cloud.everything,
+        cloud,
+    )
+    assert "has ended (SIGKILL) and is started again in" in cloud.log
+    # What is left of a region that was killed may still answer for a moment; the next one takes its place.
+    wait_for(
+        lambda: names_up(cloud) == HOSTS and victim not in parts_of(cloud), lambda: cloud.everything, cloud
+    )
+
+
+def test_a_second_start_finds_everything(cloud: Cloud) -> None:
+    secrets = (cloud.data / "secrets.json").read_text()
+    assert cloud.stop() == 0, cloud.everything
+    cloud.start()
+    assert (cloud.data / "secrets.json").read_text() == secrets
+    assert names_up(cloud) == HOSTS
+    flavors = cloud.shell(
+        f"OS_CLIENT_CONFIG_FILE={cloud.data}/clouds.yaml openstack --os-cloud berth flavor list -f json"
+    )
+    names = sorted(row["Name"] for row in json.loads(flavors))
+    assert names == ["m1.large", "m1.medium", "m1.small", "m1.tiny"]
+    images = cloud.shell(
+        f"OS_CLIENT_CONFIG_FILE={cloud.data}/clouds.yaml openstack --os-cloud berth image list -f json"
+    )
+    assert [(row["Name"], row["Status"]) for row in json.loads(images)] == [("cirros", "active")]
+
+
+def test_parts_go_with_a_parent_that_is_killed(tmp_path: Path) -> None:
+    with cloud_running(tmp_path, "--hosts", "2", "--cells", "1") as cloud:
+        parts = parts_of(cloud)
+        assert len(parts) == 3
+        cloud.kill()
+        wait_for(lambda: not any(map(is_alive, parts)), lambda: cloud.everything, within_s=30)
+
+
+# -- parts by themselves ------------------------------------------------------------------------
+
+
+def test_a_cell_and_its_agents_wait_for_what_is_away_and_stop_when_told_to(tmp_path: Path) -> None:
+    port, away = free_port(), f"http://127.0.0.1:{free_port()}"
+    cell = f"cell --name c --database sqlite:///c.db --placement {away} --listen 127.0.0.1:{port}"
+    agent = f"agent --conductor http://127.0.0.1:{port} --driver sim --hosts 2 --data agents"
+    env = {"PATH": os.environ["PATH"], "BERTH_PLACEMENT_TOKEN": "x" * 20, "BERTH_AGENT_TOKEN": "y" * 20}
+    parts = []
+    try:
+        for name, words in (("cell", cell), ("agent", agent)):
+            with (tmp_path / f"{name}.log").open("wb") as log:
+                command = [str(PROGRAMS / "berth"), *words.split()]
+                parts.append(subprocess.Popen(command, cwd=tmp_path, env=env, stdout=log, stderr=log))
+        # The agent has been let in, and Placement was asked for it.
+        wait_for(
+            lambda: f"no answer from {away}" in (tmp_path / "agent.log").read_text(),
+            lambda: "".join(path.read_text() for path in tmp_path.glob("*.log")),
+        )
+        for part in reversed(parts):
+            part.send_signal(signal.SIGTERM)
+            assert part.wait(20) == 0
+    finally:
+        for part in parts:
+            part.kill()
+            part.wait()
+
+
+# -- not starting -------------------------------------------------------------------------------
+
+
+def refused(*words: str, cwd: Path) -> str:
+    command = [str(PROGRAMS / "berth"), "up", *words]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2, done.stdout + done.stderr
+    return done.stderr
+
+
+def test_an_address_that_is_taken(cloud: Cloud, tmp_path: Path) -> None:
+    said = refused("--listen", f"127.0.0.1:{cloud.port}", cwd=tmp_path)
+    assert said == f"berth: cannot listen on 127.0.0.1:{cloud.port}: Address already in use\n"
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_fleet_with_a_cell_that_is_not_there(tmp_path: Path) -> None:
+    fleet = tmp_path / "fleet.toml"
+    fleet.write_text('[[host]]\nname = "a"\ncell = "cell9"\ninventories = { VCPU = 4 }\n')
+    said = refused("--listen", f"127.0.0.1:{free_port()}", "--fleet", str(fleet), cwd=tmp_path)
+    assert said == "berth: the host a is to be in the cell cell9; there are cell1, cell2\n"
+
+
+def test_a_folder_that_another_one_runs_in(cloud: Cloud, tmp_path: Path) -> None:
+    said = refused("--listen", f"127.0.0.1:{free_port()}", "--data", str(cloud.data), cwd=tmp_path)
+    assert said.startswith(f"berth: another 'berth up' runs in {cloud.data}")
+    assert names_up(cloud) == HOSTS
+
+
+def test_a_part_that_cannot_start_ends_all_of_it(tmp_path: Path) -> None:
+    """And says why, instead of trying for ever."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "region.db").write_text(
+        "this is no database, and long enough to be taken for one" * 20
+    )
+    command = [str(PROGRAMS / "berth"), "up", "--listen", f"127.0.0.1:{free_port()}", "--hosts", "1"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "berth: region has ended (status 1)." in done.stderr
+    assert "file is not a database" in done.stderr
