@@ -4,6 +4,7 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 LISTEN ?= 127.0.0.1:8778
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest
+AT_ONCE := --numprocesses 2 --dist
 SLOW := tests/http tests/conformance tests/clients tests/crash tests/lifecycle tests/databases tests/faults
 
 .DEFAULT_GOAL := help
@@ -27,12 +28,13 @@ run: setup ## Run a region, cells and a simulated fleet on LISTEN (127.0.0.1:877
 test: setup lint types imports unit ## Check and test everything, the quick things first
 	$(PYTEST) tests/http
 	$(PYTEST) tests/conformance
-	$(PYTEST) tests/crash tests/lifecycle
+	$(PYTEST) tests/crash
+	$(PYTEST) $(AT_ONCE) worksteal tests/lifecycle
 	$(BIN)/python -m tests.databases.packages
 	$(PYTEST) tests/databases tests/clients tests/faults
 
 unit: setup ## The tests that need no server process
-	$(PYTEST) tests $(SLOW:%=--ignore=%)
+	$(PYTEST) $(AT_ONCE) loadscope tests $(SLOW:%=--ignore=%)
 
 lint: setup ## Style
 	$(BIN)/ruff check
