@@ -17,21 +17,25 @@ from tests.databases.mariadb import MariaDB
 from tests.databases.packages import Missing
 from tests.databases.postgresql import PostgreSQL
 from tests.databases.processes import scratch
+from tests.databases.standby import Pair
 
 _numbers: Final = itertools.count(1)
 
 
-class Server(Protocol):
+class Runnable(Protocol):
     @property
     def is_running(self) -> bool: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
+
+
+class Server(Runnable, Protocol):
     def restore(self) -> None: ...
     def create_database(self, name: str) -> str: ...
     def drop_database(self, name: str) -> None: ...
 
 
-S = TypeVar("S", bound=Server)
+R = TypeVar("R", bound=Runnable)
 
 
 @pytest.fixture(scope="session")
@@ -71,8 +75,15 @@ def galera_url(galera: Galera) -> Iterator[str]:
         yield url
 
 
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """A primary and its standby, for one test: afterwards they are not what they were."""
+    with running("pair", Pair) as pair:
+        yield pair
+
+
 @contextlib.contextmanager
-def running(name: str, make: Callable[[Path], S]) -> Iterator[S]:
+def running(name: str, make: Callable[[Path], R]) -> Iterator[R]:
     """A server of one's own, for as long as it is needed."""
     with scratch(name) as directory:
         try:

@@ -6,14 +6,13 @@ operator's service; ``admin`` may do everything.
 """
 
 import signal
-import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from tests.databases import packages, statements
-from tests.databases.processes import Daemon
-from tests.servers import HOST, free_port
+from tests.databases import packages
+from tests.databases.processes import Database
+from tests.servers import HOST
 
 INSTALL: Final = "/usr/bin/mariadb-install-db"
 SERVER: Final = "/usr/sbin/mariadbd"
@@ -42,23 +41,15 @@ GRANT ALL ON berth.* TO berth@'%';
 """
 
 
-class MariaDB:
-    """A server that keeps its port and its data from one start to the next.
-
-        new --start--> running --stop or kill--> ended --start--> running ...
-
-    ``settings`` are those of an option file, over ours.
-    """
+class MariaDB(Database):
+    """``settings`` are those of an option file, over ours."""
 
     def __init__(
         self, directory: Path, settings: Mapping[str, str] | None = None, name: str = "mariadb"
     ) -> None:
         packages.require(*packages.MARIADB)
-        self.directory = directory
-        self.data = directory / "data"
+        super().__init__(directory, name, USER)
         self.option_path = directory / "my.cnf"
-        self.port = free_port()
-        self.daemon = Daemon(name, directory / "server.log", USER)
         self.settings = {
             **SETTINGS,
             "datadir": str(self.data),
@@ -70,31 +61,11 @@ class MariaDB:
         }
 
     @property
-    def url(self) -> str:
-        return self.database_url("berth")
-
-    @property
     def admin_url(self) -> str:
         return f"mysql://admin:admin@{HOST}:{self.port}/mysql"
 
     def database_url(self, name: str) -> str:
         return f"mysql://berth:berth@{HOST}:{self.port}/{name}"
-
-    @property
-    def pid(self) -> int:
-        return self.daemon.pid
-
-    @property
-    def is_running(self) -> bool:
-        return self.daemon.is_running
-
-    def start(self, timeout_s: float = 60) -> None:
-        """Make the data if this is the first start; return when it answers."""
-        deadline_s = time.monotonic() + timeout_s
-        if not self.data.exists():
-            self.install()
-        self.launch()
-        self.daemon.wait_until(self.answers, "answering", deadline_s)
 
     def install(self) -> None:
         """Make the system tables and the accounts."""
@@ -125,25 +96,9 @@ class MariaDB:
         """Run the server, without waiting for it."""
         self.daemon.start([SERVER, f"--defaults-file={self.option_path}", *options])
 
-    def answers(self) -> bool:
-        return statements.answers(self.admin_url)
-
     def stop(self) -> None:
         """Ask it to end, as an operator would."""
         self.daemon.stop(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """End it in the middle of whatever it does (SIGKILL)."""
-        self.daemon.kill()
-
-    def restart(self) -> None:
-        self.stop()
-        self.start()
-
-    def restore(self) -> None:
-        """Undo what a test did to the server: it runs."""
-        if not self.is_running:
-            self.start()
 
     def create_database(self, name: str) -> str:
         """A new database that belongs to ``berth``. Its URL."""
@@ -153,7 +108,3 @@ class MariaDB:
 
     def drop_database(self, name: str) -> None:
         self.execute(f"DROP DATABASE `{name}`")
-
-    def execute(self, statement: str) -> list[tuple[Any, ...]]:
-        """Run a statement as ``admin``. Its rows, if it has any."""
-        return statements.execute(self.admin_url, statement)

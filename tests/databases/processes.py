@@ -5,6 +5,7 @@ directory which that user can reach (``scratch``); anybody else runs them as the
 awaited has a deadline, and what goes wrong is told with the end of the server's log.
 """
 
+import abc
 import contextlib
 import os
 import pwd
@@ -16,8 +17,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from tests.databases import statements
+from tests.servers import free_port
+
+START_S: Final = 60
 STOP_S: Final = 60
 POLL_S: Final = 0.05
 LOG_CHARACTERS: Final = 3000
@@ -135,6 +140,87 @@ class Daemon:
             group=None if self.user is None else pwd.getpwnam(self.user).pw_gid,
             extra_groups=None if self.user is None else [],
         )
+
+
+class Database(abc.ABC):
+    """A database server that keeps its port and its data from one start to the next.
+
+    new --start--> running --stop or kill--> ended --start--> running ...
+    """
+
+    def __init__(self, directory: Path, name: str, user: str) -> None:
+        self.directory = directory
+        self.data = directory / "data"
+        self.port = free_port()
+        self.daemon = Daemon(name, directory / "server.log", user)
+
+    @property
+    def url(self) -> str:
+        return self.database_url("berth")
+
+    @property
+    @abc.abstractmethod
+    def admin_url(self) -> str:
+        """For who may do everything."""
+
+    @abc.abstractmethod
+    def database_url(self, name: str) -> str:
+        """For ``berth``, who owns its databases and is nobody special."""
+
+    @property
+    def pid(self) -> int:
+        return self.daemon.pid
+
+    @property
+    def is_running(self) -> bool:
+        return self.daemon.is_running
+
+    def start(self, timeout_s: float = START_S) -> None:
+        """Make the data if this is the first start; return when it answers."""
+        deadline_s = time.monotonic() + timeout_s
+        is_new = not self.data.exists()
+        if is_new:
+            self.install()
+        self.launch()
+        self.daemon.wait_until(self.answers, "answering", deadline_s)
+        if is_new:
+            self.furnish()
+
+    @abc.abstractmethod
+    def install(self) -> None:
+        """Make the data."""
+
+    @abc.abstractmethod
+    def launch(self) -> None:
+        """Run the server, without waiting for it."""
+
+    def furnish(self) -> None:
+        """Add to new data what takes a running server; by default nothing."""
+        return
+
+    def answers(self) -> bool:
+        return statements.answers(self.admin_url)
+
+    @abc.abstractmethod
+    def stop(self) -> None:
+        """Ask it to end, as an operator would."""
+
+    def kill(self) -> None:
+        """End it, and all that it has started, in the middle of whatever they do (SIGKILL)."""
+        self.daemon.kill()
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def restore(self) -> None:
+        """Undo what a test did to the server: it runs."""
+        if not self.is_running:
+            self.start()
+
+    def execute(self, statement: str) -> list[tuple[Any, ...]]:
+        """Run a statement as who may do everything. Its rows, if it has any."""
+        return statements.execute(self.admin_url, statement)
 
 
 def kill_tree(pid: int) -> None:

@@ -5,18 +5,20 @@ When the database takes writes again, so does the server, without anybody's help
 
 import contextlib
 import os
+import shutil
 import statistics
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
+from tests.databases.fixtures import fresh_database
 from tests.databases.mariadb import MariaDB
 from tests.databases.postgresql import PostgreSQL
+from tests.databases.processes import scratch
 from tests.faults.fleet import fleet, seeded
 from tests.faults.lines import UNAVAILABLE, Line, line_to, lines_to_all_workers
 from tests.faults.load import Load, claim_body, make_providers
@@ -30,15 +32,11 @@ WRITERS = 8
 READS = 20
 BATCHES_MAX = 4
 DISK_BYTES = 8 << 20
-CLAIMS_MAX = 3000
+CLAIMS_MAX = 6000
+PAGES_TIMES = 50
+"""What was refused together with others may alone still fit a page that is not full."""
 RECOVERY_S = 30
 PROVIDER, CONSUMER = "11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222"
-
-
-class Refused(NamedTuple):
-    generation: int
-    """The last that was acknowledged before."""
-    reason: str
 
 
 def claim(line: Line, generation: int) -> tuple[int, str]:
@@ -48,31 +46,36 @@ def claim(line: Line, generation: int) -> tuple[int, str]:
     return answer.status, "" if answer.body is None else answer.body["errors"][0]["detail"]
 
 
-def claim_until_refused(line: Line, generation: int) -> Refused:
-    for number in range(generation, generation + CLAIMS_MAX):
-        status, words = claim(line, number)
-        if status != 204:
-            assert status == UNAVAILABLE, (status, words)
-            return Refused(number, words)
-    raise AssertionError(f"{CLAIMS_MAX} writes were accepted")
+def claim_until_refused(lines: list[Line], generation: int, times: int) -> int:
+    """Through all lines in turn, until so many in a row were refused; the last generation acknowledged."""
+    refusals = 0
+    for number in range(CLAIMS_MAX):
+        status, words = claim(lines[number % len(lines)], generation)
+        if status == 204:
+            generation += 1
+            refusals = 0
+            continue
+        assert status == UNAVAILABLE, (status, words)
+        refusals += 1
+        if refusals == times:
+            return generation
+    raise AssertionError(f"of {CLAIMS_MAX} writes no {times} in a row were refused")
 
 
-def check_refusal(lines: list[Line], generation: int, reason: str) -> int:
+def check_refusal(lines: list[Line], generation: int, reason: str, times: int) -> int:
     """Every line refuses to write, says why, and answers reads; the last generation acknowledged."""
-    refused = claim_until_refused(lines[0], generation)
+    generation = claim_until_refused(lines, generation, times)
     for line in lines:
         for _ in range(3):
-            status, words = claim(line, refused.generation)
+            status, words = claim(line, generation)
             assert status == UNAVAILABLE
             assert reason in words
             standing = standing_through(line, CONSUMER)
-            assert standing.generation == refused.generation
-            assert standing.held == {PROVIDER: {"VCPU": refused.generation}}
-            assert line("GET", f"/resource_providers/{PROVIDER}/usages")["usages"] == {
-                "VCPU": refused.generation
-            }
+            assert standing.generation == generation
+            assert standing.held == {PROVIDER: {"VCPU": generation}}
+            assert line("GET", f"/resource_providers/{PROVIDER}/usages")["usages"] == {"VCPU": generation}
         assert line.ask("GET", "/healthz").status == 200
-    return refused.generation
+    return generation
 
 
 def check_recovery(lines: list[Line], generation: int) -> int:
@@ -97,8 +100,10 @@ def check_refusal_under_load(
     refuse: Callable[[], object],
     allow: Callable[[], object],
     reason: str,
+    times: int = 1,
 ) -> None:
-    """Twice: refused, with the reason, while other clients try too; then allowed again."""
+    """Twice: refused, with the reason, while other clients try too; then allowed again. It counts as refused
+    after so many ``times`` in a row."""
     dice = seeded()
     # A refusal does not wait for the end of an outage: it is none.
     options = ("--workers", str(workers), "--database-outage-seconds", "2")
@@ -111,7 +116,7 @@ def check_refusal_under_load(
             for _ in range(2):
                 load.go_on(20)
                 refuse()
-                generation = check_refusal(lines, generation, reason)
+                generation = check_refusal(lines, generation, reason, times)
                 allow()
                 generation = check_recovery(lines, generation)
             load.go_on(20)
@@ -139,18 +144,57 @@ def small_disk(directory: Path) -> Iterator[Path]:
         subprocess.run(["umount", "--lazy", str(directory)], check=True)
 
 
+@contextlib.contextmanager
+def small_disk_of(database: PostgreSQL | MariaDB) -> Iterator[Path]:
+    """One that a database server may write to."""
+    with scratch("disk") as directory, small_disk(directory / "disk") as disk:
+        database.daemon.own(disk / "space")
+        yield disk
+
+
+def check_full_disk(directory: Path, disk: Path, url: str, workers: int, reason: str, times: int = 1) -> None:
+    """The database's tables are on this disk, which somebody else fills up."""
+    ballast = disk / "ballast"
+
+    def fill() -> None:
+        with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+
+    try:
+        check_refusal_under_load(directory, url, workers, fill, ballast.unlink, reason, times)
+    finally:
+        ballast.unlink(missing_ok=True)
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_full_disk(workers: int, tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
-        ballast = disk / "ballast"
+        check_full_disk(tmp_path, disk, f"sqlite:///{disk / 'berth.db'}", workers, "full")
 
-        def fill() -> None:
-            with contextlib.suppress(OSError), ballast.open("wb", buffering=0) as file:
-                while True:
-                    file.write(bytes(4096))
 
-        url = f"sqlite:///{disk / 'berth.db'}"
-        check_refusal_under_load(tmp_path, url, workers, fill, ballast.unlink, "full")
+def test_postgresql_whose_disk_is_full(postgresql: PostgreSQL, tmp_path: Path) -> None:
+    """Its tables' disk. Where the log cannot be written the whole server ends, and is away."""
+    with small_disk_of(postgresql) as disk:
+        postgresql.execute(f"CREATE TABLESPACE small LOCATION '{disk / 'space'}'")
+        try:
+            postgresql.execute("GRANT CREATE ON TABLESPACE small TO berth")
+            with fresh_database(postgresql) as url:
+                name = url.rpartition("/")[2]
+                postgresql.execute(f'ALTER DATABASE "{name}" SET default_tablespace = small')
+                check_full_disk(tmp_path, disk, url, 2, "No space left on device", PAGES_TIMES)
+        finally:
+            postgresql.execute("DROP TABLESPACE small")
+
+
+def test_mariadb_whose_disk_is_full(mariadb: MariaDB, tmp_path: Path) -> None:
+    """The disk of one database's tables, which is a directory of the server's."""
+    with small_disk_of(mariadb) as disk, fresh_database(mariadb) as url:
+        directory = mariadb.data / url.rpartition("/")[2]
+        shutil.copytree(directory, disk / "space", dirs_exist_ok=True)
+        shutil.rmtree(directory)
+        directory.symlink_to(disk / "space")
+        check_full_disk(tmp_path, disk, url, 2, "is full", PAGES_TIMES)
 
 
 @pytest.mark.parametrize("workers", [1, 2])

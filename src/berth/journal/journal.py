@@ -6,6 +6,10 @@ and no isolation level is trusted: a unique key is enough. One whose index has b
 find the key free; so an append also asks that nothing stand behind its index, and pruning always leaves the
 newest.
 
+A new connection may lead to another host, which may lack what this process has read or written: a standby
+whose primary did not wait for it. There the next append would leave a gap that nobody can read past. So a
+connection is used only if the last batch that was seen is there, or others behind it.
+
 The rejected alternative is a table per noun (providers, inventories, allocations), changed in place
 under locks or with compare-and-swap per row. It makes a claim as many statements as it has parts, and
 every one of them a place to lose a race.
@@ -57,6 +61,8 @@ class Journal:
         self._dialect = dialect
         self._engine = dialect.engine.execution_options(isolation_level="AUTOCOMMIT")
         self._connection: sa.Connection | None = None
+        # The last batch that was read or written: its index and its id.
+        self._seen: tuple[int, str] | None = None
         self._watchdog = Watchdog(STATEMENT_TIMEOUT_S) if dialect.interrupt is not None else None
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(tuple[Entry, ...])
@@ -71,6 +77,12 @@ class Journal:
         self._append = f"{values} WHERE NOT EXISTS (SELECT 1 FROM journal WHERE idx > {mark})"
         self._after = f"SELECT {columns} FROM journal WHERE idx > {mark} ORDER BY idx LIMIT {mark}"
         self._tail = sa.select(sa.func.coalesce(sa.func.max(JOURNAL.c.idx), 0))
+        self._from = (
+            sa.select(JOURNAL.c.idx, JOURNAL.c.batch_id)
+            .where(JOURNAL.c.idx >= sa.bindparam("index"))
+            .order_by(JOURNAL.c.idx)
+            .limit(1)
+        )
         self._prune = sa.delete(JOURNAL).where(JOURNAL.c.idx <= sa.bindparam("until"))
 
     def prepare(self) -> None:
@@ -87,6 +99,7 @@ class Journal:
         body = self._encoder.encode(batch.entries)
         if self._insert(self._append, batch, body, batch.index) == 0:
             raise Conflict(f"the journal has gone on behind index {batch.index}")
+        self._seen = (batch.index, batch.id)
         return body
 
     def fill(self, batch: Batch) -> None:
@@ -118,6 +131,8 @@ class Journal:
                     raise JournalError(f"the journal has no index {expected}, but has {idx} behind it")
                 yield Batch(Index(idx), batch_id, at_ns, self.decode(Index(idx), body))
                 expected += 1
+            if rows:
+                self._seen = (rows[-1][0], rows[-1][1])
             if len(rows) < count:
                 return
             left = None if left is None else left - len(rows)
@@ -139,9 +154,8 @@ class Journal:
         try:
             if self._connection is None:
                 self._connection = self._engine.connect()
-            if self._watchdog is None:
-                return work(self._connection)
-            return self._watched(self._watchdog, work, self._connection)
+                self._watched(self._refuse_another_past, self._connection)
+            return self._watched(work, self._connection)
         except DBAPIError as error:
             raise self._failed(error.orig, writes) from error
         except self._driver_error as error:
@@ -158,12 +172,24 @@ class Journal:
             self._drop_connection()
         return meaning(f"the database says: {error}")
 
-    def _watched(
-        self, watchdog: Watchdog, work: Callable[[sa.Connection], Any], connection: sa.Connection
-    ) -> Any:
+    def _refuse_another_past(self, connection: sa.Connection) -> None:
+        if self._seen is None:
+            return
+        index, id = self._seen
+        row = connection.execute(self._from, {"index": index}).first()
+        if row is None or (row.idx == index and row.batch_id != id):
+            self._drop_connection()
+            raise JournalFailure(
+                f"the database has not the journal's index {index} as it was seen: it was put back, or "
+                "a standby took over that had not received everything. Bring back the one that has it; to go "
+                "on without what is lost, restart all servers"
+            )
+
+    def _watched(self, work: Callable[[sa.Connection], Any], connection: sa.Connection) -> Any:
+        watchdog, interrupt = self._watchdog, self._dialect.interrupt
+        if watchdog is None or interrupt is None:
+            return work(connection)
         driver = connection.connection.driver_connection
-        interrupt = self._dialect.interrupt
-        assert interrupt is not None, "a watchdog is there to interrupt"
         watchdog.begin(lambda: interrupt(driver))
         try:
             return work(connection)

@@ -1,8 +1,19 @@
-"""A journal in PostgreSQL, through psycopg. Of several hosts the one that takes writes is chosen by libpq."""
+"""A journal in PostgreSQL, through psycopg; with several hosts, on a primary with standbys.
+
+Policy: of the hosts that take writes, the one that was promoted last. Standbys are passed over. So is a
+primary that was lost and replaced: when it comes back it does not know, takes itself for the primary, and
+lacks what has been written since. But a standby begins a new timeline when it is promoted. So of two
+primaries the one on the lower timeline was replaced, and one on a lower timeline than was seen before is not
+used even where it is alone. (Seen by this process: one that has slept through it all cannot tell. To keep a
+replaced primary from coming back is the task of who promotes.) The rejected alternative is libpq's: the first
+host that says it is a primary.
+"""
 
 import contextlib
 import os
 import socket
+import threading
+from collections.abc import Iterator
 from typing import Any, Final
 
 import psycopg
@@ -29,14 +40,17 @@ _REFUSED: Final = frozenset(
 )
 
 
+_Connection = psycopg.Connection[Any]
+
+
 def postgresql_dialect(address: ServerAddress) -> Dialect:
+    hosts = _Hosts(address)
+    engine = sa.create_engine("postgresql+psycopg://", creator=hosts.connect, poolclass=sa.pool.NullPool)
     # A primary that is read-only for a while still answers reads, and its journal is current.
-    return Dialect(
-        postgresql_engine(address, "primary"), _meaning, reconnects_when_refused=True, interrupt=_interrupt
-    )
+    return Dialect(engine, _meaning, reconnects_when_refused=True, interrupt=_interrupt)
 
 
-def _interrupt(connection: psycopg.Connection[Any]) -> None:
+def _interrupt(connection: _Connection) -> None:
     """Close the connection under whoever waits on it: libpq itself waits without an end."""
     with (
         contextlib.suppress(OSError, psycopg.Error),
@@ -45,27 +59,95 @@ def _interrupt(connection: psycopg.Connection[Any]) -> None:
         own.shutdown(socket.SHUT_RDWR)
 
 
+class _Hosts:
+    """The hosts of an address, and the highest timeline that any of them was seen on."""
+
+    def __init__(self, address: ServerAddress) -> None:
+        self._address = address
+        self._timeline = 0
+
+    def connect(self) -> _Connection:
+        """A connection to the host to write to. All are asked, for the last may have replaced the first."""
+        if len(self._address.hosts) == 1:
+            return _connect(self._address, self._address.hosts, "primary")
+        found: _Connection | None = None
+        reasons = []
+        for host in self._address.hosts:
+            try:
+                connection = self._unless_replaced(host, found)
+            except psycopg.Error as error:
+                reasons.append(f"{host[0]}:{host[1]}: {error}")
+                continue
+            if found is not None:
+                found.close()
+            found = connection
+        if found is None:
+            raise psycopg.OperationalError(f"no host takes writes; {'; '.join(reasons)}")
+        return found
+
+    def _unless_replaced(self, host: tuple[str, int], other: _Connection | None) -> _Connection:
+        """A connection to a primary on a higher timeline than the other one's, and on none lower than was
+        seen before."""
+        connection = _connect(self._address, (host,), "primary")
+        try:
+            timeline = _timeline(connection)
+            if timeline < self._timeline or (other is not None and timeline == self._timeline):
+                raise psycopg.OperationalError(
+                    f"a primary on timeline {timeline}, replaced by one on {self._timeline}: have it follow "
+                    "that one; if it was put back on purpose, restart this process"
+                )
+        except psycopg.Error:
+            connection.close()
+            raise
+        self._timeline = timeline
+        return connection
+
+
+def _timeline(connection: _Connection) -> int:
+    """How often a standby was promoted, more or less. The file that is being written has it in its name."""
+    with _limited(connection):
+        row = connection.execute("SELECT pg_walfile_name(pg_current_wal_lsn())").fetchone()
+        connection.rollback()
+    assert row is not None, "a function of one value gives one row"
+    return int(row[0][:8], 16)
+
+
+@contextlib.contextmanager
+def _limited(connection: _Connection) -> Iterator[None]:
+    """Let no wait be longer than a statement may take."""
+    timer = threading.Timer(STATEMENT_TIMEOUT_S, _interrupt, (connection,))
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+def _connect(address: ServerAddress, hosts: tuple[tuple[str, int], ...], session: str) -> _Connection:
+    return psycopg.connect(
+        user=address.user,
+        password=address.password,
+        dbname=address.database,
+        host=",".join(host for host, _ in hosts),
+        port=",".join(str(port) for _, port in hosts),
+        target_session_attrs=session,
+        connect_timeout=_CONNECT_TIMEOUT_S,
+        options=f"-c statement_timeout={STATEMENT_TIMEOUT_S * 1000}",
+        tcp_user_timeout=STATEMENT_TIMEOUT_S * 1000,
+        # A machine that has lost its power is noticed after ten seconds, not after two hours.
+        keepalives_idle=4,
+        keepalives_interval=2,
+        keepalives_count=3,
+        application_name="berth",
+    )
+
+
 def postgresql_engine(address: ServerAddress, session: str) -> sa.Engine:
     """``session``: "primary" passes over hosts that follow another, "any" takes the first that answers."""
-    url = sa.URL.create(
-        "postgresql+psycopg", username=address.user, password=address.password, database=address.database
-    )
     return sa.create_engine(
-        url,
+        "postgresql+psycopg://",
+        creator=lambda: _connect(address, address.hosts, session),
         poolclass=sa.pool.NullPool,
-        connect_args={
-            "host": ",".join(host for host, _ in address.hosts),
-            "port": ",".join(str(port) for _, port in address.hosts),
-            "target_session_attrs": session,
-            "connect_timeout": _CONNECT_TIMEOUT_S,
-            "options": f"-c statement_timeout={STATEMENT_TIMEOUT_S * 1000}",
-            "tcp_user_timeout": STATEMENT_TIMEOUT_S * 1000,
-            # A machine that has lost its power is noticed after ten seconds, not after two hours.
-            "keepalives_idle": 4,
-            "keepalives_interval": 2,
-            "keepalives_count": 3,
-            "application_name": "berth",
-        },
     )
 
 
