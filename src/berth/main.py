@@ -8,6 +8,7 @@ ends the start with its own message.
 
 import asyncio
 import contextlib
+import functools
 import gc
 from collections.abc import AsyncIterator
 
@@ -27,10 +28,11 @@ from berth.api.identity.issuers import issuer_of
 from berth.api.image.api import ImageApi
 from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
-from berth.cell.application import cell_engine
+from berth.cell.application import opened
 from berth.engine import Engine
 from berth.journal import Address, Journal, JournalFailure, SqliteAddress, open_journal, parse_address
 from berth.region.courier import Courier
+from berth.region.keeper import Keeper
 from berth.runtime.clock import Clock, SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings, cells_of
@@ -84,7 +86,8 @@ class Server:
             body_bytes_max=self._settings.body_bytes_max,
             mounted=_mounted(ComputeServices(engine, ids, clock, scheduler, self._settings), authenticator),
         )
-        async with _courier(self._settings, engine, clock, ids, is_ours=self._number == 1):
+        keeper = Keeper(engine, clock, ids, scheduler, self._settings)
+        async with _at_work(self._settings, engine, clock, ids, keeper, is_ours=self._number == 1):
             await send({"type": "lifespan.startup.complete"})
             await receive()
         await engine.stop()
@@ -94,23 +97,27 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def _courier(
-    settings: Settings, engine: Engine, clock: Clock, ids: Ids, *, is_ours: bool
+async def _at_work(
+    settings: Settings, engine: Engine, clock: Clock, ids: Ids, keeper: Keeper, *, is_ours: bool
 ) -> AsyncIterator[None]:
-    """The courier at work, where there are cells. It is one worker's business: the others need not know
-    them."""
+    """Courier and keeper at work, where there are cells. It is one worker's business: the others need not
+    know the cells."""
     if not settings.cells or not is_ours:
         yield
         return
-    cells = {name: cell_engine(database, clock, ids) for name, database in cells_of(settings.cells)}
-    await asyncio.gather(*(cell.start() for cell in cells.values()))
-    task = asyncio.create_task(Courier(engine, cells, clock).run(), name="courier")
+    cells = {
+        name: functools.partial(opened, database, clock, ids) for name, database in cells_of(settings.cells)
+    }
+    tasks = [
+        asyncio.create_task(Courier(engine, cells, clock).run(), name="courier"),
+        asyncio.create_task(keeper.run(), name="keeper"),
+    ]
     try:
         yield
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await asyncio.gather(*(cell.stop() for cell in cells.values()))
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _mounted(services: ComputeServices, authenticator: Authenticator) -> tuple[MountedApi, ...]:

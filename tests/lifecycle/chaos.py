@@ -13,11 +13,13 @@ from typing import Final
 from berth.model.ids import ConsumerId
 from berth.model.orders import Instance
 from berth.model.rejections import (
+    ConfirmBegun,
     HostIsDown,
     HostNotDown,
     ServerBusy,
     ServerNotFound,
     ServerStateWrong,
+    ServerUnsettled,
 )
 from berth.model.scheduling import NoFit
 from berth.model.servers import Migration, Server
@@ -28,7 +30,16 @@ from berth.sim.cloud import SimCloud
 from berth.view import View
 from tests.lifecycle.stories import BEGINNINGS, beginning, new_server
 
-EXPECTED: Final = (HostIsDown, HostNotDown, NoFit, ServerBusy, ServerNotFound, ServerStateWrong)
+EXPECTED: Final = (
+    ConfirmBegun,
+    HostIsDown,
+    HostNotDown,
+    NoFit,
+    ServerBusy,
+    ServerNotFound,
+    ServerStateWrong,
+    ServerUnsettled,
+)
 SERVERS_MAX: Final = 150
 
 

@@ -24,7 +24,7 @@ from berth.cell import protocol
 from berth.cell.books import BooksAway, Refused
 from berth.cell.desk import Desk
 from berth.cell.hosts import Hosts, UnknownHost
-from berth.engine import Unavailable
+from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
 
 _log = logging.getLogger(__name__)
@@ -35,7 +35,10 @@ T = TypeVar("T")
 
 
 class AgentApi:
-    def __init__(self, hosts: Hosts, desk: Desk, cell: str, silence_s: float, token: str | None) -> None:
+    def __init__(
+        self, engine: Engine, hosts: Hosts, desk: Desk, cell: str, silence_s: float, token: str | None
+    ) -> None:
+        self._engine = engine
         self._hosts = hosts
         self._desk = desk
         self._cell = cell
@@ -63,8 +66,10 @@ class AgentApi:
         await send_response(send, response)
 
     async def _answer(self, method: str, path: str, headers: object, body: bytes) -> Response:
-        if path in ("/livez", "/readyz"):
+        if path == "/livez":
             return _json(b"{}")
+        if path == "/readyz":
+            return _json(b"{}") if self._engine.ready is None else _refusal(503, self._engine.ready)
         if not self._is_known(headers):
             return _refusal(
                 401, f"the cell {self._cell} knows its agents by a token: send it in X-Agent-Token"

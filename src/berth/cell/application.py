@@ -8,6 +8,8 @@ knock.
 
 import asyncio
 import contextlib
+import logging
+import signal
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -20,12 +22,15 @@ from berth.cell.desk import Desk
 from berth.cell.hosts import Hosts
 from berth.cell.providers import Providers
 from berth.client.http import HttpClient
-from berth.engine import Engine
+from berth.engine import Engine, Unavailable
 from berth.engine.engine import Observer
-from berth.journal import open_journal, parse_address
+from berth.journal import JournalFailure, open_journal, parse_address
 from berth.model.ids import Index
 from berth.runtime.clock import Clock, SystemClock
 from berth.runtime.ids import Ids
+
+_log = logging.getLogger(__name__)
+_AGAIN_S = 2.0
 
 FOLLOW_S = 0.05
 """How often a cell looks for orders, which others write into its journal."""
@@ -58,6 +63,18 @@ def cell_engine(database: str, clock: Clock, ids: Ids, observer: Observer | None
     return Engine(journal, clock, ids, observer or Quiet(), shared=True, follow_every_s=FOLLOW_S)
 
 
+async def opened(database: str, clock: Clock, ids: Ids) -> Engine:
+    """The engine of a cell's journal at work, once its database answers."""
+    while True:
+        try:
+            engine = cell_engine(database, clock, ids)
+            await engine.start()
+            return engine
+        except (JournalFailure, Unavailable) as away:
+            _log.warning("a cell's journal is away: %s", away)
+            await asyncio.sleep(_AGAIN_S)
+
+
 class Cell:
     """An ASGI application with a life, which is the cell's."""
 
@@ -77,20 +94,28 @@ class Cell:
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
 
+    def _replaced(self) -> None:
+        signal.raise_signal(signal.SIGTERM)
+
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator["Cell"]:
         """The cell at work."""
         settings, clock, ids = self._settings, self._clock, Ids()
-        engine = cell_engine(settings.database, clock, ids)
-        await engine.start()
+        engine = await opened(settings.database, clock, ids)
         headers = {"x-auth-token": settings.placement_token, "openstack-api-version": VERSION}
         client = HttpClient(settings.placement, headers)
         desk = Desk()
         providers = Providers(client, settings.name)
         hosts = Hosts(engine, providers, desk, clock, ids, settings.silence_seconds)
         conductor = Conductor(engine, Books(client), desk, clock, settings.deadlines)
-        self._api = AgentApi(hosts, desk, settings.name, settings.silence_seconds, settings.agent_token)
-        tasks = [asyncio.create_task(conductor.run()), asyncio.create_task(hosts.watch())]
+        self._api = AgentApi(
+            engine, hosts, desk, settings.name, settings.silence_seconds, settings.agent_token
+        )
+        await conductor.take_over()
+        conducting = asyncio.create_task(conductor.run())
+        tasks = [conducting, asyncio.create_task(hosts.watch())]
+        # One that has been replaced must not go on listening to hosts.
+        conducting.add_done_callback(lambda task: None if task.cancelled() else self._replaced())
         try:
             yield self
         finally:

@@ -12,7 +12,7 @@ from berth.client.http import Answer, HttpClient, Unreachable
 from berth.model.orders import Book, Work
 from berth.model.servers import ConflictPolicy, Held
 from berth.operations.asking import INSTANCE, MIGRATION
-from berth.operations.conflicts import added, as_dict, as_held, plus, same
+from berth.operations.conflicts import added, as_dict, as_held, minus, plus, same
 from berth.operations.steps import Entry
 
 _ATTEMPTS: Final = 20
@@ -36,6 +36,11 @@ class _Change(NamedTuple):
     type: str
     last: Book
     wanted: Held
+
+    @property
+    def own(self) -> Held:
+        """What is wanted, without what others had added before."""
+        return minus(self.wanted, self.last.kept)
 
 
 class Books:
@@ -61,7 +66,7 @@ class Books:
                 (book,) = await self._change(work, [migration], policy)
                 return work.books, book
             case "give_back":
-                back = server._replace(wanted=plus((last.held, work.kept)))
+                back = server._replace(wanted=plus((last.held, work.kept, work.books.kept)))
                 if not last.held:
                     # It was given back already, before a crash; the books know.
                     back = server._replace(wanted=work.books.held)
@@ -75,6 +80,7 @@ class Books:
 
     async def move(self, work: Work, wanted: Held) -> Book:
         """Move the server's claim to an alternate: group policies and capacity are judged there."""
+        wanted = plus((wanted, work.books.kept))
         (book,) = await self._change(work, [_Change(work.server, INSTANCE, work.books, wanted)], "merge")
         return book
 
@@ -92,14 +98,14 @@ class Books:
             answer = await self._ask("POST", "/allocations", body)
             if answer.status == 204:
                 return [
-                    Book(held, (generation or 0) + 1 if held else None)
-                    for held, generation in zip(wanted, given, strict=True)
+                    _with_kept(Book(held, (generation or 0) + 1 if held else None), change)
+                    for change, held, generation in zip(changes, wanted, given, strict=True)
                 ]
             if answer.status != 409 or answer.code != _CONCURRENT:
                 raise Refused(answer.detail)
             now = [await self._held(change.consumer) for change in changes]
-            if all(same(book.held, held) for book, held in zip(now, wanted, strict=True)):
-                return now
+            if all(map(_is_made, changes, now)):
+                return [_with_kept(book, change) for change, book in zip(changes, now, strict=True)]
             given = [book.generation for book in now]
             moved = [c.consumer for c, book in zip(changes, now, strict=True) if _differs(book, c.last)]
             if policy == "fail" and moved:
@@ -135,6 +141,21 @@ class Books:
         if answer.status >= 500 or answer.status in (401, 429):
             raise BooksAway(answer.detail)
         return answer
+
+
+def _is_made(change: _Change, now: Book) -> bool:
+    """Whether a consumer has what it was to have, and others at most have added to it since: then it was only
+    the answer that was lost. A migration is nobody else's, and has exactly that."""
+    if change.type == MIGRATION or not change.wanted:
+        return same(now.held, change.wanted)
+    return not added(change.wanted, now.held)
+
+
+def _with_kept(book: Book, change: _Change) -> Book:
+    """What a server has, with the part that is not of this change's making noted."""
+    if change.type == MIGRATION or not book.held:
+        return book
+    return Book(book.held, book.generation, added(book.held, change.own))
 
 
 def _differs(now: Book, last: Book) -> bool:

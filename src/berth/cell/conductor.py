@@ -47,6 +47,9 @@ _PAUSE_FIRST_S: Final = 0.1
 _PAUSE_LONGEST_S: Final = 5.0
 _FOLLOW_S: Final = 5.0
 _FORGET_AFTER_S: Final = 3600
+_REFUSALS_MAX: Final = 8
+"""How often an entry in the books that undoes something may be refused before the order ends without it."""
+_FORGET_EVERY_NS: Final = 60_000_000_000
 _ORIGIN: Final = Origin("", "conductor", None, "conductor")
 
 
@@ -64,8 +67,8 @@ class Deadlines(NamedTuple):
 
 
 class Conductor:
-    """Runs until its task is cancelled. Two of them on one journal are in each other's way, and do no
-    harm."""
+    """Runs until its task is cancelled, or another takes the cell over. There is one at a time: who begins
+    writes a term into the journal, and who finds a later one there than its own does nothing more."""
 
     def __init__(self, engine: Engine, books: Books, desk: Desk, clock: Clock, deadlines: Deadlines) -> None:
         self._engine = engine
@@ -74,26 +77,44 @@ class Conductor:
         self._clock = clock
         self._deadlines = deadlines
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._refused: dict[str, int] = {}
+        self._term = 0
+        self._forgets_at_ns = 0
+
+    async def take_over(self) -> None:
+        """Begin to conduct."""
+
+        def written(view: View, changed: bool) -> None:
+            self._term = in_cell.term_of(view)
+
+        await self._engine.submit(lambda view, _: in_cell.taken_over(view), _ORIGIN, written)
 
     async def run(self) -> None:
-        """Look for orders for ever."""
+        """Look for orders until another has taken over."""
         try:
-            while True:
+            while not self._engine.stopping:
                 try:
                     index = await self._engine.read(self._look)
+                    if index is None:
+                        _log.error("another conductor has taken this cell over: this one ends")
+                        return
                     await self._forget()
                     await self._engine.wait_beyond(index, _FOLLOW_S)
-                except Unavailable as away:
+                except (Unavailable, Overloaded) as away:
                     _log.warning("the cell's journal is away: %s", away)
                     await asyncio.sleep(1)
-                if self._engine.stopping:
-                    return
+                except Exception:
+                    _log.exception("the conductor stumbled")
+                    await asyncio.sleep(1)
         finally:
             for task in self._tasks.values():
                 task.cancel()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    def _look(self, view: View) -> Index:
+    def _look(self, view: View) -> Index | None:
+        """Begin with the orders that have not been begun with. None if they are not ours any more."""
+        if in_cell.term_of(view) != self._term:
+            return None
         for work in view.records.all(Work):
             if is_finished(work):
                 continue
@@ -111,6 +132,9 @@ class Conductor:
             self._desk.abort(task.place.id, task.id)
 
     async def _forget(self) -> None:
+        if self._clock.monotonic_ns() < self._forgets_at_ns:
+            return
+        self._forgets_at_ns = self._clock.monotonic_ns() + _FORGET_EVERY_NS
         before_s = self._clock.now_ns() // 1_000_000_000 - _FORGET_AFTER_S
         if await self._engine.read(lambda view: in_cell.forgotten(view, before_s)) is not None:
             await self._submit(
@@ -128,8 +152,7 @@ class Conductor:
                 work = await self._engine.read(lambda view: view.records.get(Work, id))
                 if work is None or is_finished(work):
                     return
-                change = await self._step(work)
-                await self._submit(lambda view, now_s: in_cell.advanced(view, work, change, now_s))  # noqa: B023
+                await self._advance(work, await self._step(work))
                 pause_s = _PAUSE_FIRST_S
             except (BooksAway, Unavailable, Overloaded) as away:
                 _log.warning("order %s waits: %s", id, away)
@@ -140,6 +163,9 @@ class Conductor:
             except Exception:
                 _log.exception("order %s is stuck", id)
                 await asyncio.sleep(_PAUSE_LONGEST_S)
+
+    async def _advance(self, work: Work, change: Callable[[Work], Work]) -> None:
+        await self._submit(lambda view, now_s: in_cell.advanced(view, self._term, work, change, now_s))
 
     async def _step(self, work: Work) -> Callable[[Work], Work]:
         """Do what is next; what that makes of the order."""
@@ -154,7 +180,7 @@ class Conductor:
                     books, migration = await self._books.write(work, entry, is_undoing=is_bound)
                 except Refused as refused:
                     reason = str(refused)
-                    if is_bound:
+                    if is_bound and self._insists(work):
                         raise BooksAway(f"what must be done is refused: {reason}") from refused
                     return lambda order: failed(order, now(), reason)
                 return lambda order: succeeded(order, now(), books, migration)
@@ -167,6 +193,14 @@ class Conductor:
                 return lambda order: claim_moved(order, now(), book)
             case AgentTask():
                 return await self._by_agent(work, task)
+
+    def _insists(self, work: Work) -> bool:
+        """Whether to ask once more for what must be undone: something may be in its way for a moment."""
+        self._refused[work.id] = self._refused.get(work.id, 0) + 1
+        if self._refused[work.id] < _REFUSALS_MAX:
+            return True
+        del self._refused[work.id]
+        return False
 
     async def _by_agent(self, work: Work, task: AgentTask) -> Callable[[Work], Work]:
         now = self._clock.now_ns
@@ -187,8 +221,9 @@ class Conductor:
             runs=work.runs,
             to_host=work.dest.name if task.verb == "live_migrate" and work.dest is not None else None,
         )
-        end_ns = work.since_ns + int(self._deadlines.of(task.verb) * 1e9)
-        error = await self._desk.carry_out(task.place.id, order, (end_ns - now()) / 1e9)
+        # Counted from now, and not from when the step began: an agent cannot be blamed for the time in which
+        # there was no conductor.
+        error = await self._desk.carry_out(task.place.id, order, self._deadlines.of(task.verb))
         if error is None:
             return lambda order: succeeded(order, now())
         return lambda order: failed(order, now(), error)

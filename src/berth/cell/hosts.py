@@ -66,6 +66,8 @@ class Hosts:
     async def poll(self, poll: Poll) -> Orders:
         """What a host is to do, as soon as there is anything, or after the time it waits."""
         host = poll.host
+        # Before anything that may have to wait: it is not the host that is silent then.
+        self._heard_ns[host] = self._clock.monotonic_ns()
         if await self._engine.read(lambda view: view.records.get(Agent, host)) is None:
             raise UnknownHost(host)
         strays = await self._hear(host, poll.servers)
@@ -91,6 +93,11 @@ class Hosts:
                         await self._mark_down(agent)
             except (Unavailable, Overloaded) as away:
                 _log.warning("the cell's journal is away: %s", away)
+                # Nobody could be heard meanwhile: everybody has a while again.
+                started_ns = self._clock.monotonic_ns()
+                self._heard_ns.clear()
+            except Exception:
+                _log.exception("the watch stumbled")
 
     async def _mark_down(self, agent: Agent) -> None:
         now_s = self._clock.now_ns() // 1_000_000_000

@@ -25,8 +25,10 @@ SERVERS_MAX: Final = 10_000
 PROVIDERS_MAX: Final = 1_000
 WAIT_SECONDS_MAX: Final = 60
 
-Uuid = Annotated[str, Meta(pattern="^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$")]
+Uuid = Annotated[str, Meta(pattern="^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\\Z")]
 _Name = Annotated[str, Meta(min_length=1, max_length=200)]
+_Symbol = Annotated[str, Meta(pattern="^[A-Z][A-Z0-9_]{0,254}\\Z")]
+"""The name of a trait or a resource class."""
 _Servers = Annotated[tuple[Uuid, ...], Meta(max_length=SERVERS_MAX)]
 Fence = tuple[int, int]
 """The number of the server's order, and the version of it."""
@@ -42,8 +44,8 @@ class Provider(_Message, frozen=True, kw_only=True):
     id: Uuid
     name: _Name
     parent: Uuid | None = None
-    inventories: dict[str, dict[str, Any]] = {}
-    traits: tuple[str, ...] = ()
+    inventories: Annotated[dict[_Symbol, dict[str, Any]], Meta(max_length=1_000)] = {}
+    traits: Annotated[tuple[_Symbol, ...], Meta(max_length=10_000)] = ()
 
 
 class Register(_Message, frozen=True, kw_only=True):

@@ -49,6 +49,8 @@ def _run_part(arguments: argparse.Namespace) -> int:
             from berth.cli.agent import run
         case "sim":
             from berth.cli.sim import run
+        case "cluster":
+            from berth.cli.cluster import run
         case _:
             from berth.cli.doctor_call import run
     return run(arguments)

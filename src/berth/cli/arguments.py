@@ -9,6 +9,7 @@ from typing import Final
 
 from berth import __version__
 from berth.cli.arguments_of_parts import add_parts
+from berth.cli.cluster_arguments import add_cluster
 from berth.runtime.settings import TABLE, Setting
 
 _DESCRIPTION: Final = """\
@@ -66,6 +67,7 @@ def parser() -> argparse.ArgumentParser:
         _add_flags(command)
     _add_import(commands)
     add_parts(commands)
+    add_cluster(commands)
     return top
 
 

@@ -34,7 +34,7 @@ def add_parts(commands: "Commands") -> None:
 
 
 def _add_up(commands: "Commands") -> None:
-    up = _command(
+    up = add_command(
         commands,
         "up",
         "run a region, its cells and a simulated fleet in one go, for a first look",
@@ -52,7 +52,7 @@ def _add_up(commands: "Commands") -> None:
 
 
 def _add_cell(commands: "Commands") -> None:
-    cell = _command(
+    cell = add_command(
         commands,
         "cell",
         "run the conductor of a cell until told to stop (SIGTERM or Ctrl-C)",
@@ -81,7 +81,7 @@ def _add_cell(commands: "Commands") -> None:
 
 
 def _add_agent(commands: "Commands") -> None:
-    agent = _command(
+    agent = add_command(
         commands,
         "agent",
         "run the agents of hosts until told to stop (SIGTERM or Ctrl-C)",
@@ -109,35 +109,25 @@ def _add_agent(commands: "Commands") -> None:
 
 
 def _add_sim(commands: "Commands") -> None:
-    sim = _command(commands, "sim", "break or heal a host of the simulated fleet of 'berth up'")
+    sim = add_command(commands, "sim", "break or heal a host of the simulated fleet of 'berth up'")
     actions = sim.add_subparsers(dest="action", metavar="ACTION", required=True)
     for action, summary in (
         ("break", "let a host die: it says and does nothing any more"),
         ("heal", "bring a host back, with everything that is on its disk"),
     ):
-        command = _command(actions, action, summary)
+        command = add_command(actions, action, summary)
         command.add_argument("host", metavar="HOST", help="the host's name, such as host-0001")
         command.add_argument("--data", metavar="DIR", type=Path, default=Path("data"), help="as given to up")
 
 
 def _add_doctor(commands: "Commands") -> None:
-    doctor = _command(
+    doctor = add_command(
         commands,
         "doctor",
         "compare servers and migrations with the books, and say what does not fit",
         "It shows the token in BERTH_TOKEN. The status is 0 if nothing is wrong, and 1 if something is.",
     )
-    where = doctor.add_mutually_exclusive_group()
-    where.add_argument(
-        "--url", metavar="URL", type=_url, default=f"http://{BY_NAME['listen'].default}", help="the region's"
-    )
-    where.add_argument(
-        "--data",
-        metavar="DIR",
-        type=Path,
-        help="the folder of 'berth up', which says where it is and who may ask",
-    )
-    doctor.add_argument("--token-file", metavar="FILE", type=Path, help="instead of the variable")
+    add_whom(doctor)
     doctor.add_argument(
         "--repair", action="store_true", help="mend what is safe to mend; first say what that is"
     )
@@ -147,7 +137,22 @@ def _add_doctor(commands: "Commands") -> None:
 # -- what several of them take ------------------------------------------------------------------
 
 
-def _command(commands: "Commands", name: str, summary: str, more: str = "") -> argparse.ArgumentParser:
+def add_whom(command: argparse.ArgumentParser) -> None:
+    """Whom a command is to ask, and as whom (``whom``)."""
+    where = command.add_mutually_exclusive_group()
+    where.add_argument(
+        "--url", metavar="URL", type=_url, default=f"http://{BY_NAME['listen'].default}", help="the region's"
+    )
+    where.add_argument(
+        "--data",
+        metavar="DIR",
+        type=Path,
+        help="the folder of 'berth up', which says where it is and who may ask",
+    )
+    command.add_argument("--token-file", metavar="FILE", type=Path, help="instead of the variable")
+
+
+def add_command(commands: "Commands", name: str, summary: str, more: str = "") -> argparse.ArgumentParser:
     return commands.add_parser(
         name,
         help=summary,

@@ -6,6 +6,7 @@ been done through it. Every request has a deadline.
 
 import asyncio
 import contextlib
+import re
 import ssl
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
@@ -17,6 +18,9 @@ _HEAD_BYTES_MAX: Final = 64 << 10
 _BODY_BYTES_MAX: Final = 64 << 20
 _IDLE_MAX: Final = 16
 """How many connections are kept for the next request."""
+
+_PATH: Final = re.compile(r"/[!-~]*")
+_HEADER: Final = re.compile(r"[ -~]*")
 
 
 class Unreachable(Exception):
@@ -51,14 +55,20 @@ class HttpClient:
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._ssl = ssl.create_default_context() if parts.scheme == "https" else None
         self._prefix = parts.path.rstrip("/")
+        for name, value in (headers or {}).items():
+            if _HEADER.fullmatch(name + value) is None:
+                raise ValueError(f"the header {name} cannot be sent: it may have printable ASCII alone")
         self._headers = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
         self._idle: list[_Connection] = []
 
     async def ask(self, method: str, path: str, body: object = None, timeout_s: float = 30) -> Answer:
         """The server's answer, whatever its status; Unreachable without one."""
+        if _PATH.fullmatch(path) is None:
+            raise ValueError(f"the path {path!r} cannot be asked for")
         content = b"" if body is None else msgspec.json.encode(body)
+        host = f"[{self._host}]" if ":" in self._host else self._host
         head = (
-            f"{method} {self._prefix}{path} HTTP/1.1\r\nhost: {self._host}:{self._port}\r\n"
+            f"{method} {self._prefix}{path} HTTP/1.1\r\nhost: {host}:{self._port}\r\n"
             f"accept: application/json\r\n{self._headers}"
         )
         if body is not None:
@@ -68,7 +78,7 @@ class HttpClient:
                 return await self._exchange(f"{head}\r\n".encode("latin-1") + content)
         except TimeoutError:
             raise Unreachable(f"{method} {path}: no answer from {self.endpoint} in {timeout_s:g} s") from None
-        except (OSError, EOFError, ValueError) as error:
+        except (OSError, EOFError, _NotHttp, asyncio.LimitOverrunError) as error:
             raise Unreachable(f"{method} {path}: no answer from {self.endpoint}: {error}") from error
 
     def close(self) -> None:
@@ -100,6 +110,21 @@ class HttpClient:
         return answer
 
 
+class _NotHttp(Exception):
+    """This is not an answer that can be understood."""
+
+
+def _number(words: list[str], base: int) -> int:
+    """The number that there is to be."""
+    try:
+        number = int(words[0], base)
+    except (LookupError, ValueError):
+        raise _NotHttp(f"a number was expected, not {words}") from None
+    if number < 0:
+        raise _NotHttp(f"a number was expected, not {words}")
+    return number
+
+
 class _Connection:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -113,17 +138,39 @@ class _Connection:
         self._writer.write(request)
         await self._writer.drain()
         lines = (await self._reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        status = int(lines[0].split(" ", 2)[1])
+        status = _number(lines[0].split(" ", 2)[1:2], 10)
         headers = {}
         for line in lines[1:]:
             name, colon, value = line.partition(":")
             if colon:
                 headers[name.strip().lower()] = value.strip()
-        length = int(headers.get("content-length", 0))
-        if length > _BODY_BYTES_MAX:
-            raise ValueError(f"an answer of {length} bytes is too long")
-        body = await self._reader.readexactly(length)
+        if status == 204:
+            body = b""
+        elif headers.get("transfer-encoding", "").lower() == "chunked":
+            body = await self._chunks()
+        else:
+            body = await self._exactly(_number([headers.get("content-length", "0")], 10))
         return Answer(status, headers, _parsed(headers, body))
+
+    async def _chunks(self) -> bytes:
+        """A body in pieces, as proxies send it."""
+        chunks: list[bytes] = []
+        while True:
+            line = (await self._reader.readuntil(b"\r\n")).decode("latin-1")
+            length = _number([line.partition(";")[0].strip()], 16)
+            if length == 0:
+                while await self._reader.readuntil(b"\r\n") != b"\r\n":
+                    pass
+                return b"".join(chunks)
+            chunks.append(await self._exactly(length))
+            if sum(map(len, chunks)) > _BODY_BYTES_MAX:
+                raise _NotHttp(f"an answer of more than {_BODY_BYTES_MAX} bytes is too long")
+            await self._reader.readuntil(b"\r\n")
+
+    async def _exactly(self, length: int) -> bytes:
+        if length > _BODY_BYTES_MAX:
+            raise _NotHttp(f"an answer of {length} bytes is too long")
+        return await self._reader.readexactly(length)
 
     def close(self) -> None:
         with contextlib.suppress(OSError, RuntimeError):

@@ -10,7 +10,12 @@ _VERSION: Final = "1.39"
 
 
 class ClientError(Exception):
-    """The server said no, or could not be reached; the text says which, and why."""
+    """The server said no, or could not be reached; the text says which, and why. ``status`` is the server's,
+    None where there was no answer."""
+
+    def __init__(self, text: str, status: int | None = None) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 class PlacementClient:
@@ -35,6 +40,9 @@ class PlacementClient:
     def post(self, path: str, body: object) -> Any:
         return self._call("POST", path, body)
 
+    def delete(self, path: str) -> Any:
+        return self._call("DELETE", path, None)
+
     def close(self) -> None:
         self._connection.close()
 
@@ -52,7 +60,7 @@ class PlacementClient:
             self._connection.close()
             raise ClientError(f"{method} {path}: no answer from {self._endpoint}: {error}") from error
         if reply.status >= 400:
-            raise ClientError(f"{method} {path}: {reply.status}: {_detail(text)}")
+            raise ClientError(f"{method} {path}: {reply.status}: {_detail(text)}", reply.status)
         return json.loads(text) if text else None
 
 

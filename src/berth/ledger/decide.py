@@ -1,8 +1,8 @@
 """The one validator. Claim, dry run, retry, import: every change passes through ``decide``.
 
 Each rule is a ladder of questions in the order a reader would ask them, each answered by a Rejection;
-below the last rung nothing can fail, and events are made. ``decide`` reads the view and changes nothing:
-its caller applies the events, and may decide again on another view if it lost a race.
+below the last rung nothing can fail, and events are made. ``decide`` leaves the view as it was: its caller
+applies the events, and may decide again on another view if it lost a race.
 """
 
 from collections.abc import Callable
@@ -13,12 +13,14 @@ from berth.model import commands as c
 from berth.model.events import Event
 from berth.model.rejections import RecordMoved, Rejection
 from berth.view import View
+from berth.view.supposing import Supposing
 
 Verdict = list[Event] | Rejection
 
 
 def _enact(view: View, command: c.Enact, now_s: int) -> Verdict:
-    """Here, because it judges by all the other rules."""
+    """Here, because it judges by all the other rules. Of several commands each is judged as if those before
+    it had been carried out."""
     for change in command.changes:
         record = change.before or change.after
         assert record is not None, "a change is of something"
@@ -26,11 +28,14 @@ def _enact(view: View, command: c.Enact, now_s: int) -> Verdict:
         if current != change.before:
             return RecordMoved(type(record).__name__, record.id)
     events: list[Event] = []
-    for part in command.commands:
-        verdict = decide(view, part, now_s)
-        if isinstance(verdict, Rejection):
-            return verdict
-        events += verdict
+    with Supposing(view) as supposing:
+        for number, part in enumerate(command.commands, 1):
+            verdict = decide(view, part, now_s)
+            if isinstance(verdict, Rejection):
+                return verdict
+            events += verdict
+            if number < len(command.commands):
+                supposing.happened(verdict)
     return events + list(command.changes)
 
 

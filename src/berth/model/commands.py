@@ -256,8 +256,8 @@ BooksCommand = (
 class Enact(_Command, frozen=True):
     """A change of records, together with commands that it needs: all of it or nothing.
 
-    Every record must be what the change says it was. The commands are judged each by itself, on the view as
-    it is before: none may depend on another.
+    Every record must be what the change says it was. The commands are judged in order, each as if those
+    before it had been carried out: a claim may be for a group that the same change makes.
     """
 
     changes: tuple[RecordChanged, ...]

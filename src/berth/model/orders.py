@@ -26,10 +26,12 @@ class Way(msgspec.Struct, frozen=True):
 
 
 class Book(msgspec.Struct, frozen=True):
-    """What a consumer was last given, and the generation that this made."""
+    """What a consumer was last given, and the generation that this made. ``kept`` is the part that others
+    were found to have added meanwhile."""
 
     held: Held
     generation: int | None
+    kept: Held = ()
 
 
 class StepLog(msgspec.Struct, frozen=True):
@@ -106,14 +108,14 @@ class Evacuated(msgspec.Struct, frozen=True):
 
 class Instance(Record, frozen=True, kw_only=True, tag="instance"):
     """Where a server is, as its cell knows: the hosts that may have it. ``last`` is the number of its last
-    order; one that is deleted stays for a while, for its number."""
+    order; one that is on no host any more stays for a while, for its number."""
 
     hosts: tuple[str, ...] = ()
     evacuated: tuple[Evacuated, ...] = ()
     last: int = 0
-    deleted_at_s: int | None = None
+    nowhere_since_s: int | None = None
     left_on: tuple[str, ...] = ()
-    """Of one that is deleted: hosts that were down, and have it still when they come back."""
+    """Of one that is to be nowhere: hosts that were down, and have it still when they come back."""
 
 
 class Agent(Record, frozen=True, kw_only=True, tag="agent"):
@@ -124,6 +126,12 @@ class Agent(Record, frozen=True, kw_only=True, tag="agent"):
     is_down: bool = False
     registered_at_s: int = 0
     changed_at_s: int = 0
+
+
+class Term(Record, frozen=True, kw_only=True, tag="term"):
+    """Who conducts a cell: whoever came last. One whose number is not this any more has been replaced."""
+
+    number: int
 
 
 class Outbox(Record, frozen=True, kw_only=True, tag="outbox"):

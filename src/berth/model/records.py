@@ -1,12 +1,14 @@
 """All kinds of records that a journal keeps, a region's and a cell's."""
 
-from berth.model.orders import Agent, Instance, Outbox, Work
+from berth.model.clusters import Cluster
+from berth.model.orders import Agent, Instance, Outbox, Term, Work
 from berth.model.servers import Action, Aggregate, Counter, Flavor, Host, Image, Migration, Server
 
 AnyRecord = (
     Action
     | Agent
     | Aggregate
+    | Cluster
     | Counter
     | Flavor
     | Host
@@ -15,5 +17,6 @@ AnyRecord = (
     | Migration
     | Outbox
     | Server
+    | Term
     | Work
 )

@@ -1,6 +1,6 @@
 """What a scheduler is asked, and what it answers: a plan, or why there is none."""
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -11,6 +11,10 @@ from berth.model.rejections import Advice, Rejection
 from berth.model.requests import CandidatesRequest
 
 Generation = int | Literal[Unchecked.UNCHECKED] | None
+
+
+ANY_CELL: Final = "*"
+"""In a cell, whichever that is: where there is a conductor."""
 
 
 class Hints(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +35,8 @@ class Hints(msgspec.Struct, frozen=True, kw_only=True):
 class ScheduleRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Place members, each with the same resources: all of them if they fit, ``at_least`` that many, or none.
 
-    ``ask`` is what each of them needs, at one host. ``zone`` and ``cell`` name an aggregate of that kind;
+    ``ask`` is what each of them needs, at one host. ``zone`` and ``cell`` name an aggregate of that kind
+    (ANY_CELL: whichever, but one);
     ``metadata`` is what an aggregate of the host must say.
 
     Members are new, unless ``generation`` says which one is believed to be theirs. ``beside`` are claims of

@@ -23,6 +23,7 @@ from berth.model.servers import (
     VmState,
 )
 from berth.operations.beginning import removed, replaced
+from berth.operations.conflicts import plus
 from berth.operations.delete import gone
 from berth.operations.runner import is_finished, operation_of, step_of
 from berth.operations.steps import runs_again
@@ -65,6 +66,15 @@ def absorb(view: View, work: Work, now_s: int) -> Enact | None:
     if moved is not None:
         changes.append(replaced(view, moved))
     return Enact(tuple(changes), commands)
+
+
+def is_absorbed(view: View, work: Work) -> bool:
+    """Whether the records say what an order says: then it need not be kept."""
+    if work.operation == "sweep":
+        migration = view.records.get(Migration, work.migration or "")
+        return not is_finished(work) or migration is None or migration.status not in ("migrating", "done")
+    action = view.records.get(Action, work.id)
+    return action is None or action.seen >= work.version
 
 
 def _swept(view: View, work: Work, now_s: int) -> Enact | None:
@@ -139,7 +149,7 @@ def finished(
         task=None,
         work=None,
         held=work.books.held,
-        kept=server.kept if work.books.held else (),
+        kept=plus((server.kept, work.books.kept)) if work.books.held else (),
         generation=work.books.generation,
         needs=work.needs,
         fault=None if is_done else Fault(work.reason or "unknown", now_s),
@@ -162,7 +172,8 @@ def _state_after(server: Server, work: Work) -> VmState:
     if work.phase == "done":
         assert operation.state_done != "", "one that is gone has no state"
         return operation.state_done or ("stopped" if before == "stopped" else "active")
-    if _undo_failed(work):
+    is_move = operation.steps[0].undo == "give_back"
+    if _undo_failed(work) or (is_move and not has_given_back(work)):
         return "error"
     # What was undone stands at its first step, and that is never one that stops as something.
     return step_of(work).stopped_as or operation.state_failed or before
@@ -208,6 +219,9 @@ def _moved(server: Server, migration: Migration, work: Work) -> Server:
             )
         case (("confirm" | "live_migrate" | "evacuate"), "done"):
             return msgspec.structs.replace(at_dest, state_before=None)
+        case (("resize" | "migrate" | "live_migrate" | "evacuate"), "failed") if not has_given_back(work):
+            # What was to be undone in the books was refused. Both halves are held until somebody decides.
+            return msgspec.structs.replace(server, state_before=None)
         case (("resize" | "migrate" | "live_migrate" | "evacuate"), "failed") | ("revert", "done"):
             return msgspec.structs.replace(at_source, state_before=None)
         case "revert", "failed" if has_given_back(work):
@@ -225,7 +239,7 @@ def _migration_after(migration: Migration, work: Work, now_s: int) -> Migration:
         ("resize", "done"): "finished",
         ("migrate", "done"): "finished",
         ("confirm", "done"): "confirmed",
-        ("confirm", "failed"): "finished",
+        ("confirm", "failed"): "finished" if work.step == 0 else "confirming",
         ("revert", "done"): "reverted",
         ("live_migrate", "done"): "completed",
         ("evacuate", "done"): "done",

@@ -8,7 +8,7 @@ from berth.model.consumer import Wanted
 from berth.model.ids import ConsumerId, GroupId, ProviderId
 from berth.model.orders import Way
 from berth.model.requests import RequestGroup
-from berth.model.scheduling import Generation, Hints, ScheduleRequest, SpecInvalid
+from berth.model.scheduling import ANY_CELL, Generation, Hints, ScheduleRequest, SpecInvalid
 from berth.model.scheduling import Way as PlannedWay
 from berth.model.servers import Flavor, Need, Place, Server, ServerHints
 from berth.scheduler.cells import KIND as CELL
@@ -61,7 +61,7 @@ def schedule_request(
     members: tuple[str, ...] | None = None,
     at_least: int = 1,
     host: str | None = None,
-    cell: str | None = None,
+    cell: str = ANY_CELL,
     ignore_hosts: frozenset[str] = frozenset(),
     alternates: int = 0,
     generation: Generation = None,

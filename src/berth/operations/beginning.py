@@ -9,13 +9,12 @@ from berth.model.commands import BooksCommand, Enact
 from berth.model.events import RecordChanged
 from berth.model.orders import Book, Outbox, Spec, Way, Work
 from berth.model.records import AnyRecord
-from berth.model.rejections import Rejection, ServerBusy, ServerNotFound, ServerStateWrong
-from berth.model.servers import Action, ConflictPolicy, Migration, Place, Server
+from berth.model.rejections import Rejection, ServerBusy, ServerNotFound, ServerStateWrong, ServerUnsettled
+from berth.model.servers import Action, ConflictPolicy, Counter, Migration, Place, Server
 from berth.operations.steps import BY_NAME, Operation
 from berth.runtime.ids import Ids
 from berth.scheduler.options import SchedulerOptions
 from berth.view import View
-
 
 PAST_MAX: Final = 100
 """How many actions, and how many migrations that are over, are remembered of a server."""
@@ -46,6 +45,14 @@ def startable(view: View, id: str, operation: Operation) -> Server | Rejection:
     if server.state not in operation.before:
         return ServerStateWrong(id, operation.action, server.state, tuple(sorted(operation.before)))
     return server
+
+
+def unsettled(server: Server, operation: Operation) -> Rejection:
+    """Why nothing can be done to a server where it is: it is nowhere, or in two places."""
+    if server.migration is not None:
+        return ServerUnsettled(server.id, operation.action, server.migration)
+    state = f"{server.state}, on no host"
+    return ServerStateWrong(server.id, operation.action, state, tuple(sorted(operation.before)))
 
 
 def order(
@@ -144,6 +151,12 @@ def _too_many(view: View, server: Server) -> list[Action | Migration]:
     over = [one for one in view.records.find(Migration, "server", server.id) if not one.held]
     past += over[:1] if len(over) >= PAST_MAX else []
     return past
+
+
+def counted(view: View, kind: str) -> Counter:
+    """The count of what has a number of a kind, one further. Numbers are not given twice."""
+    last = view.records.get(Counter, kind)
+    return Counter(id=kind, value=1 if last is None else last.value + 1)
 
 
 def replaced(view: View, after: AnyRecord) -> RecordChanged:

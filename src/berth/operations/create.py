@@ -7,11 +7,11 @@ from berth.model.commands import Enact, ReplaceAllocations
 from berth.model.events import RecordChanged
 from berth.model.ids import ConsumerId
 from berth.model.orders import Book, Outbox
-from berth.model.rejections import ConsumerGenerationConflict, Rejection, ServerHoldsAlready
+from berth.model.rejections import ConsumerGenerationConflict, HostUnknown, Rejection, ServerHoldsAlready
 from berth.model.scheduling import Placement
 from berth.model.servers import Action, ActionEvent, Fault, Server
 from berth.operations.asking import asked as needed_by
-from berth.operations.asking import schedule_request, way
+from berth.operations.asking import place_of, schedule_request, way
 from berth.operations.beginning import Asked, action_of, busy, order
 from berth.scheduler.plan import plan
 from berth.view import View
@@ -54,16 +54,17 @@ def begin(
         return ServerHoldsAlready(planned.consumer)
     if isinstance(planned, Rejection):
         return planned
+    if is_forced and host is not None and not place_of(view, planned.placements[0].way.host).cell:
+        return HostUnknown(host)
     by_id = {server.id: server for server in servers}
     changes: list[RecordChanged] = []
     for placement in planned.placements:
-        changes += _placed(view, now_s, asked, by_id[placement.member], placement)
+        changes += placed(view, now_s, asked, by_id[placement.member], placement)
     return Enact(tuple(changes), (ReplaceAllocations(planned.claims),))
 
 
-def _placed(
-    view: View, now_s: int, asked: Asked, server: Server, placement: Placement
-) -> list[RecordChanged]:
+def placed(view: View, now_s: int, asked: Asked, server: Server, placement: Placement) -> list[RecordChanged]:
+    """The records of a server that has been given a place: itself, the order to build it, and the action."""
     chosen = way(view, server, placement.way)
     books = Book(chosen.held, 1)
     alternates = tuple(way(view, server, other) for other in placement.alternates)

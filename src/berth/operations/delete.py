@@ -27,7 +27,8 @@ def begin(view: View, now_s: int, asked: Asked, id: str, *, is_forced: bool = Fa
     if server.place is None and migration is None:
         # No host has it, and so no cell need be told.
         end = gone(view, server)
-        held: tuple[BooksCommand, ...] = (DeleteAllocations(ConsumerId(id)),) if stands.own else ()
+        is_held = stands.own or stands.kept
+        held: tuple[BooksCommand, ...] = (DeleteAllocations(ConsumerId(id)),) if is_held else ()
         return Enact(end.changes, (*held, *end.commands))
     cell = server.place.cell if server.place is not None else migration.source.cell if migration else ""
     source = migration.source if migration is not None else None

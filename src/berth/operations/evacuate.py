@@ -2,8 +2,8 @@
 host is back and has cleaned up."""
 
 from berth.model.commands import Enact
-from berth.model.rejections import HostNotDown, Rejection, ServerStateWrong
-from berth.operations.beginning import Asked, startable
+from berth.model.rejections import HostNotDown, Rejection
+from berth.operations.beginning import Asked, startable, unsettled
 from berth.operations.hosts import is_down
 from berth.operations.moving import begin_move
 from berth.operations.steps import BY_NAME
@@ -17,7 +17,7 @@ def begin(view: View, now_s: int, asked: Asked, id: str, host: str | None = None
     if isinstance(server, Rejection):
         return server
     if server.place is None or server.migration is not None:
-        return ServerStateWrong(id, OPERATION.action, server.state, tuple(sorted(OPERATION.before)))
+        return unsettled(server, OPERATION)
     if not is_down(view, server.place):
         return HostNotDown(server.place.name)
     return begin_move(view, now_s, asked, server, OPERATION.name, "evacuation", server, host=host)

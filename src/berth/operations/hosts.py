@@ -10,8 +10,9 @@ from berth.model.commands import BooksCommand, Enact, LabelAggregate, SetHostSta
 from berth.model.hosts import HEALTHY
 from berth.model.ids import AggregateId, ProviderId
 from berth.model.orders import Agent
+from berth.model.records import AnyRecord
 from berth.model.servers import Host, Place
-from berth.operations.beginning import replaced
+from berth.operations.beginning import counted, replaced
 from berth.scheduler.cells import KIND
 from berth.view import View
 
@@ -34,9 +35,10 @@ def heard_of(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
     if id not in view.providers:
         return None
     known = view.records.get(Host, agent.id)
+    counter = counted(view, "host")
     host = known or Host(
         id=agent.id,
-        number=max((other.number for other in view.records.all(Host)), default=0) + 1,
+        number=counter.value,
         name=agent.name,
         cell=cell,
         registered_at_s=now_s,
@@ -55,5 +57,9 @@ def heard_of(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
         commands.append(LabelAggregate(aggregate, label))
     if after == known and not commands:
         return None
-    changed = () if after == known else (replaced(view, msgspec.structs.replace(after, updated_at_s=now_s)),)
-    return Enact(changed, tuple(commands))
+    changed: list[AnyRecord] = []
+    if after != known:
+        changed.append(msgspec.structs.replace(after, updated_at_s=now_s))
+    if known is None:
+        changed.append(counter)
+    return Enact(tuple(replaced(view, record) for record in changed), tuple(commands))

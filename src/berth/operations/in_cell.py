@@ -5,12 +5,13 @@ these are all it touches; afterwards, what the operation says.
 """
 
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
-from berth.model.orders import Agent, Evacuated, Instance, Work
+from berth.model.orders import Agent, Evacuated, Instance, Term, Work
 from berth.model.rejections import RecordMoved, Rejection
 from berth.operations.absorbing import has_given_back
 from berth.operations.beginning import removed, replaced
@@ -20,6 +21,8 @@ from berth.view import View
 
 Change = Callable[[Work], Work]
 
+_CONDUCTOR: Final = "conductor"
+
 
 def taken(view: View, work: Work, now_ns: int) -> Enact | None:
     """The command that takes an order into a cell; None for one that it has, or has had."""
@@ -28,7 +31,7 @@ def taken(view: View, work: Work, now_ns: int) -> Enact | None:
         return None
     work = msgspec.structs.replace(work, since_ns=now_ns)
     after = msgspec.structs.replace(
-        instance, hosts=_with(instance.hosts, work), last=work.number, deleted_at_s=None
+        instance, hosts=_with(instance.hosts, work), last=work.number, nowhere_since_s=None
     )
     return Enact((RecordChanged(None, work), replaced(view, after)))
 
@@ -41,9 +44,11 @@ def abort(view: View, id: str) -> Enact | None:
     return Enact((RecordChanged(work, aborted(work)),))
 
 
-def advanced(view: View, seen: Work, change: Change, now_s: int) -> Enact | Rejection:
-    """The command that brings an order on from the step at which it was seen."""
+def advanced(view: View, term: int, seen: Work, change: Change, now_s: int) -> Enact | Rejection:
+    """The command by which who conducts in a term brings an order on from the step at which it was seen."""
     work = view.records.get(Work, seen.id)
+    if term != term_of(view):
+        return RecordMoved("Term", _CONDUCTOR)
     if work is None or (work.phase, work.step, work.attempt) != (seen.phase, seen.step, seen.attempt):
         return RecordMoved("Work", seen.id)
     after = change(work)
@@ -56,6 +61,17 @@ def advanced(view: View, seen: Work, change: Change, now_s: int) -> Enact | Reje
     return Enact(tuple(changes))
 
 
+def term_of(view: View) -> int:
+    """The number of who conducts the cell."""
+    term = view.records.get(Term, _CONDUCTOR)
+    return 0 if term is None else term.number
+
+
+def taken_over(view: View) -> Enact:
+    """The command by which somebody begins to conduct the cell, in place of whoever does."""
+    return Enact((replaced(view, Term(id=_CONDUCTOR, number=term_of(view) + 1)),))
+
+
 def acknowledged(view: View, id: str) -> Enact | None:
     """The command that takes a finished order away, when the region has it."""
     work = view.records.get(Work, id)
@@ -63,11 +79,15 @@ def acknowledged(view: View, id: str) -> Enact | None:
 
 
 def forgotten(view: View, before_s: int) -> Enact | None:
-    """The command that forgets servers that were deleted before a time, and of which nothing is left."""
+    """The command that forgets servers that have been nowhere since before a time. As long as a host may have
+    one still it is not forgotten: its number is what the host is told by that it is the last."""
     gone = [
         instance
         for instance in view.records.all(Instance)
-        if instance.deleted_at_s is not None and instance.deleted_at_s < before_s and not instance.evacuated
+        if instance.nowhere_since_s is not None
+        and instance.nowhere_since_s < before_s
+        and not instance.evacuated
+        and not instance.left_on
     ]
     return Enact(tuple(removed(view, instance) for instance in gone[:100])) if gone else None
 
@@ -97,13 +117,13 @@ def _instance_after(view: View, instance: Instance, work: Work, now_s: int) -> I
         assert work.migration_books is not None, "a migration has books"
         left = Evacuated(work.source.id, work.migration, work.migration_books, work.project, work.user)
         evacuated = (*evacuated, left)
-    is_gone = operation.name == "delete" and is_done
+    is_nowhere = not hosts
     return msgspec.structs.replace(
         instance,
         hosts=hosts,
         evacuated=evacuated,
-        deleted_at_s=now_s if is_gone else None,
-        left_on=tuple(id for id in instance.hosts if _is_down(view, id)) if is_gone else (),
+        nowhere_since_s=now_s if is_nowhere else None,
+        left_on=tuple(id for id in instance.hosts if _is_down(view, id)) if is_nowhere else (),
     )
 
 

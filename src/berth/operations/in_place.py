@@ -7,11 +7,11 @@ import msgspec
 from berth.model.commands import Enact
 from berth.model.ids import ProviderId
 from berth.model.orders import Book
-from berth.model.rejections import HostIsDown, HostLacksTraits, Rejection, ServerStateWrong
+from berth.model.rejections import HostIsDown, HostLacksTraits, Rejection
 from berth.model.scheduling import SpecInvalid
 from berth.model.servers import Image, Server
 from berth.operations.asking import sizes
-from berth.operations.beginning import Asked, begun, order, startable
+from berth.operations.beginning import Asked, begun, order, startable, unsettled
 from berth.operations.conflicts import standing
 from berth.operations.hosts import is_down
 from berth.operations.steps import BY_NAME
@@ -28,7 +28,7 @@ def begin(
     if isinstance(server, Rejection):
         return server
     if server.place is None or server.migration is not None:
-        return ServerStateWrong(id, operation.action, server.state, tuple(sorted(operation.before)))
+        return unsettled(server, operation)
     is_spared = all(step.unless_down or step.at == "books" for step in operation.steps)
     if is_down(view, server.place) and not is_spared:
         return HostIsDown(server.place.name, operation.action)

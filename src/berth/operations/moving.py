@@ -7,10 +7,11 @@ from berth.model.commands import Claim, Enact, ReplaceAllocations
 from berth.model.ids import ConsumerId
 from berth.model.orders import Book
 from berth.model.rejections import ConsumerGenerationConflict, Rejection, ServerChangedByOthers
-from berth.model.servers import Counter, Migration, MigrationKind, Server
+from berth.model.scheduling import ANY_CELL
+from berth.model.servers import Migration, MigrationKind, Server
 from berth.operations.asking import MIGRATION, hinted, schedule_request, way
 from berth.operations.asking import asked as needed_by
-from berth.operations.beginning import Asked, begun, order
+from berth.operations.beginning import Asked, begun, counted, order
 from berth.operations.conflicts import plus, standing, with_kept
 from berth.operations.steps import BY_NAME
 from berth.scheduler.plan import plan
@@ -48,7 +49,7 @@ def begin_move(
         hinted(view, after),
         needed,
         host=host,
-        cell=server.place.cell or None,
+        cell=server.place.cell or ANY_CELL,
         ignore_hosts=frozenset((server.place.id,)) if ignore_source else frozenset(),
         alternates=asked.alternates if host is None else 0,
         generation=stands.generation,
@@ -63,7 +64,7 @@ def begin_move(
     chosen = way(view, after, placement.way)
     books = Book(plus((chosen.held, stands.kept)), (stands.generation or 0) + 1)
     claim = request.claim(ConsumerId(server.id), books.held, stands.generation)
-    counter = _counted(view)
+    counter = counted(view, "migration")
     migration = Migration(
         id=id,
         number=counter.value,
@@ -106,9 +107,3 @@ def begin_move(
     commands = (ReplaceAllocations((claim, migrations)),)
     changed = (migration, counter)
     return begun(view, asked, after, work, server.place.cell, now_s, changed=changed, commands=commands)
-
-
-def _counted(view: View) -> Counter:
-    """Nova numbers its migrations: the count, one further."""
-    last = view.records.get(Counter, "migration")
-    return Counter(id="migration", value=1 if last is None else last.value + 1)

@@ -7,8 +7,8 @@ import msgspec
 
 from berth.model.commands import Enact
 from berth.model.orders import Book
-from berth.model.rejections import MigrationNotFound, Rejection
-from berth.model.servers import Migration
+from berth.model.rejections import ConfirmBegun, Rejection, ServerStateWrong
+from berth.model.servers import Migration, Server
 from berth.operations.beginning import Asked, begun, order, startable
 from berth.operations.conflicts import plus, standing
 from berth.operations.steps import BY_NAME
@@ -23,8 +23,10 @@ def begin(
     if isinstance(server, Rejection):
         return server
     migration = None if server.migration is None else view.records.get(Migration, server.migration)
-    if migration is None:
-        return MigrationNotFound(server.migration or "")
+    if migration is None or (name == "confirm" and not _is_at_dest(server, migration)):
+        return ServerStateWrong(id, operation.action, server.state, ("resized",))
+    if name == "revert" and migration.status == "confirming":
+        return ConfirmBegun(id)
     # Refused here already, where it can be told: the conductor would find the same.
     stands = standing(view, server, asked.policy, operation.action)
     if isinstance(stands, Rejection):
@@ -44,3 +46,9 @@ def begin(
         runs=server.state_before != "stopped",
     )
     return begun(view, asked, server, work, migration.source.cell, now_s)
+
+
+def _is_at_dest(server: Server, migration: Migration) -> bool:
+    """Whether the server has come where it was to go. One whose move could not be undone in the books has
+    not."""
+    return server.place is not None and server.place.id == migration.dest.id

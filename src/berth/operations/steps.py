@@ -120,7 +120,7 @@ ALL: Final = (
         "resized", None, ("source", "dest"), ("source",), "dest, migration source", "source",
     ),
     Operation(
-        "confirm", "confirmResize", "resize_confirming", _on("resized"),
+        "confirm", "confirmResize", "resize_confirming", _on("resized", "error"),
         (
             Step("check", "books", "check_migration"),
             Step("clean up", "source", "destroy"),
@@ -129,7 +129,7 @@ ALL: Final = (
         None, "resized", ("dest",), ("source", "dest"), "dest", "dest, migration source",
     ),
     Operation(
-        "revert", "revertResize", "resize_reverting", _on("resized"),
+        "revert", "revertResize", "resize_reverting", _on("resized", "error"),
         (
             Step("destroy", "dest", "destroy", unless_down=True),
             Step("give back", "books", "give_back"),
@@ -143,7 +143,7 @@ ALL: Final = (
             _CLAIMED_MOVE,
             _PREPARE,
             Step("live migrate", "source", "live_migrate", "resume", "back"),
-            Step("receive", "dest", "receive", None, "skip"),
+            _RECEIVE,
             Step("clean up", "source", "destroy", None, "skip"),
             Step("release", "books", "release_migration", None, "again"),
         ),

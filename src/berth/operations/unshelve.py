@@ -47,7 +47,6 @@ def begin(
         hinted(view, server),
         needed,
         host=host,
-        cell=server.place.cell or None if server.place is not None else None,
         alternates=asked.alternates if host is None else 0,
         generation=stands.generation,
     )

@@ -8,7 +8,7 @@ others go on.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
 from berth.engine import Engine, Unavailable
@@ -18,9 +18,9 @@ from berth.model.events import RecordChanged
 from berth.model.ids import Index
 from berth.model.orders import Agent, Outbox, Work
 from berth.model.origin import Origin
-from berth.model.rejections import RecordMoved
+from berth.model.rejections import RecordMoved, Rejection
 from berth.operations import in_cell
-from berth.operations.absorbing import absorb
+from berth.operations.absorbing import absorb, is_absorbed
 from berth.operations.hosts import heard_of
 from berth.operations.runner import is_finished
 from berth.runtime.clock import Clock
@@ -32,55 +32,81 @@ _PAUSE_S: Final = 1.0
 _ORIGIN: Final = Origin("", "courier", None, "courier")
 
 
-class Courier:
-    """``cells``: the engine of each cell's journal, by the cell's name."""
+Open = Callable[[], Awaitable[Engine]]
+"""Opens a cell's journal, however long that takes."""
 
-    def __init__(self, region: Engine, cells: Mapping[str, Engine], clock: Clock) -> None:
+
+class Courier:
+    """``cells``: how the journal of each cell is opened, by the cell's name. What one of them has to wait for
+    the others do not."""
+
+    def __init__(self, region: Engine, cells: Mapping[str, Open], clock: Clock) -> None:
         self._region = region
         self._cells = cells
         self._clock = clock
-        # What has been brought up of each order and host, so that it is not looked at again.
-        self._seen: dict[tuple[str, str], Work | Agent] = {}
 
     async def run(self) -> None:
-        """Until cancelled, or until the region's engine stops."""
-        errands = [
-            self._for_ever(self._take_down),
-            *(self._for_ever(self._bring_up, name) for name in self._cells),
-        ]
+        """Until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for errand in errands:
-                group.create_task(errand)
+            for name, open_cell in self._cells.items():
+                group.create_task(self._serve(name, open_cell), name=f"courier to {name}")
+            group.create_task(self._for_ever(self._tell_of_unknown_cells), name="courier to nowhere")
 
-    async def _for_ever(self, errand: Callable[..., object], *arguments: str) -> None:
+    async def _serve(self, name: str, open_cell: Open) -> None:
+        cell = await open_cell()
+        way = _Way(self._region, cell, name, self._clock)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._for_ever(way.take_down))
+                group.create_task(self._for_ever(way.bring_up))
+        finally:
+            await cell.stop()
+
+    async def _for_ever(self, errand: Callable[[Index], Awaitable[Index]]) -> None:
         index = Index(-1)
         while not self._region.stopping:
             try:
-                index = await errand(index, *arguments)  # type: ignore[misc]
+                index = await errand(index)
             except (Unavailable, Overloaded) as away:
                 _log.warning("the courier waits: %s", away)
                 await asyncio.sleep(_PAUSE_S)
-            except asyncio.CancelledError:
-                raise
             except Exception:
                 _log.exception("the courier stumbled")
                 await asyncio.sleep(_PAUSE_S)
 
-    # -- down -----------------------------------------------------------------------------------
-
-    async def _take_down(self, index: Index) -> Index:
-        """Hand every order that is on its way to its cell."""
+    async def _tell_of_unknown_cells(self, index: Index) -> Index:
         index = await self._region.wait_beyond(index, _WAIT_S)
         waiting = await self._region.read(lambda view: list(view.records.all(Outbox)))
-        await asyncio.gather(*(self._hand_over(outbox) for outbox in waiting))
+        for cell in sorted({outbox.cell for outbox in waiting} - self._cells.keys()):
+            _log.error("orders wait for the cell %r, which is not configured: see the setting cells", cell)
+        if waiting:
+            await asyncio.sleep(_PAUSE_S)
+        return index
+
+
+class _Way:
+    """The way to one cell and back."""
+
+    def __init__(self, region: Engine, cell: Engine, name: str, clock: Clock) -> None:
+        self._region = region
+        self._cell = cell
+        self._name = name
+        self._clock = clock
+        # What has been brought up of each order and host, so that it is not looked at again.
+        self._seen: dict[str, Work | Agent] = {}
+
+    # -- down -----------------------------------------------------------------------------------
+
+    async def take_down(self, index: Index) -> Index:
+        """Hand every order that is on its way to the cell."""
+        index = await self._region.wait_beyond(index, _WAIT_S)
+        waiting = await self._region.read(
+            lambda view: [outbox for outbox in view.records.all(Outbox) if outbox.cell == self._name]
+        )
+        await _all(self._hand_over(outbox) for outbox in waiting)
         return index
 
     async def _hand_over(self, outbox: Outbox) -> None:
-        cell = self._cells.get(outbox.cell)
-        if cell is None:
-            _log.error("the order %s is for the cell %r, which is not configured", outbox.id, outbox.cell)
-            return
-
         def wish(view: View, now_s: int) -> Enact | RecordMoved:
             if outbox.work is not None:
                 change = in_cell.taken(view, outbox.work, self._clock.now_ns())
@@ -88,7 +114,7 @@ class Courier:
                 change = in_cell.abort(view, outbox.abort or "")
             return change or RecordMoved("Outbox", outbox.id)
 
-        await cell.submit(wish, _ORIGIN, _nothing)
+        await self._cell.submit(wish, _ORIGIN, _nothing)
 
         def settled(view: View, now_s: int) -> Enact | RecordMoved:
             current = view.records.get(Outbox, outbox.id)
@@ -100,39 +126,55 @@ class Courier:
 
     # -- up -------------------------------------------------------------------------------------
 
-    async def _bring_up(self, index: Index, name: str) -> Index:
-        """Bring up what has changed in a cell."""
-        cell = self._cells[name]
-        index = await cell.wait_beyond(index, _WAIT_S)
-        works, agents = await cell.read(
+    async def bring_up(self, index: Index) -> Index:
+        """Bring up what has changed in the cell."""
+        index = await self._cell.wait_beyond(index, _WAIT_S)
+        works, agents = await self._cell.read(
             lambda view: (list(view.records.all(Work)), list(view.records.all(Agent)))
         )
-        for agent in agents:
-            if self._seen.get((name, agent.id)) is not agent:
-                await self._submit(lambda view, now_s: heard_of(view, agent, name, now_s))  # noqa: B023
-                self._seen[name, agent.id] = agent
-        await asyncio.gather(*(self._bring_up_order(cell, name, work) for work in works))
-        current = {(name, one.id) for one in (*works, *agents)}
-        for key in [key for key in self._seen if key[0] == name and key not in current]:
-            del self._seen[key]
+        await _all(self._bring_up_host(agent) for agent in agents)
+        await _all(self._bring_up_order(work) for work in works)
+        current = {one.id for one in (*works, *agents)}
+        self._seen = {id: record for id, record in self._seen.items() if id in current}
         return index
 
-    async def _bring_up_order(self, cell: Engine, name: str, work: Work) -> None:
-        if self._seen.get((name, work.id)) is work:
+    async def _bring_up_host(self, agent: Agent) -> None:
+        if self._seen.get(agent.id) is agent:
+            return
+        refused = await self._submit(lambda view, now_s: heard_of(view, agent, self._name, now_s))
+        if not refused:
+            self._seen[agent.id] = agent
+
+    async def _bring_up_order(self, work: Work) -> None:
+        if self._seen.get(work.id) is work:
             return
         await self._submit(lambda view, now_s: absorb(view, work, now_s))
-        self._seen[name, work.id] = work
+        if not await self._region.read(lambda view: is_absorbed(view, work)):
+            # Something was in the way. The order stays where it is, and so does what it says.
+            _log.error("what came of the order %s could not be written; it is tried again", work.id)
+            raise Unavailable(f"the order {work.id} could not be brought up")
+        self._seen[work.id] = work
         if is_finished(work):
-            await cell.submit(
+            await self._cell.submit(
                 lambda view, _: in_cell.acknowledged(view, work.id) or RecordMoved("Work", work.id),
                 _ORIGIN,
                 _nothing,
             )
 
-    async def _submit(self, make: Callable[[View, int], Enact | None]) -> None:
-        await self._region.submit(
+    async def _submit(self, make: Callable[[View, int], Enact | None]) -> bool:
+        """Have a change made that may turn out not to be needed. Whether it was refused although it was."""
+        outcome = await self._region.submit(
             lambda view, now_s: make(view, now_s) or RecordMoved("", ""), _ORIGIN, _nothing
         )
+        return isinstance(outcome, Rejection) and outcome != RecordMoved("", "")
+
+
+async def _all(errands: Iterable[Awaitable[None]]) -> None:
+    """All of them, also if one fails; then what that one says."""
+    outcomes = await asyncio.gather(*errands, return_exceptions=True)
+    for outcome in outcomes:
+        if isinstance(outcome, BaseException):
+            raise outcome
 
 
 def _nothing(view: View, changed: bool) -> None:

@@ -29,7 +29,7 @@ from berth.api.http import Receive, Scope, Send
 from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
 from berth.cell.agent_api import AgentApi
-from berth.cell.application import Quiet, cell_engine
+from berth.cell.application import Quiet, cell_engine, opened
 from berth.cell.books import VERSION, Books
 from berth.cell.conductor import Deadlines
 from berth.cell.hosts import Hosts
@@ -44,6 +44,7 @@ from berth.model.rejections import Rejection
 from berth.model.servers import ConflictPolicy, Host, Server
 from berth.operations.beginning import Asked
 from berth.region.courier import Courier
+from berth.region.keeper import Keeper
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
@@ -81,6 +82,12 @@ class SimCell:
             raise Unreachable(f"the conductor of {self.name} is down")
         await self._api(scope, receive, send)
 
+    async def open(self) -> Engine:
+        """Another way into its journal, for a courier of its own; once there is one."""
+        while self.name in self._cloud.unreachable:
+            await asyncio.sleep(0.05)
+        return await opened(self._database, self._cloud.clock, self._cloud.ids)
+
     async def start(self) -> None:
         cloud = self._cloud
         engine = self._engine = cell_engine(self._database, cloud.clock, cloud.ids)
@@ -91,7 +98,8 @@ class SimCell:
         conductor = FaultyConductor(
             engine, Books(client), desk, cloud.clock, cloud.deadlines, cloud.plan, self._crash_soon
         )
-        self._api = AgentApi(hosts, desk, self.name, cloud.silence_s, None)
+        self._api = AgentApi(engine, hosts, desk, self.name, cloud.silence_s, None)
+        await conductor.take_over()
         self._ending = [asyncio.create_task(conductor.run()), asyncio.create_task(hosts.watch())]
 
     async def kill(self) -> None:
@@ -122,6 +130,7 @@ class SimCloud:
         seed: int,
         cells: int = 1,
         hosts: int = 5,
+        racks: int = 0,
         behaviour: SimBehaviour | None = None,
         deadlines: Deadlines = QUICK,
         silence_s: float = 1.0,
@@ -132,13 +141,17 @@ class SimCloud:
         self.deadlines = deadlines
         self.silence_s = silence_s
         self.plan = FaultPlan()
+        self.unreachable: set[str] = set()
+        """Cells whose journals a courier that starts cannot open."""
         self.settings = Settings()
         self.scheduler = scheduler_options()
         quick = SimBehaviour(build_seconds=0, live_migrate_seconds=0.05, other_seconds=0)
         self.behaviours = Behaviours(behaviour or quick)
         self._seed = seed
         self._host_count = hosts
+        self._rack_count = racks
         self._courier: asyncio.Task[None] | None = None
+        self._keeper: asyncio.Task[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
         self._agents: dict[str, asyncio.Task[None]] = {}
         self._turns = asyncio.Semaphore(20)
@@ -156,6 +169,7 @@ class SimCloud:
             await cell.from_region.start()
             await cell.start()
         self.start_courier()
+        self.start_keeper()
         self._start_agents()
         try:
             await self.until(self._all_up)
@@ -257,7 +271,7 @@ class SimCloud:
         )
 
     def start_courier(self) -> None:
-        cells = {name: cell.from_region for name, cell in self.cells.items()}
+        cells = {name: cell.open for name, cell in self.cells.items()}
         self._courier = asyncio.create_task(Courier(self.region, cells, self.clock).run())
 
     async def kill_courier(self) -> None:
@@ -265,10 +279,20 @@ class SimCloud:
             self._courier.cancel()
             await asyncio.gather(self._courier, return_exceptions=True)
 
+    def start_keeper(self) -> None:
+        keeper = Keeper(self.region, self.clock, self.ids, self.scheduler, self.settings)
+        self._keeper = asyncio.create_task(keeper.run())
+
+    async def kill_keeper(self) -> None:
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+
     def _start_agents(self) -> None:
         names = list(self.cells)
         for number, host in enumerate(simulated_fleet(self._host_count)):
-            placed = msgspec.structs.replace(host, cell=names[number % len(names)])
+            racks = (f"rack{number % self._rack_count + 1}",) if self._rack_count else ()
+            placed = msgspec.structs.replace(host, cell=names[number % len(names)], aggregates=racks)
             self.fleet[host.name] = placed
             self.states[host.name] = HostState(state_path(self.folder, host.name))
             self.start_host(host.name)
@@ -277,6 +301,7 @@ class SimCloud:
         return view.records.count(Host) == self._host_count and not len(view.down)
 
     async def _stop(self) -> None:
+        await self.kill_keeper()
         await self.kill_courier()
         for task in [*self._agents.values(), *self._background]:
             task.cancel()

@@ -7,6 +7,7 @@ in which the records came.
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
+from berth.model.clusters import Cluster
 from berth.model.orders import Instance
 from berth.model.records import AnyRecord
 from berth.model.servers import Action, Flavor, Host, Migration, Record, Server
@@ -19,6 +20,7 @@ _INDEXES: Final[dict[type[Any], dict[str, Callable[[Any], Iterable[str]]]]] = {
         "host": lambda server: (server.place.id,) if server.place is not None else (),
     },
     Migration: {"server": lambda migration: (migration.server,)},
+    Cluster: {"project": lambda cluster: (cluster.project,), "name": lambda cluster: (cluster.name,)},
     Action: {"server": lambda action: (action.server,)},
     Flavor: {"name": lambda flavor: (flavor.name,)},
     Host: {"name": lambda host: (host.name,)},

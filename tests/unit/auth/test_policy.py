@@ -89,8 +89,24 @@ def test_rules_of_our_own_are_for_admins_and_services() -> None:
     rules = {rule.name for rule in RULES if rule.name.startswith("berth:")}
     guarded = {route.rule for methods in TABLE.values() for route in methods.values()}
     assert rules == guarded - {None}
+    own = {rule for rule in rules if not rule.startswith("berth:clusters:")}
     for caller, allows in ((ADMIN, True), (SERVICE, True), (READER, False), (SYSTEM_ADMIN, False)):
-        assert {policy.allows(rule, caller) for rule in rules} == {allows}
+        assert {policy.allows(rule, caller) for rule in own} == {allows}
+
+
+def test_clusters_are_for_users() -> None:
+    policy = Policy(None, "secure", FakeClock())
+    member = Caller("m", "p", ("member",))
+    rules = {f"berth:clusters:{name}" for name in ("list", "show", "create", "update", "delete")}
+    for caller, allowed in (
+        (ADMIN, rules),
+        (SERVICE, rules),
+        (member, rules),
+        (READER, {"berth:clusters:list", "berth:clusters:show"}),
+        (SYSTEM_ADMIN, set()),
+        (Caller("g", "p", ()), set()),
+    ):
+        assert {rule for rule in rules if policy.allows(rule, caller)} == allowed
 
 
 # -- an operator's file -------------------------------------------------------------------------

@@ -269,8 +269,8 @@ def test_wrong_hosts_and_hints_are_refused(region: Region) -> None:
         await region.fleet()
         group = await region.group(who="admin:red")
         for asked, who, said in (
-            (body(availability_zone="nova:host-9"), "admin", "There is no host host-9."),
-            (body(host="host-*"), "admin", "There is no host host-*."),
+            (body(availability_zone="nova:host-9"), "admin", "There is no host host-9 with an agent"),
+            (body(host="host-*"), "admin", "There is no host host-* with an agent"),
             (body(host="host-1", availability_zone="nova:host-2"), "admin", "names several hosts"),
             (body() | {"os:scheduler_hints": {"group": uuid_of(1)}}, "admin", "no such server group"),
             (body() | {"os:scheduler_hints": {"group": group}}, "ann:blue", "no such server group"),

@@ -243,7 +243,7 @@ class Region:
         while not is_finished(work):
             self._bring_up(work)
             change = asyncio.run(self._step(work, faults))
-            command = in_cell.advanced(self.cell, work, change, self.now_s)
+            command = in_cell.advanced(self.cell, 0, work, change, self.now_s)
             assert not isinstance(command, Rejection)
             self._write(self.cell, command)
             after = self._order(id)

@@ -125,10 +125,23 @@ _NATIVE_GUARDS: Final = (
 )
 """What the operations of /berth/v1 ask for. In a policy file the names begin with ``berth:``."""
 
+_MEMBER: Final = "role:admin or role:service or role:member"
+
+_USER_GUARDS: Final = {
+    "clusters:list": f"{_MEMBER} or role:reader",
+    "clusters:show": f"{_MEMBER} or role:reader",
+    "clusters:create": _MEMBER,
+    "clusters:update": _MEMBER,
+    "clusters:delete": _MEMBER,
+}
+"""Operations of /berth/v1 for those whose servers they are about. Whoever is no administrator sees the
+clusters of its own project alone, whatever a file says."""
+
 RULES: Final = (
     *_BLOCKS,
     *(oslo.RuleDefault(f"placement:{name}", check, scope_types=_PROJECT) for name, check in _GUARDS.items()),
     *(oslo.RuleDefault(f"berth:{name}", _ADMIN_OR_SERVICE, scope_types=_PROJECT) for name in _NATIVE_GUARDS),
+    *(oslo.RuleDefault(f"berth:{name}", check, scope_types=_PROJECT) for name, check in _USER_GUARDS.items()),
 )
 
 

@@ -4,7 +4,7 @@ from typing import Final
 
 from berth.api.auth.caller import Caller
 from berth.api.compute import versions
-from berth.api.compute.calls import Call, Route, Services, json
+from berth.api.compute.calls import Call, Route, Services, json, origin_of
 from berth.api.compute.errors import ComputeProblem, render
 from berth.api.compute.routes import ROUTES
 from berth.api.http import Request, Response
@@ -51,12 +51,14 @@ class ComputeApi:
         assert caller is not None, "only the versions are for everybody"
         route, params, template = self._routes.find(request.method, path.removeprefix(_V21))
         request.route = _V21 + template
-        return await route.handler(Call(request, caller, params, version, self._services))
+        call = Call(request, caller, params, version, self._services)
+        if request.method not in ("GET", "HEAD"):
+            call.require_member()
+        return await route.handler(call)
 
 
 def _versions(request: Request) -> Response:
-    call = f"http://{request.headers.get('host', 'localhost')}{_V21}"
-    document = versions.document(call)
+    document = versions.document(f"{origin_of(request)}{_V21}")
     if request.path.rstrip("/") == _PREFIX:
         return json({"versions": [document]})
     return json({"version": document})

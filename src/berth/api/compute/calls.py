@@ -22,6 +22,13 @@ from berth.view import View
 T = TypeVar("T")
 _encode: Final = msgspec.json.Encoder().encode
 _QUERY_MAX: Final = 100
+_WRITERS: Final = frozenset(("admin", "member", "service"))
+
+
+def origin_of(request: Request) -> str:
+    """The scheme and host by which the caller has reached us."""
+    scheme = request.headers.get("x-forwarded-proto", "http")
+    return f"{scheme}://{request.headers.get('host', 'localhost')}"
 
 
 class Services(NamedTuple):
@@ -63,13 +70,18 @@ class Call(NamedTuple):
 
     @property
     def origin(self) -> str:
-        headers = self.request.headers
-        scheme = headers.get("x-forwarded-proto", "http")
-        return f"{scheme}://{headers.get('host', 'localhost')}"
+        return origin_of(self.request)
 
     @property
     def now_s(self) -> int:
         return self.services.clock.now_ns() // 1_000_000_000
+
+    def require_member(self) -> None:
+        """Refuse one who may only look. A token that has no roles at all is its project's member."""
+        if self.caller.roles and not _WRITERS & {*self.caller.roles}:
+            raise ComputeProblem(403, "Policy doesn't allow this: it takes the role member or admin.")
+        if not self.caller.project_id:
+            raise ComputeProblem(403, "Policy doesn't allow this: it takes a token of a project.")
 
     def require_admin(self) -> None:
         if not self.is_admin:
@@ -96,7 +108,10 @@ class Call(NamedTuple):
 
     def query(self) -> dict[str, str]:
         """The parameters of the query; of one given twice the last counts, as in Nova's filters."""
-        pairs = parse_qsl(self.request.query_string, keep_blank_values=True, max_num_fields=_QUERY_MAX)
+        try:
+            pairs = parse_qsl(self.request.query_string, keep_blank_values=True, max_num_fields=_QUERY_MAX)
+        except ValueError:
+            raise ComputeProblem(400, f"The query has more than {_QUERY_MAX} parameters.") from None
         return dict(pairs)
 
     def body(self, kind: type[T]) -> T:

@@ -10,31 +10,29 @@ from typing import TypeVar
 from berth.api.compute.calls import Call
 from berth.api.compute.errors import ComputeProblem, problem_of
 from berth.model.commands import Command
-from berth.model.rejections import Rejection
+from berth.model.rejections import RecordMoved, Rejection
 from berth.view import View
 
 T = TypeVar("T")
 
 
-class Refused(Rejection, frozen=True):
-    """What the API itself says no to."""
-
-    status: int
-    message: str
-
-
 async def change(call: Call, make: Callable[[View, int], Command], answer: Callable[[View], T]) -> T:
     """Have a change made that ``make`` works out; a ComputeProblem that it raises is the answer."""
 
+    refused: ComputeProblem | None = None
+
     def wish(view: View, now_s: int) -> Command | Rejection:
+        nonlocal refused
         try:
+            refused = None
             return make(view, now_s)
         except ComputeProblem as problem:
-            return Refused(problem.status, problem.message)
+            refused = problem
+            return RecordMoved("", "")
 
     outcome = await call.try_submit(wish, answer)
-    if isinstance(outcome, Refused):
-        raise ComputeProblem(outcome.status, outcome.message)
+    if refused is not None:
+        raise refused
     if isinstance(outcome, Rejection):
         raise problem_of(outcome)
     return outcome

@@ -65,6 +65,16 @@ SENTENCES: Final[dict[type[Rejection], tuple[int, str]]] = {
         "Instance {r.id} is new, and a consumer of that id holds resources already. This cannot be: please "
         "report it as a bug, with the request id.",
     ),
+    r.ServerUnsettled: (
+        409,
+        "Cannot '{r.asked}' instance {r.id} while its migration {r.migration} holds the other half of what "
+        "it has: confirm or revert it, or delete the instance.",
+    ),
+    r.ConfirmBegun: (
+        409,
+        "Cannot 'revertResize' instance {r.id}: its confirmation has begun to clean up the source, and did "
+        "not come to its end. Confirm it again.",
+    ),
     r.HostNotDown: (409, "The host {r.host} is not down: evacuation is for servers of hosts that are."),
     r.HostIsDown: (
         409,
@@ -81,7 +91,11 @@ SENTENCES: Final[dict[type[Rejection], tuple[int, str]]] = {
         409,
         "Migration {r.id} is a {r.type} and {r.status}: only a live migration under way can be aborted.",
     ),
-    r.HostUnknown: (400, "There is no host {r.name}."),
+    r.HostUnknown: (
+        400,
+        "There is no host {r.name} with an agent: servers are built on hosts that have registered with a "
+        "cell.",
+    ),
     r.NeedNotFound: (404, "Server {r.server} has no need called {r.name}."),
     r.TooManyNeeds: (409, "Server {r.server} has {r.limit} needs already, and may not have more."),
     r.RecordMoved: (409, "{r.kind} {r.id} was changed by somebody else meanwhile: look, and ask again."),

@@ -43,7 +43,14 @@ class NativeApi:
         self._policy = policy
         feed = Feed(engine, settings.event_streams_max, settings.event_heartbeat_seconds)
         self._services = Services(
-            engine, feed, StateTags(settings), ids, clock, scheduler, settings.conflict_policy
+            engine,
+            feed,
+            StateTags(settings),
+            ids,
+            clock,
+            scheduler,
+            settings.conflict_policy,
+            settings.build_attempts_max,
         )
 
     async def handle(self, request: Request, caller: Caller) -> Response:

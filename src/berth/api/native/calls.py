@@ -63,6 +63,7 @@ class Services(NamedTuple):
     clock: Clock
     scheduler: SchedulerOptions
     conflict_policy: ConflictPolicy = "fail"
+    build_attempts_max: int = 3
 
 
 Handler = Callable[[Call], Awaitable[Response]]

@@ -110,7 +110,10 @@ def _operation(path: str, method: str, route: Route, references: dict[type, Obje
 
 
 _NAMES: Final = re.compile(r"{([a-z]+)}")
-_NAMED: Final = {"need": "What the need is called: 1 to 32 letters, digits, `_` or `-`."}
+_NAMED: Final = {
+    "need": "What the need is called: 1 to 32 letters, digits, `_` or `-`.",
+    "node": "What the node is called.",
+}
 
 
 def _in_path(name: str) -> Object:

@@ -66,6 +66,7 @@ By = Annotated[
     Meta(description="What a row stands for."),
 ]
 OfProject = Annotated[str, Meta(min_length=1, max_length=255, description="Only groups of this project.")]
+OfName = Annotated[str, Meta(min_length=1, max_length=64, description="Only clusters of this name.")]
 OfKind = Annotated[str, Meta(min_length=1, max_length=64, description="Only aggregates of this kind.")]
 Force = Annotated[
     Literal["true", "false"], Meta(description="`true`: let the members go, and delete it all the same.")
@@ -133,6 +134,12 @@ class DeleteGroupQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 class AggregatesQuery(msgspec.Struct, frozen=True, kw_only=True):
     kind: OfKind | None = None
+    limit: Limit = LIMIT_DEFAULT
+    marker: KeyMarker | None = None
+
+
+class ClustersQuery(msgspec.Struct, frozen=True, kw_only=True):
+    name: OfName | None = None
     limit: Limit = LIMIT_DEFAULT
     marker: KeyMarker | None = None
 

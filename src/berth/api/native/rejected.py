@@ -97,6 +97,54 @@ ROWS: Final[dict[type[Rejection], _Row]] = {
     ),
     r.FindingGone: _Row(404, errors.NOT_FOUND, "There is nothing like {r.id} any more: examine again."),
     r.RepairUnsafe: _Row(409, errors.CONFLICT, "{r.id} is not for the doctor to repair: {r.reason}."),
+    r.ClusterNotFound: _Row(404, errors.NOT_FOUND, "There is no cluster {r.id}."),
+    r.ClusterExists: _Row(409, errors.CONFLICT, "There is a cluster {r.id} already: ask again."),
+    r.ClusterBeingDeleted: _Row(
+        409, errors.CONFLICT, "Cannot {r.asked} cluster {r.id}: it is being deleted. Create another."
+    ),
+    r.ClusterRatioFixed: _Row(409, errors.CONFLICT, "{r.sentence}"),
+    r.ClusterDoesNotFit: _Row(
+        409,
+        errors.NO_FIT,
+        "The cluster {r.name} does not fit: there is no place for its {r.nodes} new nodes together, at an "
+        "anti-affinity ratio of {r.ratio} per {r.domain}. {advice} {why}",
+    ),
+    r.TooManyNodes: _Row(
+        409,
+        errors.CONFLICT,
+        "The cluster would have {r.asked} nodes, those that are leaving included; {r.limit} are the most "
+        "there can be: ask for fewer, or wait until those have left.",
+    ),
+    r.TooManyNodeGroups: _Row(
+        409,
+        errors.CONFLICT,
+        "The cluster would have {r.asked} node groups; {r.limit} are the most there can be: remove some "
+        "first.",
+    ),
+    r.NodeGroupNotFound: _Row(
+        404, errors.NOT_FOUND, "Cluster {r.cluster} has no node group {r.name}; there are: {there}."
+    ),
+    r.NodeGroupExists: _Row(
+        409,
+        errors.CONFLICT,
+        "Cluster {r.cluster} has a node group {r.name} already, or nodes of it are still leaving: choose "
+        "another name, or wait until those have left.",
+    ),
+    r.NodeCountWrong: _Row(
+        400, errors.BAD_BODY, "Node group {r.name} is to have {r.asked} nodes; it must be 0 or more."
+    ),
+    r.NodeNotFound: _Row(404, errors.NOT_FOUND, "Cluster {r.cluster} has no node {r.name}."),
+    r.NodeLeaving: _Row(
+        409,
+        errors.CONFLICT,
+        "Node {r.name} of cluster {r.cluster} is leaving, and is not replaced: scale up.",
+    ),
+    r.NodeNotFailed: _Row(
+        409,
+        errors.CONFLICT,
+        "Nothing is wrong with node {r.name} of cluster {r.cluster}: its server is {r.state}, and its host "
+        "is up. Ask with force to replace it all the same.",
+    ),
     UnknownHost: _Row(
         400, errors.BAD_BODY, "The hint {r.hint} names {r.name}, and no host has that name or uuid."
     ),
@@ -129,12 +177,22 @@ def _words(rejection: Rejection) -> dict[str, str]:
             return {"names": ", ".join(rejection.names)}
         case NoFit():
             return {"steps": _steps(rejection)}
+        case r.NodeGroupNotFound():
+            return {"there": ", ".join(rejection.there) or "none"}
+        case r.ClusterDoesNotFit():
+            return {"advice": _ratio_advice(rejection), "why": problem(rejection.why).detail}
         case r.NeedDoesNotFit(refused=None):
             return {"refused": "No provider of it has as much free, or what is required of it."}
         case r.NeedDoesNotFit(refused=Rejection() as refused):
             return {"refused": problem(refused).detail}
         case _:
             return {}
+
+
+def _ratio_advice(rejection: r.ClusterDoesNotFit) -> str:
+    if rejection.fitting_ratio is not None:
+        return f"A ratio of {rejection.fitting_ratio} would fit."
+    return "Ask for fewer nodes or smaller ones, or add hosts."
 
 
 def _steps(nothing: NoFit) -> str:

@@ -17,6 +17,7 @@ from berth.api.native import (
     events,
     groups,
     hosts,
+    routes_clusters,
     routes_servers,
     schedule,
     usage,
@@ -261,6 +262,7 @@ TABLE: Final[dict[str, dict[str, Route]]] = {
         ),
     },
     **routes_servers.table(PREFIX),
+    **routes_clusters.table(PREFIX),
     f"{PREFIX}/openapi.json": {
         "GET": Route(
             describe,

@@ -1,8 +1,10 @@
-"""Hosts of the cell that the request names: a server that exists can move within its cell only."""
+"""Hosts of the cell that the request names, or of any: a server is built where there is a conductor, and
+moves within its cell only."""
 
-from berth.model.scheduling import ScheduleRequest
+from berth.model.scheduling import ANY_CELL, ScheduleRequest
 from berth.scheduler.cells import KIND
 from berth.scheduler.labelled import hosts_in, names_of
+from berth.search.masks import any_of
 from berth.view import ProviderRecord, View
 from berth.view.rowset import Mask
 
@@ -10,10 +12,14 @@ FOLLOWS_CLAIMS = False
 
 
 def asked(view: View, request: ScheduleRequest) -> str | None:
+    if request.cell == ANY_CELL:
+        return "a cell"
     return None if request.cell is None else f"the cell {request.cell}"
 
 
 def passing(view: View, request: ScheduleRequest) -> Mask:
+    if request.cell == ANY_CELL:
+        return any_of(view, [view.rows_in_aggregate(id) for id in view.groups.of_kind(KIND)])
     return hosts_in(view, KIND, request.cell)
 
 

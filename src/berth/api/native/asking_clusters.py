@@ -1,0 +1,104 @@
+"""From what is sent about a cluster to the cluster that is asked for: flavors and images are found here.
+
+A flavor or an image that the caller may not use is not there for it, whatever it is called.
+"""
+
+from berth.api.native import bodies_clusters as sent
+from berth.api.native.calls import Call
+from berth.api.native.errors import BAD_BODY, NativeProblem
+from berth.model.clusters import Cluster, NodeGroup
+from berth.model.servers import Flavor, Image
+from berth.view import View
+
+
+def cluster_of(call: Call, view: View, id: str, asked: sent.NewCluster) -> Cluster:
+    """The cluster, without its nodes."""
+    caller = call.caller
+    return Cluster(
+        id=id,
+        name=asked.name,
+        project=caller.project_id or "",
+        user=caller.user_id or "",
+        anti_affinity=asked.anti_affinity,
+        ratio=asked.ratio,
+        domain=asked.domain,
+        node_groups=tuple(node_group_of(call, view, group) for group in asked.node_groups),
+    )
+
+
+def node_group_of(call: Call, view: View, asked: sent.NewNodeGroup) -> NodeGroup:
+    flavor = _flavor(call, view, asked)
+    image = None if asked.image is None else _image(call, view, asked, asked.image)
+    if image is not None:
+        _require_room(asked, flavor, image)
+    return NodeGroup(
+        name=asked.name, flavor=flavor, image=image, processes=asked.processes, count=asked.count
+    )
+
+
+def _flavor(call: Call, view: View, asked: sent.NewNodeGroup) -> Flavor:
+    by_id = view.records.get(Flavor, asked.flavor)
+    called = view.records.find(Flavor, "name", asked.flavor)
+    found = [by_id] if by_id is not None else called
+    usable = [
+        flavor
+        for flavor in found
+        if flavor.is_public or _is_admin(call) or call.caller.project_id in flavor.projects
+    ]
+    if not usable:
+        raise _bad(
+            f"node group {asked.name} asks for the flavor {asked.flavor}, and there is none of that id or "
+            "name"
+        )
+    return usable[0]
+
+
+def _image(call: Call, view: View, asked: sent.NewNodeGroup, ref: str) -> Image:
+    by_id = view.records.get(Image, ref)
+    # Names of images are nobody's alone, and are not looked for often: there is no index of them.
+    found = [by_id] if by_id is not None else [one for one in view.records.all(Image) if one.name == ref]
+    usable = [image for image in found if _may_use(call, image)]
+    if not usable:
+        raise _bad(f"node group {asked.name} asks for the image {ref}, and there is none of that id or name")
+    active = [image for image in usable if image.status == "active"]
+    if len(active) > 1:
+        ids = ", ".join(sorted(image.id for image in active)[:10])
+        raise _bad(
+            f"node group {asked.name} asks for the image {ref}, and several are called so: name one by its "
+            f"id, {ids}"
+        )
+    if not active:
+        raise _bad(
+            f"node group {asked.name} asks for the image {ref}, which is {usable[0].status}: it must be "
+            "active"
+        )
+    return active[0]
+
+
+def _may_use(call: Call, image: Image) -> bool:
+    return (
+        image.visibility in ("public", "community")
+        or _is_admin(call)
+        or image.owner == call.caller.project_id
+    )
+
+
+def _require_room(asked: sent.NewNodeGroup, flavor: Flavor, image: Image) -> None:
+    """A disk of 0 is as large as the image."""
+    for what, has, needs in (
+        ("MB of memory", flavor.memory_mb, image.min_memory_mb),
+        ("GB of disk", flavor.disk_gb or image.min_disk_gb, image.min_disk_gb),
+    ):
+        if has < needs:
+            raise _bad(
+                f"node group {asked.name}: the flavor {flavor.name} has {has} {what}, and the image "
+                f"{asked.image} needs {needs}: choose a larger flavor"
+            )
+
+
+def _is_admin(call: Call) -> bool:
+    return "admin" in call.caller.roles
+
+
+def _bad(reason: str) -> NativeProblem:
+    return NativeProblem(400, BAD_BODY, f"The body is not what is expected here: {reason}.")

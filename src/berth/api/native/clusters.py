@@ -1,0 +1,157 @@
+"""/berth/v1/clusters: many servers with roles, asked for, changed and taken away as one.
+
+What is asked is written down in one act, all of it or nothing; what follows (servers that are built, and such
+that go) takes its time, and is seen in the cluster's state. A cluster is its project's, and an
+administrator's; to everybody else it is not there.
+"""
+
+from berth.api.http import Response
+from berth.api.native import bodies_clusters as sent
+from berth.api.native import wire_clusters as wire
+from berth.api.native.asking_clusters import cluster_of, node_group_of
+from berth.api.native.calls import Call, Handler, Reader, encoded, fixed
+from berth.api.native.clusters_shown import summary, whole
+from berth.api.native.errors import BAD_BODY, NativeProblem
+from berth.api.native.pages import behind, cut, next_link
+from berth.api.native.parameters import ClustersQuery
+from berth.api.native.rejected import problem
+from berth.model.clusters import Cluster
+from berth.model.commands import Enact
+from berth.model.rejections import ClusterNotFound, Rejection
+from berth.operations import clusters as operation
+from berth.operations.beginning import Asked
+from berth.view import View
+
+
+def reading(reader: Reader) -> Handler:
+    """The handler that answers with what a reader says of the view. The tag is of the answer itself: it is
+    not the same for every caller."""
+
+    async def handle(call: Call) -> Response:
+        def answer(view: View) -> bytes | NativeProblem:
+            try:
+                return encoded(reader(view, call)).body
+            except NativeProblem as refused:
+                return refused
+
+        body = await call.services.engine.read(answer)
+        if isinstance(body, NativeProblem):
+            raise body
+        return fixed(call, body)
+
+    return handle
+
+
+def page(view: View, call: Call) -> wire.Clusters:
+    query: ClustersQuery = call.query
+    found = {
+        cluster.id: cluster
+        for cluster in view.records.all(Cluster)
+        if _is_visible(call, cluster) and query.name in (None, cluster.name)
+    }
+    ids, more = cut(behind(found, query.marker), query.limit)
+    return wire.Clusters(
+        [summary(view, found[id]) for id in ids], next_link(call.request, query, ids[-1]) if more else None
+    )
+
+
+def show(view: View, call: Call) -> wire.OneCluster:
+    return _one(view, call, _visible(view, call).id)
+
+
+async def create(call: Call) -> Response:
+    asked: sent.NewCluster = call.body.cluster
+    _refuse(sent.objection(asked))
+    id = call.services.ids.uuid()
+
+    def wish(view: View, now_s: int) -> Enact | Rejection:
+        return operation.create(view, now_s, _asked(call), cluster_of(call, view, id, asked))
+
+    response = await call.submit(wish, lambda view: encoded(_one(view, call, id), 202))
+    response.headers.append(("location", f"{call.request.path}/{id}"))
+    return response
+
+
+async def scale(call: Call) -> Response:
+    asked: sent.ScaleCluster = call.body
+    _refuse(sent.objection_to_scale(asked))
+
+    def wish(view: View, now_s: int) -> Enact | Rejection:
+        return operation.scale(
+            view,
+            now_s,
+            _asked(call),
+            _visible(view, call).id,
+            asked.counts,
+            tuple(node_group_of(call, view, group) for group in asked.add),
+            asked.remove,
+            asked.anti_affinity_ratio,
+        )
+
+    return await call.submit(wish, lambda view: _accepted(view, call))
+
+
+async def replace(call: Call) -> Response:
+    asked: sent.ReplaceNode = call.body
+
+    def wish(view: View, now_s: int) -> Enact | Rejection:
+        id, name = _visible(view, call).id, call.params[1]
+        return operation.replace(view, now_s, _asked(call), id, name, force=asked.force)
+
+    return await call.submit(wish, lambda view: _accepted(view, call))
+
+
+async def delete(call: Call) -> Response:
+    return await call.submit(
+        lambda view, now_s: operation.delete(view, now_s, _asked(call), _visible(view, call).id),
+        lambda view: _accepted(view, call),
+    )
+
+
+# -- who, and what ------------------------------------------------------------------------------
+
+
+def _asked(call: Call) -> Asked:
+    services, caller = call.services, call.caller
+    return Asked(
+        call.request.request_id,
+        caller.project_id or "",
+        caller.user_id or "",
+        services.ids,
+        services.scheduler,
+        services.conflict_policy,
+        services.build_attempts_max,
+    )
+
+
+def _refuse(objection: str | None) -> None:
+    if objection is not None:
+        raise NativeProblem(400, BAD_BODY, f"The body is not what is expected here: {objection}.")
+
+
+def _is_admin(call: Call) -> bool:
+    return "admin" in call.caller.roles
+
+
+def _is_visible(call: Call, cluster: Cluster) -> bool:
+    return _is_admin(call) or cluster.project == call.caller.project_id
+
+
+def _visible(view: View, call: Call) -> Cluster:
+    """The cluster, if there is one for the caller."""
+    id = call.params[0].lower()
+    cluster = view.records.get(Cluster, id)
+    if cluster is None or not _is_visible(call, cluster):
+        raise problem(ClusterNotFound(id))
+    return cluster
+
+
+def _one(view: View, call: Call, id: str) -> wire.OneCluster:
+    cluster = view.records.get(Cluster, id)
+    if cluster is None:
+        raise problem(ClusterNotFound(id))
+    return wire.OneCluster(whole(view, cluster, with_hosts=_is_admin(call)))
+
+
+def _accepted(view: View, call: Call) -> Response:
+    return encoded(_one(view, call, call.params[0].lower()), 202)

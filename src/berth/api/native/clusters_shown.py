@@ -1,0 +1,63 @@
+"""Clusters and their nodes as /berth/v1 shows them, at one look."""
+
+from berth.api.compute.server_wire import host_id_of, status_of
+from berth.api.native import wire_clusters as wire
+from berth.api.native.wire import time_of
+from berth.model.clusters import Cluster, NodeGroup
+from berth.operations.clusters_showing import ClusterShown, NodeShown, shown
+from berth.view import View
+
+
+def summary(view: View, cluster: Cluster) -> wire.ClusterSummary:
+    return _summary(cluster, shown(view, cluster))
+
+
+def whole(view: View, cluster: Cluster, *, with_hosts: bool) -> wire.Cluster:
+    """``with_hosts``: the names of hosts too, which are not for everybody."""
+    seen = shown(view, cluster)
+    above = _summary(cluster, seen)
+    return wire.Cluster(
+        **{name: getattr(above, name) for name in above.__struct_fields__},
+        groups=list(cluster.groups),
+        node_groups=[_node_group(group) for group in cluster.node_groups],
+        nodes=[_node(one, with_hosts=with_hosts) for one in seen.nodes],
+    )
+
+
+def _summary(cluster: Cluster, seen: ClusterShown) -> wire.ClusterSummary:
+    return wire.ClusterSummary(
+        uuid=cluster.id,
+        name=cluster.name,
+        state=seen.status,
+        progress=wire.Progress(seen.ready, seen.wanted, seen.leaving),
+        anti_affinity=list(cluster.anti_affinity),
+        anti_affinity_ratio=cluster.ratio,
+        anti_affinity_domain=cluster.domain,
+        project_id=cluster.project,
+        user_id=cluster.user,
+        created_at=time_of(cluster.created_at_s),
+        updated_at=time_of(cluster.updated_at_s),
+        fault=cluster.fault,
+    )
+
+
+def _node_group(group: NodeGroup) -> wire.ClusterNodeGroup:
+    image = None if group.image is None else group.image.name or group.image.id
+    return wire.ClusterNodeGroup(group.name, group.flavor.name, image, group.count, list(group.processes))
+
+
+def _node(one: NodeShown, *, with_hosts: bool) -> wire.ClusterNode:
+    node, server = one.node, one.server
+    return wire.ClusterNode(
+        name=node.name,
+        node_group=node.node_group,
+        index=node.index,
+        state=node.state,
+        server_uuid=node.server,
+        status="DELETED" if server is None else status_of(server),
+        task=None if server is None else server.task,
+        host_name=one.host if with_hosts else None,
+        host_id=None if server is None or one.host is None else host_id_of(server.project, one.host),
+        group_uuid=node.group,
+        fault=None if server is None or server.fault is None else server.fault.message,
+    )

@@ -1,0 +1,65 @@
+"""Clusters: many servers with roles, of which some keep away from each other.
+
+A node of an anti-affinity process is in one of the cluster's server groups, as many as the ratio says: each
+group has at most one node on a host (or in a rack, a zone), so all of them together at most as many as the
+ratio. What a cluster *is* stands here; how each of its servers is doing stands with the server.
+"""
+
+from typing import Final, Literal
+
+import msgspec
+
+from berth.model.servers import Flavor, Image, Record
+
+RATIO_MAX: Final = 100
+NODES_MAX: Final = 1_000
+NODE_GROUPS_MAX: Final = 50
+
+ClusterState = Literal["active", "deleting"]
+NodeState = Literal["wanted", "leaving", "replacing"]
+"""``wanted``: its server is there, or was. ``leaving``: its server is to be deleted, and the node with it.
+``replacing``: its server is to be deleted, and another made in its place."""
+
+
+class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes of one kind. ``next_index`` is the index of the next node that comes into it."""
+
+    name: str
+    flavor: Flavor
+    image: Image | None = None
+    processes: tuple[str, ...] = ()
+    count: int = 0
+    next_index: int = 0
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """``index`` counts the nodes of its node group; ``group`` is the server group that it was dealt to, if
+    its processes have it keep away from others."""
+
+    name: str
+    node_group: str
+    index: int
+    server: str
+    group: str | None = None
+    state: NodeState = "wanted"
+
+
+class Cluster(Record, frozen=True, kw_only=True, tag="cluster"):
+    """``dealt`` counts the nodes that were dealt to the groups, in turn. ``domain``: what nodes of a group do
+    not share, a host or a kind of aggregate. ``fault`` says why the last thing that was tried did not
+    work."""
+
+    name: str
+    project: str
+    user: str
+    anti_affinity: tuple[str, ...] = ()
+    ratio: int = 1
+    domain: str = "host"
+    groups: tuple[str, ...] = ()
+    dealt: int = 0
+    node_groups: tuple[NodeGroup, ...] = ()
+    nodes: tuple[Node, ...] = ()
+    state: ClusterState = "active"
+    fault: str | None = None
+    created_at_s: int = 0
+    updated_at_s: int = 0

@@ -1,0 +1,34 @@
+"""What would be if: events that a view has for as long as a question is asked, and then no more.
+
+However the question ends, the view is as it was before. Nobody else may look at the view meanwhile.
+"""
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from berth.model.events import Event, inverse
+from berth.view.view import View
+
+
+class Supposing:
+    """``with Supposing(view) as supposing``: what is said to have happened is taken back at the end."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._applied: list[Event] = []
+
+    def happened(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._view.apply(event)
+            self._applied.append(event)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for event in reversed(self._applied):
+            self._view.apply(inverse(event))
+        self._applied.clear()

@@ -1,0 +1,304 @@
+"""What was wrong once: each of these was seen failing."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from berth.agent.drivers.behaviour import Rule, SimBehaviour
+from berth.cell import conductor
+from berth.cell.books import Books, BooksAway
+from berth.cell.protocol import Provider
+from berth.client.http import Answer, HttpClient
+from berth.main import application
+from berth.model.orders import Agent, Instance, Term
+from berth.model.rejections import ConfirmBegun
+from berth.model.scheduling import NoFit
+from berth.model.servers import Server
+from berth.operations.conflicts import as_dict, held_now
+from berth.runtime.settings import Settings
+from berth.sim.cloud import SimCloud
+from berth.sim.direct import DirectClient
+from berth.sim.faults import Fault
+from tests.lifecycle.chaos import check_at_rest
+from tests.lifecycle.stories import beginning, brought_before, done, host_dies, new_server
+from tests.lifecycle.test_moves import somebody_adds
+
+HEADERS: Final = {"x-auth-token": "admin:project", "openstack-api-version": "placement 1.39"}
+
+
+def told(tmp_path: Path, story: Callable[[SimCloud], Awaitable[None]], **options: Any) -> None:
+    async def tell() -> None:
+        async with SimCloud(tmp_path, **{"seed": 5, "hosts": 3, **options}).running() as cloud:
+            await story(cloud)
+
+    asyncio.run(tell())
+
+
+async def _at_rest(cloud: SimCloud, id: str) -> Server:
+    found = await cloud.at_rest(id)
+    assert found is not None
+    return found
+
+
+def test_a_host_that_was_down_for_long_gets_rid_of_what_was_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The cell had forgotten the server, and with it that its order to destroy was the last."""
+    monkeypatch.setattr(conductor, "_FORGET_AFTER_S", -1)
+    monkeypatch.setattr(conductor, "_FORGET_EVERY_NS", 0)
+
+    async def story(cloud: SimCloud) -> None:
+        server = await brought_before(cloud, "delete")
+        place = await host_dies(cloud, server)
+        await done(cloud, "delete", server)
+        other = await brought_before(cloud, "delete")
+        await done(cloud, "delete", other)
+        cell = cloud.cells["cell1"].from_region
+        async with asyncio.timeout(20):
+            while await cell.read(lambda view: view.records.get(Instance, other.id)) is not None:
+                await brought_before(cloud, "delete")
+        cloud.start_host(place.name)
+        await cloud.until(lambda view: not len(view.down))
+        assert cloud.hosts_with(server.id) == set()
+
+    told(tmp_path, story)
+
+
+def test_nobody_is_placed_on_a_host_of_no_cell(tmp_path: Path) -> None:
+    async def story(cloud: SimCloud) -> None:
+        client = DirectClient(cloud.api, HEADERS)
+        id = "aaaaaaaa-0000-4000-8000-000000000001"
+        await client.ask("POST", "/resource_providers", {"uuid": id, "name": "vast"})
+        inventories = {name: {"total": 10**6} for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
+        body = {"inventories": inventories, "resource_provider_generation": 0}
+        assert (await client.ask("PUT", f"/resource_providers/{id}/inventories", body)).status == 200
+        server = await done(cloud, "create", new_server(cloud))
+        assert server is not None
+        assert server.place is not None
+        assert server.place.id != id
+        vast = msgspec.structs.replace(server.flavor, id="vast", vcpus=1000)
+        refused = await cloud.begin(beginning(cloud, "create", new_server(cloud, flavor=vast)))
+        assert isinstance(refused, NoFit), refused
+        assert any(step.constraint == "cell" and step.removed == 1 for step in refused.steps), refused
+
+    told(tmp_path, story)
+
+
+def test_a_lost_answer_and_somebody_elses_change_do_not_double_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(cloud: SimCloud) -> None:
+        server = await brought_before(cloud, "migrate")
+        before = await _at_rest(cloud, server.id)
+        real = Books._ask
+        lost: list[Any] = []
+
+        async def ask(books: Books, method: str, path: str, body: Any) -> Answer:
+            answer = await real(books, method, path, body)
+            if method == "POST" and answer.status == 204 and len(body) == 2 and not lost:
+                lost.append(body)
+                await somebody_adds(cloud, server.id)
+                raise BooksAway("the answer is lost")
+            return answer
+
+        monkeypatch.setattr(Books, "_ask", ask)
+        rule = Rule(outcome="fail", verb="prepare")
+        cloud.behaviours.replace(SimBehaviour(build_seconds=0, other_seconds=0, rules=(rule,)))
+        assert await cloud.begin(beginning(cloud, "migrate", server)) is None
+        after = await _at_rest(cloud, server.id)
+        assert lost, "the claim was never given back"
+        (had,), (has,) = as_dict(before.held).values(), as_dict(after.held).values()
+        assert has == {**had, "DISK_GB": had["DISK_GB"] + 7}
+        assert after.held == await cloud.read(lambda view: held_now(view, server.id))
+        assert _disk(after.kept) == 7, "it is known to be somebody else's"
+
+    told(tmp_path, story)
+
+
+def _disk(held: Any) -> int:
+    return sum(amounts.get("DISK_GB", 0) for amounts in as_dict(held).values())
+
+
+@pytest.mark.parametrize("name", ["stop", "delete", "migrate"])
+def test_an_order_that_waited_for_its_conductor_has_its_time(name: str, tmp_path: Path) -> None:
+    async def story(cloud: SimCloud) -> None:
+        server = await brought_before(cloud, name)
+        await cloud.cells["cell1"].kill()
+        assert await cloud.begin(beginning(cloud, name, server)) is None
+        await asyncio.sleep(1.2)  # longer than the deadline of any step
+        await cloud.cells["cell1"].start()
+        after = await cloud.at_rest(server.id)
+        assert after is None or after.fault is None, after
+
+    told(tmp_path, story, silence_s=3)
+
+
+def test_what_a_late_confirmation_has_cleaned_up_is_not_reverted_to(tmp_path: Path) -> None:
+    async def story(cloud: SimCloud) -> None:
+        server = await brought_before(cloud, "confirm")
+        cloud.plan.add(Fault(server.id, "confirm", 1, "forward", "late"))
+        assert await cloud.begin(beginning(cloud, "confirm", server)) is None
+        assert (await _at_rest(cloud, server.id)).state == "resized"
+        assert isinstance(await cloud.begin(beginning(cloud, "revert", server)), ConfirmBegun)
+        after = await done(cloud, "confirm", server)
+        assert after is not None
+        assert after.place is not None
+        assert cloud.hosts_with(server.id) == {after.place.name}
+
+    told(tmp_path, story)
+
+
+def test_a_revert_that_failed_can_be_asked_for_again(tmp_path: Path) -> None:
+    async def story(cloud: SimCloud) -> None:
+        server = await brought_before(cloud, "revert")
+        cloud.plan.add(Fault(server.id, "revert", 0, "forward", "fail"))
+        assert await cloud.begin(beginning(cloud, "revert", server)) is None
+        assert (await _at_rest(cloud, server.id)).state == "error"
+        after = await done(cloud, "revert", server)
+        assert after is not None
+        assert after.state == "active"
+        await cloud.all_at_rest()
+        await check_at_rest(cloud)
+
+    told(tmp_path, story)
+
+
+def test_what_cannot_be_given_back_ends_in_error_and_holds_both_halves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conductor, "_REFUSALS_MAX", 2)
+
+    async def story(cloud: SimCloud) -> None:
+        server = await brought_before(cloud, "migrate")
+        place = (await _at_rest(cloud, server.id)).place
+        assert place is not None
+        rule = Rule(outcome="fail", verb="send")
+        cloud.behaviours.replace(SimBehaviour(build_seconds=0, other_seconds=0.3, rules=(rule,)))
+        assert await cloud.begin(beginning(cloud, "migrate", server)) is None
+        client = DirectClient(cloud.api, HEADERS)
+        path = f"/resource_providers/{place.id}/inventories"
+        found = (await client.ask("GET", path)).body
+        found["inventories"]["MEMORY_MB"]["max_unit"] = 256
+        assert (await client.ask("PUT", path, found)).status == 200
+        after = await _at_rest(cloud, server.id)
+        assert after.state == "error"
+        assert after.migration is not None
+        assert await cloud.read(lambda view: len(view.consumers)) == 2
+        found = (await client.ask("GET", path)).body
+        found["inventories"]["MEMORY_MB"]["max_unit"] = 65536
+        assert (await client.ask("PUT", path, found)).status == 200
+        back = await done(cloud, "revert", server)
+        assert back is not None
+        assert (back.state, back.place) == ("active", place)
+        await cloud.all_at_rest()
+        await check_at_rest(cloud)
+
+    told(tmp_path, story)
+
+
+def test_who_takes_a_cell_over_is_alone(tmp_path: Path) -> None:
+    """Two conductors marked each other's hosts down."""
+
+    async def story(cloud: SimCloud) -> None:
+        cell = cloud.cells["cell1"]
+        first = await cell.from_region.read(lambda view: view.records.get(Term, "conductor"))
+        await cell.start()
+        second = await cell.from_region.read(lambda view: view.records.get(Term, "conductor"))
+        assert first is not None
+        assert second is not None
+        assert second.number == first.number + 1
+        for _ in range(5):
+            server = await done(cloud, "create", new_server(cloud))
+            assert server is not None
+        agents = await cell.from_region.read(lambda view: list(view.records.all(Agent)))
+        assert not any(agent.is_down for agent in agents)
+
+    told(tmp_path, story)
+
+
+def test_a_cell_that_is_away_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    async def story(cloud: SimCloud) -> None:
+        servers = [await brought_before(cloud, "stop") for _ in range(6)]
+        cells = {s.id: (await _at_rest(cloud, s.id)).place for s in servers}
+        here = next(s for s in servers if (place := cells[s.id]) and place.cell == "cell1")
+        there = next(s for s in servers if (place := cells[s.id]) and place.cell == "cell2")
+        await cloud.kill_courier()
+        cloud.unreachable.add("cell2")
+        cloud.start_courier()
+        assert await cloud.begin(beginning(cloud, "stop", there)) is None
+        assert (await done(cloud, "stop", here)) is not None
+        waiting = await cloud.server(there.id)
+        assert waiting is not None
+        assert waiting.work is not None
+        cloud.unreachable.clear()
+        assert (await _at_rest(cloud, there.id)).state == "stopped"
+
+    told(tmp_path, story, cells=2, hosts=6)
+
+
+# -- HTTP ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("trait", ["CUSTOM_A HTTP/1.1\r\n\r\nDELETE /x", "CUSTOM_A\n", "custom_a", "A" * 300])
+def test_an_agent_cannot_smuggle_a_request_in_a_name(trait: str) -> None:
+    id = "aaaaaaaa-0000-4000-8000-000000000000"
+    body = msgspec.json.encode({"id": id, "name": "h", "traits": [trait]})
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(body, type=Provider)
+
+
+@pytest.mark.parametrize("path", ["/a b", "/a\r\nx: y", "a", "/\x00"])
+def test_a_path_that_is_more_than_a_path_is_not_asked_for(path: str) -> None:
+    with pytest.raises(ValueError, match="cannot be asked for"):
+        asyncio.run(HttpClient("http://127.0.0.1:1").ask("GET", path))
+    with pytest.raises(ValueError, match="cannot be sent"):
+        HttpClient("http://127.0.0.1:1", {"x": "a\r\nb: c"})
+
+
+def test_answers_in_pieces_are_understood() -> None:
+    answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n"
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(2):
+            await reader.readuntil(b"\r\n\r\n")
+            writer.write(answer + b'4\r\n{"a"\r\n3;x=y\r\n:1}\r\n0\r\n\r\n')
+            await writer.drain()
+        writer.close()
+
+    async def tell() -> list[Any]:
+        server = await asyncio.start_server(serve, "127.0.0.1", 0)
+        client = HttpClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        async with server:
+            bodies = [(await client.ask("GET", "/x", timeout_s=5)).body for _ in range(2)]
+            client.close()
+        return bodies
+
+    assert asyncio.run(tell()) == [{"a": 1}, {"a": 1}]
+
+
+def test_a_region_starts_though_a_cell_is_away(tmp_path: Path) -> None:
+    settings = Settings(
+        database=f"sqlite:///{tmp_path}/region.db", cells=("away=postgresql://u:p@127.0.0.1:1/nothing",)
+    )
+
+    async def tell() -> list[str]:
+        told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        heard: asyncio.Queue[str] = asyncio.Queue()
+
+        async def send(message: Any) -> None:
+            heard.put_nowait(message["type"])
+
+        life = asyncio.create_task(application(settings)({"type": "lifespan"}, told.get, send))
+        told.put_nowait({"type": "lifespan.startup"})
+        async with asyncio.timeout(20):
+            first = await heard.get()
+            told.put_nowait({"type": "lifespan.shutdown"})
+            second = await heard.get()
+            await life
+        return [first, second]
+
+    assert asyncio.run(tell()) == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
