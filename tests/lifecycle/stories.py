@@ -5,15 +5,18 @@ from typing import Final
 
 import msgspec
 
-from berth.model.commands import Enact
+from berth.model.commands import CreateGroup, Enact
+from berth.model.groups import Group
+from berth.model.ids import GroupId
 from berth.model.rejections import Rejection
-from berth.model.servers import Flavor, Image, Place, Server
+from berth.model.servers import Flavor, Image, Need, Place, Server
 from berth.operations import (
     create,
     delete,
     evacuate,
     in_place,
     live_migrate,
+    needs,
     resize,
     settling,
     unshelve,
@@ -24,9 +27,15 @@ from berth.view import View
 
 SMALL: Final = Flavor(id="small", name="small", vcpus=1, memory_mb=512, disk_gb=1)
 LARGE: Final = Flavor(id="large", name="large", vcpus=2, memory_mb=1024, disk_gb=2)
+PORT: Final = Need("port", {"DISK_GB": 1})
 IMAGE: Final = Image(id="11111111-2222-4333-8444-555555555555", name="other", status="active")
 
 Beginning = Callable[[View, int, Asked, str], Enact | Rejection]
+
+
+def _migration_of(view: View, id: str) -> str:
+    server = view.records.get(Server, id)
+    return "none" if server is None or server.migration is None else server.migration
 
 
 def _other_flavor(view: View, id: str) -> Flavor:
@@ -52,6 +61,14 @@ BEGINNINGS: Final[dict[str, Beginning]] = {
     **{name: _in_place(name) for name in ("start", "stop", "shelve", "shelve_away", "shelve_offload")},
 }
 
+MORE: Final[dict[str, Beginning]] = {
+    "force delete": lambda view, now_s, asked, id: delete.begin(view, now_s, asked, id, is_forced=True),
+    "abort": lambda view, now_s, asked, id: live_migrate.begin_abort(view, id, _migration_of(view, id)),
+    "need": lambda view, now_s, asked, id: needs.put(view, now_s, "fail", id, PORT),
+    "no need": lambda view, now_s, asked, id: needs.remove(view, now_s, "fail", id, PORT.name),
+}
+"""What else can be asked for."""
+
 BEFORE: Final[dict[str, tuple[str, ...]]] = {
     "create": (),
     "confirm": ("create", "resize"),
@@ -76,7 +93,7 @@ def beginning(cloud: SimCloud, operation: str, server: Server, asked: Asked | No
     by = asked or cloud.asked()._replace(resizes_in_place=False)
     if operation == "create":
         return lambda view, now_s: create.begin(view, now_s, by, (server,), 1)
-    begin = BEGINNINGS[operation]
+    begin = BEGINNINGS.get(operation) or MORE[operation]
     return lambda view, now_s: begin(view, now_s, by, server.id)
 
 
@@ -108,3 +125,12 @@ async def host_dies(cloud: SimCloud, server: Server) -> Place:
     await cloud.kill_host(place.name)
     await cloud.until(lambda view: any(view.record(row).id == place.id for row in view.down))
     return place
+
+
+async def kept_apart(cloud: SimCloud, name: str) -> str:
+    """A new group whose members do not share a host."""
+    group = Group(name, "anti-affinity", "host", 1, None, "project", "user", 0)
+    id = cloud.ids.uuid()
+    refused = await cloud.begin(lambda view, now_s: Enact((), (CreateGroup(GroupId(id), group),)))
+    assert refused is None, refused
+    return id

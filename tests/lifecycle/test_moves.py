@@ -12,11 +12,7 @@ import pytest
 from berth.agent.drivers.behaviour import Rule, SimBehaviour
 from berth.cell.conductor import Deadlines
 from berth.client.http import Answer
-from berth.model.commands import CreateGroup
-from berth.model.groups import Group
-from berth.model.ids import GroupId
 from berth.model.orders import Outbox, Work
-from berth.model.origin import Origin
 from berth.model.rejections import Rejection, ServerChangedByOthers
 from berth.model.scheduling import NoFit
 from berth.model.servers import Action, ConflictPolicy, Flavor, Migration, Server
@@ -25,9 +21,8 @@ from berth.operations.conflicts import as_dict, held_now
 from berth.sim.cloud import SimCloud
 from berth.sim.direct import DirectClient
 from tests.lifecycle.chaos import check_at_rest
-from tests.lifecycle.stories import beginning, brought_before, done, host_dies, new_server
+from tests.lifecycle.stories import beginning, brought_before, done, host_dies, kept_apart, new_server
 
-GROUP: Final = "99999999-9999-4999-8999-999999999999"
 QUICK: Final = SimBehaviour(build_seconds=0, live_migrate_seconds=0.05, other_seconds=0)
 _HEADERS: Final = {"x-auth-token": "admin", "openstack-api-version": "placement 1.39"}
 
@@ -45,14 +40,6 @@ def _told(tmp_path: Path, story: Story, **options: Any) -> None:
     asyncio.run(tell())
 
 
-async def _keep_apart(cloud: SimCloud) -> None:
-    group = Group("apart", "anti-affinity", "host", 1, None, "project", "user", 0)
-    made = await cloud.region.submit(
-        CreateGroup(GroupId(GROUP), group), Origin("r", None, None, "test"), lambda view, _: None
-    )
-    assert made is None
-
-
 async def _created(cloud: SimCloud, **fields: object) -> Server:
     server = new_server(cloud, **fields)
     after = await done(cloud, "create", server)
@@ -65,9 +52,9 @@ async def _created(cloud: SimCloud, **fields: object) -> Server:
 
 def test_nobody_takes_the_source_while_a_resize_waits(tmp_path: Path) -> None:
     async def story(cloud: SimCloud) -> None:
-        await _keep_apart(cloud)
-        first = await _created(cloud, group=GROUP)
-        second = await _created(cloud, group=GROUP)
+        group = await kept_apart(cloud, "apart")
+        first = await _created(cloud, group=group)
+        second = await _created(cloud, group=group)
         moved = await done(cloud, "resize", first)
         assert moved is not None
         assert first.place is not None
@@ -75,7 +62,7 @@ def test_nobody_takes_the_source_while_a_resize_waits(tmp_path: Path) -> None:
         assert moved.place is not None
         assert len({first.place.id, second.place.id, moved.place.id}) == 3
 
-        third = new_server(cloud, group=GROUP)
+        third = new_server(cloud, group=group)
         refused = await cloud.begin(beginning(cloud, "create", third))
         assert isinstance(refused, NoFit), refused
         claim = {
@@ -87,7 +74,7 @@ def test_nobody_takes_the_source_while_a_resize_waits(tmp_path: Path) -> None:
         }
         client = DirectClient(cloud.api, _HEADERS)
         member = {"add": [third.id]}
-        joined = await client.ask("POST", f"/berth/v1/groups/{GROUP}/members", member)
+        joined = await client.ask("POST", f"/berth/v1/groups/{group}/members", member)
         assert joined.status in (200, 204), joined.body
         answer = await client.ask("PUT", f"/allocations/{third.id}", claim)
         assert (answer.status, answer.code) == (409, "berth.group_policy"), answer.body
@@ -106,8 +93,8 @@ def test_an_alternate_that_a_group_forbids_by_now_is_passed_over(tmp_path: Path)
     slow = msgspec.structs.replace(QUICK, build_seconds=0.4)
 
     async def story(cloud: SimCloud) -> None:
-        await _keep_apart(cloud)
-        first = new_server(cloud, group=GROUP)
+        group = await kept_apart(cloud, "apart")
+        first = new_server(cloud, group=group)
         assert await cloud.begin(beginning(cloud, "create", first)) is None
         begun = await cloud.server(first.id)
         assert begun is not None
@@ -117,7 +104,7 @@ def test_an_alternate_that_a_group_forbids_by_now_is_passed_over(tmp_path: Path)
         works = [work for work in await _works(cloud) if work.server == first.id]
         assert works
         next_host = works[0].alternates[0].place
-        second = new_server(cloud, group=GROUP)
+        second = new_server(cloud, group=group)
         asked = cloud.asked()
         refused = await cloud.begin(
             lambda view, now_s: create.begin(view, now_s, asked, (second,), 1, host=next_host.name)

@@ -119,10 +119,11 @@ def test_migrate_and_evacuate(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["resize", "migrate", "live migrate", "delete", "confirm", "revert", "shelve"]
+    "name", ["evacuate", "resize", "migrate", "live migrate", "delete", "confirm", "revert", "shelve"]
 )
 def test_needs_change_while_something_is_done(name: str, tmp_path: Path) -> None:
     asks: dict[str, tuple[str, Ask]] = {
+        "evacuate": ("evacuate", EVACUATE),
         "resize": ("delete", RESIZE),
         "migrate": ("delete", MIGRATE),
         "live migrate": ("delete", LIVE),
@@ -137,7 +138,7 @@ def test_needs_change_while_something_is_done(name: str, tmp_path: Path) -> None
         async with SimCloud(tmp_path, seed=9, hosts=6).running() as cloud:
             await _write_flavor(cloud)
             caller = Caller(cloud)
-            for _ in range(3):
+            for _ in range(1 if name == "evacuate" else 3):
                 server = await brought_before(cloud, story)
                 answer, need = await asyncio.gather(ask(caller, server), caller.need(server))
                 assert answer.status in (200, 202, 204), answer.body
@@ -150,6 +151,10 @@ def test_needs_change_while_something_is_done(name: str, tmp_path: Path) -> None
                     assert need.status == 200, need.body
                     assert answer.status in (200, 202, 204), answer.body
                     await cloud.at_rest(server.id)
+            for host in cloud.fleet:
+                if not cloud.is_alive(host):
+                    cloud.start_host(host)
+            await cloud.until(lambda view: not len(view.down))
             await cloud.all_at_rest()
             await check_at_rest(cloud)
 
