@@ -26,12 +26,12 @@ run: setup ## Run a region, cells and a simulated fleet on LISTEN (127.0.0.1:877
 	@exec $(BIN)/berth up --listen $(LISTEN) --data data --hosts 20 --cells 2
 
 test: setup lint types imports unit ## Check and test everything, the quick things first
-	$(PYTEST) tests/http
+	$(PYTEST) $(AT_ONCE) loadfile tests/http tests/clients
 	$(PYTEST) tests/conformance
 	$(PYTEST) tests/crash
 	$(PYTEST) $(AT_ONCE) worksteal tests/lifecycle
 	$(BIN)/python -m tests.databases.packages
-	$(PYTEST) tests/databases tests/clients tests/faults
+	$(PYTEST) tests/databases tests/faults
 
 unit: setup ## The tests that need no server process
 	$(PYTEST) $(AT_ONCE) loadscope tests $(SLOW:%=--ignore=%)

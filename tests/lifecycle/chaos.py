@@ -20,13 +20,14 @@ from berth.model.rejections import (
     MigrationNotAbortable,
     MigrationNotFound,
     NeedNotFound,
+    RevertBegun,
     ServerBusy,
     ServerNotFound,
     ServerStateWrong,
     ServerUnsettled,
 )
 from berth.model.scheduling import NoFit
-from berth.model.servers import Migration, Server
+from berth.model.servers import Action, Migration, Server
 from berth.operations.conflicts import held_now, same
 from berth.operations.doctor import examine
 from berth.operations.steps import BY_NAME
@@ -38,6 +39,7 @@ EXPECTED: Final = (
     MigrationNotAbortable,
     MigrationNotFound,
     NeedNotFound,
+    RevertBegun,
     ConfirmBegun,
     HostIsDown,
     HostNotDown,
@@ -48,6 +50,7 @@ EXPECTED: Final = (
     ServerUnsettled,
 )
 SERVERS_MAX: Final = 150
+_LOOKS: Final = 200
 
 
 class Chaos:
@@ -167,10 +170,14 @@ class Chaos:
 async def check_at_rest(cloud: SimCloud) -> None:
     """Nothing is under way and all hosts are up: the books balance, and the disks have what the books say."""
     await cloud.read(_check_books)
-    async with asyncio.timeout(30):
-        while wrong := await _wrong_disks(cloud):
-            assert wrong
-            await asyncio.sleep(0.1)
+    wrong = await _wrong_disks(cloud)
+    for _ in range(_LOOKS):
+        if not wrong:
+            return
+        # Hosts say what they have when they next poll.
+        await asyncio.sleep(0.1)
+        wrong = await _wrong_disks(cloud)
+    raise AssertionError(f"the disks are not what the books say: {wrong}")
 
 
 def _check_books(view: View) -> None:
@@ -220,8 +227,18 @@ async def _wrong_disks(cloud: SimCloud) -> list[str]:
         lambda view: [s for s in view.records.all(Server) if s.state in ("active", "stopped", "resized")]
     )
     wrong += [
-        f"{server.id} is not on {server.place.name}"
+        f"{server.id} ({server.state}) is not on {server.place.name}; {await _history(cloud, server.id)}"
         for server in running
         if server.place is not None and server.id not in cloud.states[server.place.name].disk
     ]
     return wrong
+
+
+async def _history(cloud: SimCloud, server: str) -> str:
+    """What was done to a server, for whoever must find out what went wrong."""
+    actions = await cloud.read(lambda view: view.records.find(Action, "server", server))
+    return "; ".join(
+        f"{action.name}: "
+        + ", ".join(f"{event.name}@{event.host} {event.details or 'ok'}" for event in action.events)
+        for action in actions[-6:]
+    )

@@ -15,7 +15,7 @@ from berth.cell.protocol import Provider
 from berth.client.http import Answer, HttpClient
 from berth.main import application
 from berth.model.orders import Agent, Instance, Term
-from berth.model.rejections import ConfirmBegun
+from berth.model.rejections import ConfirmBegun, RevertBegun
 from berth.model.scheduling import NoFit
 from berth.model.servers import Server
 from berth.operations.conflicts import as_dict, held_now
@@ -161,6 +161,22 @@ def test_a_revert_that_failed_can_be_asked_for_again(tmp_path: Path) -> None:
         after = await done(cloud, "revert", server)
         assert after is not None
         assert after.state == "active"
+        await cloud.all_at_rest()
+        await check_at_rest(cloud)
+
+    told(tmp_path, story)
+
+
+def test_what_was_half_deleted_is_not_confirmed(tmp_path: Path) -> None:
+    """Its only copy was gone, and it was said to be resized."""
+
+    async def story(cloud: SimCloud) -> None:
+        server = await brought_before(cloud, "confirm")
+        cloud.plan.add(Fault(server.id, "delete", 1, "forward", "fail"))
+        assert await cloud.begin(beginning(cloud, "delete", server)) is None
+        assert (await _at_rest(cloud, server.id)).state == "error"
+        assert isinstance(await cloud.begin(beginning(cloud, "confirm", server)), RevertBegun)
+        assert await done(cloud, "delete", server) is None
         await cloud.all_at_rest()
         await check_at_rest(cloud)
 

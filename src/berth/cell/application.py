@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
@@ -23,8 +23,8 @@ from berth.cell.hosts import Hosts
 from berth.cell.providers import Providers
 from berth.client.http import HttpClient
 from berth.engine import Engine, Unavailable
-from berth.engine.engine import Observer
-from berth.journal import JournalFailure, open_journal, parse_address
+from berth.engine.engine import Observer, Overloaded
+from berth.journal import JournalError, open_journal, parse_address
 from berth.model.ids import Index
 from berth.runtime.clock import Clock, SystemClock
 from berth.runtime.ids import Ids
@@ -68,10 +68,26 @@ async def opened(database: str, clock: Clock, ids: Ids) -> Engine:
     while True:
         try:
             engine = cell_engine(database, clock, ids)
+        except JournalError as wrong:
+            # It may be away, or wait for an upgrade: either is somebody's to mend, and the others go on.
+            _log.error("a cell's journal cannot be opened: %s", wrong)
+            await asyncio.sleep(_AGAIN_S)
+            continue
+        try:
             await engine.start()
             return engine
-        except (JournalFailure, Unavailable) as away:
-            _log.warning("a cell's journal is away: %s", away)
+        except (JournalError, Unavailable) as wrong:
+            _log.error("a cell's journal cannot be read: %s", wrong)
+            await engine.stop()
+            await asyncio.sleep(_AGAIN_S)
+
+
+async def _patiently(step: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        try:
+            return await step()
+        except (Unavailable, Overloaded) as away:
+            _log.warning("the cell's journal is away: %s", away)
             await asyncio.sleep(_AGAIN_S)
 
 
@@ -111,7 +127,7 @@ class Cell:
         self._api = AgentApi(
             engine, hosts, desk, settings.name, settings.silence_seconds, settings.agent_token
         )
-        await conductor.take_over()
+        await _patiently(conductor.take_over)
         conducting = asyncio.create_task(conductor.run())
         tasks = [conducting, asyncio.create_task(hosts.watch())]
         # One that has been replaced must not go on listening to hosts.

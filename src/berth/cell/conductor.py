@@ -121,10 +121,14 @@ class Conductor:
             if work.id not in self._tasks:
                 task = asyncio.create_task(self._carry_out(work.id), name=f"order {work.id}")
                 self._tasks[work.id] = task
-                task.add_done_callback(lambda _, id=work.id: self._tasks.pop(id, None))  # type: ignore[misc]
+                task.add_done_callback(lambda _, id=work.id: self._forget_task(id))  # type: ignore[misc]
             elif work.abort:
                 self._abort(work)
         return view.index
+
+    def _forget_task(self, id: str) -> None:
+        self._tasks.pop(id, None)
+        self._refused.pop(id, None)
 
     def _abort(self, work: Work) -> None:
         task = task_of(work)
@@ -154,6 +158,7 @@ class Conductor:
                     return
                 await self._advance(work, await self._step(work))
                 pause_s = _PAUSE_FIRST_S
+                self._refused.pop(id, None)
             except (BooksAway, Unavailable, Overloaded) as away:
                 _log.warning("order %s waits: %s", id, away)
                 await asyncio.sleep(pause_s)
@@ -197,10 +202,7 @@ class Conductor:
     def _insists(self, work: Work) -> bool:
         """Whether to ask once more for what must be undone: something may be in its way for a moment."""
         self._refused[work.id] = self._refused.get(work.id, 0) + 1
-        if self._refused[work.id] < _REFUSALS_MAX:
-            return True
-        del self._refused[work.id]
-        return False
+        return self._refused[work.id] < _REFUSALS_MAX
 
     async def _by_agent(self, work: Work, task: AgentTask) -> Callable[[Work], Work]:
         now = self._clock.now_ns

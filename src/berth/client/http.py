@@ -155,6 +155,7 @@ class _Connection:
     async def _chunks(self) -> bytes:
         """A body in pieces, as proxies send it."""
         chunks: list[bytes] = []
+        total = 0
         while True:
             line = (await self._reader.readuntil(b"\r\n")).decode("latin-1")
             length = _number([line.partition(";")[0].strip()], 16)
@@ -163,7 +164,8 @@ class _Connection:
                     pass
                 return b"".join(chunks)
             chunks.append(await self._exactly(length))
-            if sum(map(len, chunks)) > _BODY_BYTES_MAX:
+            total += length
+            if total > _BODY_BYTES_MAX:
                 raise _NotHttp(f"an answer of more than {_BODY_BYTES_MAX} bytes is too long")
             await self._reader.readuntil(b"\r\n")
 

@@ -3,6 +3,7 @@
 import msgspec
 
 from berth.ledger.policies import Move, broken, broken_by_standing, full_group
+from berth.model.clusters import Cluster
 from berth.model.commands import ChangeGroup, ChangeMembers, CreateGroup, DeleteGroup
 from berth.model.events import Event, GroupChanged, MemberChanged
 from berth.model.groups import HOST, MEMBERS_MAX, Group, Membership
@@ -12,6 +13,7 @@ from berth.model.rejections import (
     GroupFull,
     GroupInUse,
     GroupNotFound,
+    GroupOfCluster,
     GroupRuleUnsound,
     InAnotherGroup,
     KindNotFound,
@@ -50,6 +52,9 @@ def change(view: View, command: ChangeGroup, now_s: int) -> list[Event] | Reject
     group = msgspec.structs.replace(record.group, **given)
     if group == record.group:
         return []
+    owners = view.records.find(Cluster, "group", command.id)
+    if owners and given.keys() - {"name"}:
+        return GroupOfCluster(command.id, owners[0].id)
     refused = _unsound(view, group)
     if refused is None and not _only_makes_room(record.group, group):
         refused = broken_by_standing(view, record, group)
@@ -60,6 +65,9 @@ def delete(view: View, command: DeleteGroup, now_s: int) -> list[Event] | Reject
     record = view.groups.records.get(command.id)
     if record is None:
         return GroupNotFound(command.id)
+    owners = [cluster.id for cluster in view.records.find(Cluster, "group", command.id)]
+    if owners and owners != [command.cluster]:
+        return GroupOfCluster(command.id, owners[0])
     if record.members and not command.force:
         return GroupInUse(command.id, len(record.members))
     leaving = [MemberChanged(id, view.groups.memberships[id], None) for id in record.members]
@@ -72,6 +80,9 @@ def change_members(view: View, command: ChangeMembers, now_s: int) -> list[Event
         return GroupNotFound(command.group)
     # Who is named both ways goes, so that saying the same again changes nothing.
     gone = set(command.remove)
+    owners = view.records.find(Cluster, "group", command.group)
+    if owners and any(_hosts(view, id) for id in gone & record.members.keys()):
+        return GroupOfCluster(command.group, owners[0].id)
     joining = _joining(view, command.group, tuple(id for id in command.add if id not in gone))
     if isinstance(joining, Rejection):
         return joining

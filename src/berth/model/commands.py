@@ -208,10 +208,12 @@ class ChangeGroup(_Command, frozen=True):
 
 
 class DeleteGroup(_Command, frozen=True):
-    """With ``force`` members are let go of."""
+    """With ``force`` members are let go of. One that belongs to a cluster goes with that ``cluster``
+    alone."""
 
     id: GroupId
     force: bool = False
+    cluster: str | None = None
 
 
 class ChangeMembers(_Command, frozen=True):

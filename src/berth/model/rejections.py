@@ -228,6 +228,13 @@ class GroupExists(Rejection, frozen=True):
     group: GroupId
 
 
+class GroupOfCluster(Rejection, frozen=True):
+    """A group that a cluster keeps its nodes apart by is the cluster's own."""
+
+    group: GroupId
+    cluster: str
+
+
 class GroupInUse(Rejection, frozen=True):
     group: GroupId
     members: int
@@ -323,6 +330,12 @@ class ServerHoldsAlready(Rejection, frozen=True):
 
 class ConfirmBegun(Rejection, frozen=True):
     """A confirmation that did not come to its end may have cleaned up the source: there is no way back."""
+
+    id: str
+
+
+class RevertBegun(Rejection, frozen=True):
+    """What had come may have been destroyed, by a revert or a deletion that did not come to its end."""
 
     id: str
 

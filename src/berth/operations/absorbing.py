@@ -244,9 +244,7 @@ def _migration_after(migration: Migration, work: Work, now_s: int) -> Migration:
         ("live_migrate", "done"): "completed",
         ("evacuate", "done"): "done",
     }
-    if work.operation == "delete":
-        ended = migration.status
-    elif work.abort and work.phase == "failed":
+    if work.abort and work.phase == "failed":
         ended = "cancelled"
     else:
         ended = status.get((work.operation, work.phase), "error")

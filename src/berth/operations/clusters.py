@@ -6,11 +6,9 @@ which are being replaced. The rest follows from the records, step by step (``clu
 meanwhile.
 """
 
-from typing import Final
-
 import msgspec
 
-from berth.model.clusters import NODE_GROUPS_MAX, NODES_MAX, Cluster, Node, NodeGroup
+from berth.model.clusters import NODE_GROUPS_MAX, NODES_MAX, RATIO_MAX, Cluster, Node, NodeGroup
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
 from berth.model.rejections import (
@@ -36,10 +34,6 @@ from berth.operations.clusters_dealing import grown, left_by, node_group_of, shr
 from berth.operations.clusters_placing import fits, groups_of, placed
 from berth.operations.hosts import is_down
 from berth.view import View
-
-RATIO_TRIED_MAX: Final = 20
-"""Up to which ratio one is looked for with which a cluster would fit."""
-
 
 # -- create -------------------------------------------------------------------------------------
 
@@ -76,7 +70,8 @@ def _fitting_ratio(view: View, now_s: int, asked: Asked, cluster: Cluster) -> in
     larger one, so it is halved for."""
     if not cluster.anti_affinity:
         return None
-    low, high = cluster.ratio + 1, RATIO_TRIED_MAX
+    # With as many groups as nodes nobody avoids anybody: more would not help.
+    low, high = cluster.ratio + 1, min(RATIO_MAX, sum(group.count for group in cluster.node_groups))
     if low > high or not fits(view, now_s, asked, _dealt(asked, cluster, high)):
         return None
     while low < high:
@@ -108,7 +103,7 @@ def scale(
         return cluster
     if ratio is not None and ratio != cluster.ratio:
         return ClusterRatioFixed(id, cluster.ratio, ratio)
-    after = _scaled(asked, cluster, counts, add, remove)
+    after = _scaled(asked, cluster, _failed(view, cluster), counts, add, remove)
     if isinstance(after, Rejection):
         return after
     if after == cluster:
@@ -124,11 +119,13 @@ def scale(
 def _scaled(
     asked: Asked,
     cluster: Cluster,
+    failed: set[str],
     counts: dict[str, int],
     add: tuple[NodeGroup, ...],
     remove: tuple[str, ...],
 ) -> Cluster | Rejection:
-    """The cluster as it shall be. Who goes does so first, so that those who come even it out."""
+    """The cluster as it shall be; ``failed`` are the names of nodes that are of no use. Who goes does so
+    first, so that those who come even it out."""
     after = cluster
     there = tuple(group.name for group in cluster.node_groups)
     for name in dict.fromkeys(remove):
@@ -136,16 +133,16 @@ def _scaled(
             return NodeGroupNotFound(cluster.id, name, there)
         after = without_node_group(after, name)
     larger: dict[str, int] = {}
+    fewer: dict[str, int] = {}
     for name, count in counts.items():
         node_group = node_group_of(cluster, name)
         if node_group is None:
             return NodeGroupNotFound(cluster.id, name, there)
         if count < 0:
             return NodeCountWrong(name, count)
-        if count < node_group.count:
-            after = shrunk(after, name, node_group.count - count)
-        else:
-            larger[name] = count - node_group.count
+        change = fewer if count < node_group.count else larger
+        change[name] = abs(count - node_group.count)
+    after = shrunk(after, fewer, failed)
     taken = {*there, *(node.node_group for node in cluster.nodes)}
     for new in add:
         if new.name in taken:
@@ -197,6 +194,12 @@ def delete(view: View, now_s: int, asked: Asked, id: str) -> Enact | Rejection:
     after = left_by(cluster, {node.name for node in cluster.nodes})
     after = msgspec.structs.replace(after, state="deleting", fault=None, updated_at_s=now_s)
     return Enact((RecordChanged(cluster, after),))
+
+
+def _failed(view: View, cluster: Cluster) -> set[str]:
+    """The names of nodes that have failed."""
+    servers = {node.name: view.records.get(Server, node.server) for node in cluster.nodes}
+    return {name for name, server in servers.items() if server is None or _has_failed(view, server)}
 
 
 def _has_failed(view: View, server: Server) -> bool:

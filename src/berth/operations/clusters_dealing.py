@@ -8,7 +8,7 @@ counted, nodes that are being replaced are.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -64,21 +64,39 @@ def _next_group(groups: tuple[str, ...], size: dict[str, int], dealt: int) -> st
     return min((*groups[turn:], *groups[:turn]), key=lambda group: size[group])
 
 
-def shrunk(cluster: Cluster, name: str, count: int) -> Cluster:
-    """The cluster with so many nodes of a node group on their way out."""
-    node_group = node_group_of(cluster, name)
-    assert node_group is not None, f"{name} is a node group of the cluster"
+def shrunk(cluster: Cluster, fewer: dict[str, int], failed: Collection[str] = ()) -> Cluster:
+    """The cluster with so many nodes of each of these node groups on their way out.
+
+    They are chosen one by one, for all node groups together: out of the largest server group; of a node group
+    that has the least choice left; then a node that has failed; then the last that came.
+    """
     size = sizes(cluster)
-    left = [node for node in staying(cluster) if node.node_group == name]
+    owed = {name: count for name, count in fewer.items() if count}
+    left = {name: [node for node in staying(cluster) if node.node_group == name] for name in owed}
     leaving = set()
-    for _ in range(count):
-        goes = max(left, key=lambda node: (size.get(node.group or "", 0), node.index))
-        left.remove(goes)
+    while owed:
+        choice = {name: len(left[name]) - count for name, count in owed.items()}
+        goes = max(
+            (node for name in owed for node in left[name]),
+            key=lambda node, choice=choice: (  # type: ignore[misc]
+                size.get(node.group or "", 0),
+                -choice[node.node_group],
+                node.name in failed,
+                node.index,
+            ),
+        )
+        left[goes.node_group].remove(goes)
         leaving.add(goes.name)
         if goes.group is not None:
             size[goes.group] -= 1
-    smaller = msgspec.structs.replace(node_group, count=node_group.count - count)
-    return left_by(_with_node_group(cluster, smaller), leaving)
+        owed = {name: owed[name] - (name == goes.node_group) for name in owed}
+        owed = {name: count for name, count in owed.items() if count}
+    after = cluster
+    for name, count in fewer.items():
+        node_group = node_group_of(after, name)
+        assert node_group is not None, f"{name} is a node group of the cluster"
+        after = _with_node_group(after, msgspec.structs.replace(node_group, count=node_group.count - count))
+    return left_by(after, leaving)
 
 
 def left_by(cluster: Cluster, names: set[str]) -> Cluster:

@@ -23,11 +23,14 @@ from berth.model.servers import Action, Server
 from berth.operations import delete
 from berth.operations.beginning import Asked
 from berth.operations.clusters_placing import placed
+from berth.operations.groups import left
 from berth.view import View
 
 DELETE_AGAIN_S: Final = 2
 REPLACE_AGAIN_S: Final = 10
 """How long after what did not work it is tried again."""
+
+_DELETE_PAUSES_MAX: Final = 30
 
 _DELETIONS_MAX: Final = 50
 """How many deletions begin in one change."""
@@ -63,8 +66,8 @@ def next_step(view: View, now_s: int, asked: Asked, cluster_id: str) -> Enact | 
             return deletions
     if due.gone:
         names = {node.name for node in due.gone}
-        left = tuple(node for node in cluster.nodes if node.name not in names)
-        return _changed(cluster, msgspec.structs.replace(cluster, nodes=left, updated_at_s=now_s))
+        staying = tuple(node for node in cluster.nodes if node.name not in names)
+        return _changed(cluster, msgspec.structs.replace(cluster, nodes=staying, updated_at_s=now_s))
     if due.missing:
         return _replaced(view, now_s, asked, cluster, due.missing)
     return _ended(view, cluster) if due.is_over else None
@@ -104,11 +107,14 @@ def _is_deletable(view: View, node: Node, now_s: int) -> bool:
     server = view.records.get(Server, node.server)
     if server is None or server.work is not None:
         return False
-    return all(
-        now_s >= action.updated_at_s + DELETE_AGAIN_S
+    tried = [
+        action.updated_at_s
         for action in view.records.find(Action, "server", server.id)
         if action.name == delete.OPERATION.action
-    )
+    ]
+    # The more often it has failed, the longer it is left alone.
+    pause_s = DELETE_AGAIN_S * min(len(tried), _DELETE_PAUSES_MAX)
+    return not tried or now_s >= max(tried) + pause_s
 
 
 def _deletions(view: View, now_s: int, asked: Asked, nodes: tuple[Node, ...]) -> Enact | None:
@@ -138,12 +144,17 @@ def _replaced(
         if not isinstance(enact, Rejection):
             return Enact((RecordChanged(cluster, after), *enact.changes), enact.commands)
         why = why or _sentence(node, enact)
-    return _changed(cluster, msgspec.structs.replace(cluster, fault=why, updated_at_s=now_s))
+    # Written once: while it stays so there is nothing new to say.
+    return (
+        None
+        if cluster.fault == why
+        else _changed(cluster, msgspec.structs.replace(cluster, fault=why, updated_at_s=now_s))
+    )
 
 
 def _sentence(node: Node, refused: Rejection) -> str:
     if not isinstance(refused, NoFit):
-        return f"{node.name} cannot be replaced: {refused}"
+        return f"{node.name} cannot be replaced ({type(refused).__name__}); it is tried again"
     narrowing = [f"{step.asked}: {step.left} hosts left" for step in refused.steps if step.removed]
     said = "; ".join(narrowing) or "no host has room for it"
     return f"there is no place for a replacement of {node.name} now ({said}); it is tried again"
@@ -157,7 +168,9 @@ def _changed(before: Cluster, after: Cluster) -> Enact | None:
 
 
 def _ended(view: View, cluster: Cluster) -> Enact:
-    """Somebody else's server that was put into one of the groups is no reason to keep it."""
-    groups = (GroupId(id) for id in cluster.groups)
-    commands = tuple(DeleteGroup(id, force=True) for id in groups if id in view.groups.records)
-    return Enact((RecordChanged(cluster, None),), commands)
+    """Somebody else's server that was put into one of the groups is no reason to keep it; it is in none
+    then."""
+    groups = [GroupId(id) for id in cluster.groups if GroupId(id) in view.groups.records]
+    commands = tuple(DeleteGroup(id, force=True, cluster=cluster.id) for id in groups)
+    strangers = (change for id in groups for change in left(view, id))
+    return Enact((RecordChanged(cluster, None), *strangers), commands)

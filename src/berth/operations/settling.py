@@ -7,8 +7,8 @@ import msgspec
 
 from berth.model.commands import Enact
 from berth.model.orders import Book
-from berth.model.rejections import ConfirmBegun, Rejection, ServerStateWrong
-from berth.model.servers import Migration, Server
+from berth.model.rejections import ConfirmBegun, Rejection, RevertBegun, ServerStateWrong
+from berth.model.servers import Migration
 from berth.operations.beginning import Asked, begun, order, startable
 from berth.operations.conflicts import plus, standing
 from berth.operations.steps import BY_NAME
@@ -23,10 +23,12 @@ def begin(
     if isinstance(server, Rejection):
         return server
     migration = None if server.migration is None else view.records.get(Migration, server.migration)
-    if migration is None or (name == "confirm" and not _is_at_dest(server, migration)):
+    if migration is None:
         return ServerStateWrong(id, operation.action, server.state, ("resized",))
     if name == "revert" and migration.status == "confirming":
         return ConfirmBegun(id)
+    if name == "confirm" and migration.status not in ("finished", "confirming"):
+        return RevertBegun(id)
     # Refused here already, where it can be told: the conductor would find the same.
     stands = standing(view, server, asked.policy, operation.action)
     if isinstance(stands, Rejection):
@@ -46,9 +48,3 @@ def begin(
         runs=server.state_before != "stopped",
     )
     return begun(view, asked, server, work, migration.source.cell, now_s)
-
-
-def _is_at_dest(server: Server, migration: Migration) -> bool:
-    """Whether the server has come where it was to go. One whose move could not be undone in the books has
-    not."""
-    return server.place is not None and server.place.id == migration.dest.id

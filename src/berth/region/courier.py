@@ -53,7 +53,16 @@ class Courier:
             group.create_task(self._for_ever(self._tell_of_unknown_cells), name="courier to nowhere")
 
     async def _serve(self, name: str, open_cell: Open) -> None:
-        cell = await open_cell()
+        """Go back and forth between the region and a cell, whatever is wrong with others."""
+        while True:
+            try:
+                await self._serve_once(name, await open_cell())
+                return
+            except Exception:
+                _log.exception("the courier to %s fell, and gets up", name)
+                await asyncio.sleep(_PAUSE_S)
+
+    async def _serve_once(self, name: str, cell: Engine) -> None:
         way = _Way(self._region, cell, name, self._clock)
         try:
             async with asyncio.TaskGroup() as group:

@@ -2,7 +2,8 @@
 
 What is next for a cluster is said by ``operations.clusters_keeping``, from the records alone; here it is
 asked for whenever the region has changed, and a while later for what must be tried again. A keeper remembers
-nothing: it can be stopped anywhere and start anew, and two of them do no harm.
+nothing but whom it has found no place for just now: it can be stopped anywhere and start anew, and two of
+them do no harm.
 """
 
 import asyncio
@@ -30,6 +31,7 @@ _WAIT_S: Final = 1.0
 _PAUSE_S: Final = 1.0
 _AT_ONCE_MAX: Final = 100
 """How many clusters are brought on at the same time."""
+_REST_NS: Final = 10_000_000_000
 _STEPS_MAX: Final = 100
 """How many steps of one cluster are taken before the others have their turn."""
 _NOTHING_TO_DO: Final = RecordMoved("Cluster", "")
@@ -44,6 +46,7 @@ class Keeper:
         self._ids = ids
         self._scheduler = scheduler
         self._settings = settings
+        self._resting: dict[str, int] = {}
 
     async def run(self) -> None:
         """Until cancelled, or until the region's engine stops."""
@@ -65,9 +68,18 @@ class Keeper:
         due = await self._engine.read(
             lambda view: [cluster for cluster in view.records.all(Cluster) if is_due(view, cluster, now_s)]
         )
-        waiting = iter(due)
+        now_ns = self._clock.monotonic_ns()
+        self._resting = {id: until_ns for id, until_ns in self._resting.items() if until_ns > now_ns}
+        waiting = (cluster for cluster in due if cluster.id not in self._resting)
         while some := list(islice(waiting, _AT_ONCE_MAX)):
-            await asyncio.gather(*map(self._bring_on, some))
+            # One that cannot be brought on is no reason to leave the others where they are.
+            outcomes = await asyncio.gather(*map(self._bring_on, some), return_exceptions=True)
+            for cluster, outcome in zip(some, outcomes, strict=True):
+                if isinstance(outcome, (Unavailable, Overloaded)):
+                    raise outcome
+                if isinstance(outcome, BaseException):
+                    _log.error("cluster %s cannot be brought on", cluster.id, exc_info=outcome)
+                    self._rest(cluster)
 
     async def _bring_on(self, cluster: Cluster) -> None:
         asked = Asked(
@@ -83,10 +95,17 @@ class Keeper:
             return next_step(view, now_s, asked, cluster.id) or _NOTHING_TO_DO
 
         origin = Origin(asked.request_id, cluster.user, cluster.project, "keeper")
-        for _ in range(_STEPS_MAX):
+        for number in range(_STEPS_MAX):
             refused = await self._engine.submit(wish, origin, lambda view, changed: None)
             if refused == _NOTHING_TO_DO:
+                if number == 0:
+                    self._rest(cluster)
                 return
             if isinstance(refused, Rejection):
                 _log.error("cluster %s cannot be brought on: %s", cluster.id, refused)
+                self._rest(cluster)
                 return
+
+    def _rest(self, cluster: Cluster) -> None:
+        """Leave a cluster alone for a while: it was its turn, and there was nothing that could be done."""
+        self._resting[cluster.id] = self._clock.monotonic_ns() + _REST_NS

@@ -20,7 +20,11 @@ _INDEXES: Final[dict[type[Any], dict[str, Callable[[Any], Iterable[str]]]]] = {
         "host": lambda server: (server.place.id,) if server.place is not None else (),
     },
     Migration: {"server": lambda migration: (migration.server,)},
-    Cluster: {"project": lambda cluster: (cluster.project,), "name": lambda cluster: (cluster.name,)},
+    Cluster: {
+        "project": lambda cluster: (cluster.project,),
+        "name": lambda cluster: (cluster.name,),
+        "group": lambda cluster: cluster.groups,
+    },
     Action: {"server": lambda action: (action.server,)},
     Flavor: {"name": lambda flavor: (flavor.name,)},
     Host: {"name": lambda host: (host.name,)},

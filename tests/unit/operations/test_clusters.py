@@ -22,6 +22,7 @@ from berth.model.rejections import (
     ClusterNotFound,
     ClusterRatioFixed,
     GroupExists,
+    GroupOfCluster,
     KindNotFound,
     NodeCountWrong,
     NodeGroupExists,
@@ -531,17 +532,56 @@ def test_a_deletion_goes_on_wherever_it_was_stopped(crash_after: int) -> None:
     _nothing_is_left(region, before)
 
 
-def test_a_group_is_deleted_though_others_have_joined_it_or_deleted_it() -> None:
+def test_a_group_is_deleted_though_others_have_joined_it() -> None:
     region = ClusterRegion()
     assert region.create(workers(2), ratio=2) is None
     region.carry_all_out()
-    first, second = region.cluster().groups
+    first, _ = region.cluster().groups
     region.run("create", "stranger", group=first)
-    region.do(c.DeleteGroup(GroupId(second), force=True))
     assert region.delete() is None
     region.settle()
     assert not region.view.groups.records
     assert [server.id for server in region.view.records.all(Server)] == ["stranger"]
+    # It is in no group any more, and can be moved.
+    assert region.server("stranger").group is None
+    region.run("live_migrate", "stranger")
+
+
+def test_a_clusters_groups_are_its_own() -> None:
+    region = ClusterRegion()
+    assert region.create(workers(2), ratio=2) is None
+    region.carry_all_out()
+    cluster = region.cluster()
+    group, node = GroupId(cluster.groups[0]), ConsumerId(cluster.nodes[0].server)
+    for command in (
+        c.DeleteGroup(group, force=True),
+        c.DeleteGroup(group, force=True, cluster="another"),
+        c.ChangeGroup(group, policy="soft-anti-affinity"),
+        c.ChangeMembers(group, (), (node,)),
+    ):
+        assert decide(region.view, command, NOW_S) == GroupOfCluster(group, cluster.id), command
+    assert not isinstance(decide(region.view, c.ChangeGroup(group, name="other"), NOW_S), Rejection)
+
+
+@pytest.mark.parametrize("counts", [{"b": 1, "a": 0}, {"a": 0, "b": 1}])
+def test_whoever_leaves_is_chosen_for_all_node_groups_together(counts: dict[str, int]) -> None:
+    region = ClusterRegion()
+    assert region.create(workers(1, "a"), workers(2, "b"), workers(1, "z"), ratio=2) is None
+    region.carry_all_out()
+    assert region.scale(counts) is None
+    staying = Counter(node.group for node in region.cluster().nodes if node.state == "wanted")
+    assert sorted(staying.values()) == [1, 1]
+
+
+def test_of_equal_nodes_one_that_has_failed_leaves() -> None:
+    region = ClusterRegion()
+    assert region.create(workers(3), ratio=3) is None
+    region.carry_all_out()
+    first = region.cluster().nodes[0]
+    server = region.server(first.server)
+    region.do(c.Enact((RecordChanged(server, msgspec.structs.replace(server, state="error")),)))
+    assert region.scale({"workers": 2}) is None
+    assert [node.name for node in region.cluster().nodes if node.state == "leaving"] == [first.name]
 
 
 def test_a_cluster_is_not_written_down_for_each_node_that_goes() -> None:

@@ -75,6 +75,11 @@ SENTENCES: Final[dict[type[Rejection], tuple[int, str]]] = {
         "Cannot 'revertResize' instance {r.id}: its confirmation has begun to clean up the source, and did "
         "not come to its end. Confirm it again.",
     ),
+    r.RevertBegun: (
+        409,
+        "Cannot 'confirmResize' instance {r.id}: it was being moved back or deleted, and that did not come "
+        "to its end. Revert or delete it.",
+    ),
     r.HostNotDown: (409, "The host {r.host} is not down: evacuation is for servers of hosts that are."),
     r.HostIsDown: (
         409,

@@ -14,11 +14,11 @@ from berth.api.compute.changing import change
 from berth.api.compute.errors import ComputeProblem, not_found
 from berth.api.compute.listing import limit_of, number_in
 from berth.api.http import Response
-from berth.model.commands import Command, CreateGroup, DeleteGroup, Enact
+from berth.model.commands import Command, CreateGroup
 from berth.model.groups import HOST, MEMBERS_MAX, Group, Policy
 from berth.model.ids import GroupId
 from berth.model.servers import Server
-from berth.operations.beginning import replaced
+from berth.operations.groups import deleted
 from berth.view import View
 from berth.view.groups import GroupRecord
 
@@ -82,17 +82,8 @@ async def create(call: Call) -> Response:
 
 
 async def delete(call: Call) -> Response:
-    """The servers stay, and are in no group any more."""
-
     def make(view: View, now_s: int) -> Command:
-        record = _found(view, call)
-        servers = (view.records.get(Server, id) for id in record.members)
-        left = tuple(
-            replaced(view, msgspec.structs.replace(server, group=None))
-            for server in servers
-            if server is not None and server.group == record.id
-        )
-        return Enact(left, (DeleteGroup(record.id, force=True),))
+        return deleted(view, _found(view, call).id, is_forced=True)
 
     return await change(call, make, lambda view: Response(204))
 

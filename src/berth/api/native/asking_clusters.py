@@ -14,10 +14,12 @@ from berth.view import View
 def cluster_of(call: Call, view: View, id: str, asked: sent.NewCluster) -> Cluster:
     """The cluster, without its nodes."""
     caller = call.caller
+    if not caller.project_id:
+        raise _bad("a cluster belongs to a project, and the token is of none")
     return Cluster(
         id=id,
         name=asked.name,
-        project=caller.project_id or "",
+        project=caller.project_id,
         user=caller.user_id or "",
         anti_affinity=asked.anti_affinity,
         ratio=asked.ratio,

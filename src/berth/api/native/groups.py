@@ -13,6 +13,7 @@ from berth.model import commands as c
 from berth.model.groups import Group
 from berth.model.ids import GroupId
 from berth.model.rejections import GroupNotFound
+from berth.operations.groups import deleted
 from berth.view import View
 from berth.view.groups import GroupRecord
 
@@ -66,7 +67,10 @@ async def change(call: Call) -> Response:
 
 async def delete(call: Call) -> Response:
     query: DeleteGroupQuery = call.query
-    return await call.submit(c.DeleteGroup(_id(call), query.force == "true"), lambda _: Response(204))
+    is_forced = query.force == "true"
+    return await call.submit(
+        lambda view, _: deleted(view, _id(call), is_forced=is_forced), lambda _: Response(204)
+    )
 
 
 async def change_members(call: Call) -> Response:

@@ -44,6 +44,12 @@ ROWS: Final[dict[type[Rejection], _Row]] = {
     ),
     r.GroupNotFound: _Row(404, errors.NOT_FOUND, "There is no group {r.group}."),
     r.GroupExists: _Row(409, errors.CONFLICT, "There is a group {r.group} already: choose another uuid."),
+    r.GroupOfCluster: _Row(
+        409,
+        errors.CONFLICT,
+        "Group {r.group} keeps the nodes of cluster {r.cluster} apart, and is the cluster's own: scale or "
+        "delete the cluster.",
+    ),
     r.GroupInUse: _Row(
         409,
         errors.CONFLICT,
