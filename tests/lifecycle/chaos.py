@@ -82,6 +82,10 @@ class Chaos:
                 self._cloud.start_host(name)
         await self._cloud.all_at_rest()
         await self._cloud.until(lambda view: not len(view.down))
+        # A host that is back cleans up what was evacuated from it, and then the migration lets go.
+        await self._cloud.until(
+            lambda view: all(migration.status != "done" for migration in view.records.all(Migration))
+        )
         await self._cloud.all_at_rest()
 
     async def _ask_for_things(self) -> None:

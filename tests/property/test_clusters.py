@@ -1,5 +1,3 @@
-import itertools
-
 """Clusters at random: what fits is placed, exactly, and no domain ever has more than the ratio.
 
 With r groups dealt in turn, n nodes of one size fit exactly if the sum over all domains of min(r, how many
@@ -159,8 +157,8 @@ def test_placed_exactly_when_there_is_room(
     st.integers(0, 99),
 )
 def test_groups_stay_balanced_where_they_can(ratio: int, changes: list[tuple[int, int]], seed: int) -> None:
-    """Whoever comes and goes, of whichever node groups: the groups differ by one at most, wherever some choice of
-    who goes can do that."""
+    """Whoever comes and goes, of whichever node groups: the groups differ by one at most, where some choice
+    of who goes can do that."""
     view = fleet([30] * 12)
     by = asked(("cpu=1.0",), seed)
     answer = clusters.create(view, 0, by, cluster_of([2, 2, 1], 2, ratio))

@@ -5,10 +5,10 @@ made as the configuration would have it, and mostly that is enough. Where the fl
 operator prefers may spend room that a later request needs; so the next attempts look at room alone:
 
 * With r groups of which each keeps its members apart, no two groups differing in size by more than one, and
-members that all need the same: n of them fit exactly if the sum over the domains of min(r, how many fit
-there) is n or more (Gale and Ryser). Group after group, each member where the most room is left, finds the
-places. Members of no group come last: they can go wherever room is left. (Groups that have members already,
-when a cluster grows, are beyond that: what is found there is nearly always, but not always, found.)
+  members that all need the same: n of them fit exactly if the sum over the domains of min(r, how many fit
+  there) is n or more (Gale and Ryser). Group after group, each member where the most room is left, finds the
+  places. Members of no group come last: they can go wherever room is left. Groups that have members already,
+  when a cluster grows, are beyond that: what fits is found nearly always, but not always.
 * Larger members before smaller ones, as one packs boxes. That is no longer exact, but hard to beat.
 * Those with the least choice first: where groups have members already, their places may be few.
 """
