@@ -166,6 +166,8 @@ class Chaos:
                 await cell.kill()
                 await asyncio.sleep(rng.uniform(0, 0.3))
                 await cell.start()
+            elif what > 0.93:
+                await cloud.restart_region()
             elif what > 0.9:
                 await cloud.kill_courier()
                 cloud.start_courier()

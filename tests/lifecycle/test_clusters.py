@@ -168,7 +168,7 @@ class Life:
 
 
 class Breaking:
-    """Hosts, conductors, courier and keeper die and come back, until it is over."""
+    """Hosts, conductors, courier, keeper and the region die and come back, until it is over."""
 
     def __init__(self, cloud: SimCloud, done: Counter[str]) -> None:
         self._cloud = cloud
@@ -179,12 +179,13 @@ class Breaking:
     async def run(self) -> None:
         while not self.is_over:
             await asyncio.sleep(self._rng.uniform(0.1, 0.4))
-            what = self._rng.choices(("host", "conductor", "courier", "keeper"), (4, 2, 2, 3))[0]
+            what = self._rng.choices(("host", "conductor", "courier", "keeper", "region"), (4, 2, 2, 3, 1))[0]
             await {
                 "host": self._host,
                 "conductor": self._conductor,
                 "courier": self._courier,
                 "keeper": self._keeper,
+                "region": self._cloud.restart_region,
             }[what]()
             self._done[f"killed {what}"] += 1
         for name in self._cloud.fleet:

@@ -209,6 +209,23 @@ def replayed(path: Path) -> View:
         journal.close()
 
 
+# -- the start ----------------------------------------------------------------------------------------
+
+
+def test_nobody_reads_a_view_that_has_not_been_read_yet(tmp_path: Path) -> None:
+    """It was answered from an empty one."""
+
+    async def story() -> None:
+        world = World(tmp_path / "berth.db")
+        try:
+            with pytest.raises(Unavailable, match="the journal is being read"):
+                await world.names()
+        finally:
+            await world.engine.stop()
+
+    run(story())
+
+
 # -- group commit -------------------------------------------------------------------------------------
 
 

@@ -213,7 +213,7 @@ class Engine:
 
     def _must_look(self) -> bool:
         """Whether the view may lack what the journal has."""
-        if self._bug is not None or self._shared or self._doubt is not None:
+        if self._bug is not None or self._shared or self._doubt is not None or self._writer is None:
             self._refuse_if_stopped()
             return True
         return False

@@ -6,7 +6,7 @@ started again at any moment: what they knew is in the journals, or lost.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -35,7 +35,7 @@ from berth.cell.conductor import Deadlines
 from berth.cell.hosts import Hosts
 from berth.cell.providers import Providers
 from berth.client.http import Unreachable
-from berth.engine import Engine
+from berth.engine import Engine, Unavailable
 from berth.journal import open_journal, parse_address
 from berth.model.commands import Enact
 from berth.model.orders import Outbox, Work
@@ -93,7 +93,7 @@ class SimCell:
         engine = self._engine = cell_engine(self._database, cloud.clock, cloud.ids)
         await engine.start()
         desk = FaultyDesk()
-        client = DirectClient(cloud.api, _HEADERS)
+        client = DirectClient(cloud.call_api, _HEADERS)
         hosts = Hosts(engine, Providers(client, self.name), desk, cloud.clock, cloud.ids, cloud.silence_s)
         conductor = FaultyConductor(
             engine, Books(client), desk, cloud.clock, cloud.deadlines, cloud.plan, self._crash_soon
@@ -190,19 +190,28 @@ class SimCloud:
 
     async def begin(self, wish: Begin) -> Rejection | None:
         """Begin an operation; why not, if it is refused."""
-        outcome = await self.region.submit(wish, _ORIGIN, lambda view, changed: None)
+        outcome = await self._asked(lambda: self.region.submit(wish, _ORIGIN, lambda view, changed: None))
         return outcome if isinstance(outcome, Rejection) else None
 
     async def read(self, answer: Callable[[View], T]) -> T:
-        return await self.region.read(answer)
+        return await self._asked(lambda: self.region.read(answer))
+
+    async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """What the region says, when there is one."""
+        async with asyncio.timeout(_PATIENCE_S):
+            while True:
+                try:
+                    return await ask()
+                except Unavailable:
+                    await asyncio.sleep(0.02)
 
     async def server(self, id: str) -> Server | None:
-        return await self.region.read(lambda view: view.records.get(Server, id))
+        return await self.read(lambda view: view.records.get(Server, id))
 
     async def until(self, holds: Callable[[View], bool], patience_s: float = _PATIENCE_S) -> None:
         """Wait until something holds in the region."""
         async with asyncio.timeout(patience_s):
-            while not await self.region.read(holds):
+            while not await self.read(holds):
                 await asyncio.sleep(0.02)
 
     async def at_rest(self, id: str) -> Server | None:
@@ -269,6 +278,19 @@ class SimCloud:
             body_bytes_max=settings.body_bytes_max,
             mounted=(ComputeApi(Services(engine, ids, clock, self.scheduler, settings)),),
         )
+
+    async def call_api(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What reaches the region's API, whichever serves it now."""
+        await self.api(scope, receive, send)
+
+    async def restart_region(self) -> None:
+        """The region's process ends, with all that is in it, and starts again on its journal."""
+        await self.kill_keeper()
+        await self.kill_courier()
+        await self.region.stop()
+        await self._start_region()
+        self.start_courier()
+        self.start_keeper()
 
     def start_courier(self) -> None:
         cells = {name: cell.open for name, cell in self.cells.items()}
