@@ -21,7 +21,7 @@ from berth.cell.conductor import Conductor, Deadlines
 from berth.cell.desk import Desk
 from berth.cell.hosts import Hosts
 from berth.cell.providers import Providers
-from berth.client.http import HttpClient
+from berth.client.tokens import Token, TokenClient
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Observer, Overloaded
 from berth.journal import JournalError, open_journal, parse_address
@@ -41,7 +41,8 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True):
     database: str
     placement: str
     """Placement's endpoint."""
-    placement_token: str = ""
+    placement_token: Token
+    """Asked for when there is none, or the last is not good any more."""
     agent_token: str | None = None
     silence_seconds: float = 30
     deadlines: Deadlines = Deadlines()
@@ -118,8 +119,7 @@ class Cell:
         """The cell at work."""
         settings, clock, ids = self._settings, self._clock, Ids()
         engine = await opened(settings.database, clock, ids)
-        headers = {"x-auth-token": settings.placement_token, "openstack-api-version": VERSION}
-        client = HttpClient(settings.placement, headers)
+        client = TokenClient(settings.placement, {"openstack-api-version": VERSION}, settings.placement_token)
         desk = Desk()
         providers = Providers(client, settings.name)
         hosts = Hosts(engine, providers, desk, clock, ids, settings.silence_seconds)

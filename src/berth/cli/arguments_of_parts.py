@@ -57,7 +57,8 @@ def _add_cell(commands: "Commands") -> None:
         "cell",
         "run the conductor of a cell until told to stop (SIGTERM or Ctrl-C)",
         "It knows its own database and Placement's endpoint, and calls nobody else. It shows Placement the\n"
-        "token in BERTH_PLACEMENT_TOKEN, and lets agents in that show the one in BERTH_AGENT_TOKEN.",
+        "token in BERTH_PLACEMENT_TOKEN (or one of Keystone's, of the user in BERTH_KEYSTONE_AUTH_URL,\n"
+        "_USERNAME, _PASSWORD and _PROJECT_NAME), and lets agents in that show the one in BERTH_AGENT_TOKEN.",
     )
     cell.add_argument(
         "--name", type=_cell_name, required=True, help=f"as the region knows it: {CELL_NAME_IS}"

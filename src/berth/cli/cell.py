@@ -8,11 +8,13 @@ decides what then.
 """
 
 import argparse
+import functools
 import logging
 import multiprocessing
 import os
 import signal
 import sys
+from pathlib import Path
 
 from berth import __version__
 from berth.cell.application import Cell, CellSettings
@@ -20,6 +22,7 @@ from berth.cell.conductor import Deadlines
 from berth.cli.arguments import shown
 from berth.cli.housekeeper import keep_house
 from berth.cli.secrets import SecretError, needed, secret
+from berth.client.tokens import Token, keystone_token
 from berth.journal import AddressError, parse_address
 from berth.runtime.memory import keep_freed_memory
 from berth.runtime.settings import Settings, is_loopback
@@ -74,16 +77,36 @@ def _cell_settings(arguments: argparse.Namespace, settings: Settings) -> CellSet
         name=arguments.name,
         database=settings.database,
         placement=arguments.placement,
-        placement_token=needed(
-            "BERTH_PLACEMENT_TOKEN",
-            arguments.placement_token_file,
-            "--placement-token-file",
-            "the token that the cell shows Placement",
-        ),
+        placement_token=_placement_token(arguments.placement_token_file),
         agent_token=agent_token,
         silence_seconds=arguments.silence_seconds,
         deadlines=Deadlines(arguments.step_seconds, arguments.build_seconds, arguments.live_migrate_seconds),
     )
+
+
+def _placement_token(file: Path | None) -> Token:
+    """Where the token comes from that the cell shows Placement. A file is read again when what it held is not
+    good any more; Keystone is asked again."""
+    url = os.environ.get("BERTH_KEYSTONE_AUTH_URL")
+    if url is None:
+        token = functools.partial(
+            needed,
+            "BERTH_PLACEMENT_TOKEN",
+            file,
+            "--placement-token-file",
+            "the token that the cell shows Placement, unless BERTH_KEYSTONE_AUTH_URL says where to get one",
+        )
+        token()
+        return token
+    names = ("USERNAME", "PASSWORD", "PROJECT_NAME")
+    user, password, project = (os.environ.get(f"BERTH_KEYSTONE_{name}") for name in names)
+    if not user or not password or not project:
+        variables = ", ".join(f"BERTH_KEYSTONE_{name}" for name in names)
+        raise CellRefused(f"BERTH_KEYSTONE_AUTH_URL is set, and then {variables} are needed")
+    domains = (
+        os.environ.get(f"BERTH_KEYSTONE_{name}_DOMAIN_NAME", "Default") for name in ("USER", "PROJECT")
+    )
+    return keystone_token(url, user, password, project, *domains)
 
 
 def _serve(cell: CellSettings, settings: Settings, address: Address) -> int:

@@ -55,11 +55,18 @@ class HttpClient:
         self._port = parts.port or (443 if parts.scheme == "https" else 80)
         self._ssl = ssl.create_default_context() if parts.scheme == "https" else None
         self._prefix = parts.path.rstrip("/")
+        self._shown: dict[str, str] = {}
+        self._headers = ""
         for name, value in (headers or {}).items():
-            if _HEADER.fullmatch(name + value) is None:
-                raise ValueError(f"the header {name} cannot be sent: it may have printable ASCII alone")
-        self._headers = "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+            self.show(name, value)
         self._idle: list[_Connection] = []
+
+    def show(self, name: str, value: str) -> None:
+        """Send a header with every request from now on."""
+        if _HEADER.fullmatch(name + value) is None:
+            raise ValueError(f"the header {name} cannot be sent: it may have printable ASCII alone")
+        self._shown[name] = value
+        self._headers = "".join(f"{name}: {value}\r\n" for name, value in self._shown.items())
 
     async def ask(self, method: str, path: str, body: object = None, timeout_s: float = 30) -> Answer:
         """The server's answer, whatever its status; Unreachable without one."""

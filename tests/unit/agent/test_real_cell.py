@@ -105,7 +105,7 @@ async def world(placement: Server, directory: Path, hosts: int) -> AsyncIterator
         name=CELL,
         database=database,
         placement=placement.url,
-        placement_token="admin",
+        placement_token=lambda: "admin",
         agent_token=TOKEN,
         silence_seconds=SILENCE_S,
     )

@@ -1,0 +1,109 @@
+"""A client that shows tokens: from a file that changes, from Keystone, and what if there is none."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.client.http import Unreachable
+from berth.client.tokens import TokenClient, keystone_token
+from tests.keystone import PASSWORD, running
+
+
+class Door:
+    """A server that knows one token at a time, and counts those it did not know."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+        self.refused = 0
+        self.url = ""
+        self._visits: list[asyncio.Task[Any]] = []
+
+    @contextlib.asynccontextmanager
+    async def open(self) -> AsyncIterator["Door"]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with server:
+            yield self
+        await asyncio.gather(*self._visits)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        visit = asyncio.current_task()
+        assert visit is not None
+        self._visits.append(visit)
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                is_known = f"x-auth-token: {self.token}\r\n".encode() in head
+                self.refused += not is_known
+                status = b"200 OK" if is_known else b"401 Unauthorized"
+                writer.write(b"HTTP/1.1 " + status + b"\r\ncontent-length: 0\r\n\r\n")
+                await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+
+def told(door: Door, story: Callable[[Door], Awaitable[None]]) -> None:
+    async def tell() -> None:
+        async with door.open():
+            await story(door)
+
+    asyncio.run(tell())
+
+
+def test_a_file_is_read_again_when_its_token_is_not_good_any_more(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("first")
+
+    async def story(door: Door) -> None:
+        client = TokenClient(door.url, {}, path.read_text)
+        assert (await client.ask("GET", "/")).status == 200
+        door.token = "second"
+        assert (await client.ask("GET", "/")).status == 401, "the file has not changed yet"
+        path.write_text("second")
+        answers = await asyncio.gather(*(client.ask("GET", "/") for _ in range(5)))
+        assert [answer.status for answer in answers] == [200] * 5
+        client.close()
+
+    told(Door("first"), story)
+
+
+def test_a_token_of_keystones_is_renewed() -> None:
+    with running() as keystone:
+
+        async def story(door: Door) -> None:
+            token = keystone_token(keystone.url + "/v3", "berth", PASSWORD, "service")
+            client = TokenClient(door.url, {}, token)
+            assert (await client.ask("GET", "/")).status == 200
+            door.token = "service-token-2"
+            assert (await client.ask("GET", "/")).status == 200
+            assert (keystone.logins, door.refused) == (2, 1)
+            client.close()
+
+        told(Door("service-token-1"), story)
+
+
+def test_without_a_token_nothing_is_asked() -> None:
+    with running() as keystone:
+
+        async def story(door: Door) -> None:
+            client = TokenClient(
+                door.url, {}, keystone_token(keystone.url + "/v3", "berth", "wrong", "service")
+            )
+            with pytest.raises(Unreachable, match=r"no token for .*: Keystone at .* gives none"):
+                await client.ask("GET", "/")
+            assert door.refused == 0
+
+        told(Door("any"), story)
+
+
+def test_a_token_that_is_no_header_is_not_sent() -> None:
+    async def story(door: Door) -> None:
+        client = TokenClient(door.url, {}, lambda: "a\r\nx: y")
+        with pytest.raises(Unreachable, match="cannot be sent"):
+            await client.ask("GET", "/")
+
+    told(Door("any"), story)
