@@ -26,9 +26,7 @@ run: setup ## Run a region, cells and a simulated fleet on LISTEN (127.0.0.1:877
 	@exec $(BIN)/berth up --listen $(LISTEN) --data data --hosts 20 --cells 2
 
 test: setup lint types imports unit ## Check and test everything, the quick things first
-	$(PYTEST) $(AT_ONCE) loadfile tests/http tests/clients
-	$(PYTEST) tests/conformance
-	$(PYTEST) tests/crash
+	$(PYTEST) $(AT_ONCE) loadfile tests/conformance tests/http tests/clients tests/crash
 	$(PYTEST) $(AT_ONCE) worksteal tests/lifecycle
 	$(BIN)/python -m tests.databases.packages
 	$(PYTEST) tests/databases tests/faults
