@@ -1,4 +1,4 @@
-"""What was wrong once: each of these was seen failing."""
+"""What was wrong once. Each fault was seen, by a script of its own, before it was mended."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
