@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection
 import msgspec
 
 from berth.model.clusters import Cluster, Node, NodeGroup
+from berth.operations.clusters_leaving import leavers
 
 
 def keeps_apart(cluster: Cluster, node_group: NodeGroup) -> bool:
@@ -65,32 +66,9 @@ def _next_group(groups: tuple[str, ...], size: dict[str, int], dealt: int) -> st
 
 
 def shrunk(cluster: Cluster, fewer: dict[str, int], failed: Collection[str] = ()) -> Cluster:
-    """The cluster with so many nodes of each of these node groups on their way out.
-
-    They are chosen one by one, for all node groups together: out of the largest server group; of a node group
-    that has the least choice left; then a node that has failed; then the last that came.
-    """
-    size = sizes(cluster)
-    owed = {name: count for name, count in fewer.items() if count}
-    left = {name: [node for node in staying(cluster) if node.node_group == name] for name in owed}
-    leaving = set()
-    while owed:
-        choice = {name: len(left[name]) - count for name, count in owed.items()}
-        goes = max(
-            (node for name in owed for node in left[name]),
-            key=lambda node, choice=choice: (  # type: ignore[misc]
-                size.get(node.group or "", 0),
-                -choice[node.node_group],
-                node.name in failed,
-                node.index,
-            ),
-        )
-        left[goes.node_group].remove(goes)
-        leaving.add(goes.name)
-        if goes.group is not None:
-            size[goes.group] -= 1
-        owed = {name: owed[name] - (name == goes.node_group) for name in owed}
-        owed = {name: count for name, count in owed.items() if count}
+    """The cluster with so many nodes of each of these node groups on their way out."""
+    candidates = [node for node in staying(cluster) if fewer.get(node.node_group)]
+    leaving = leavers(candidates, sizes(cluster), fewer, failed)
     after = cluster
     for name, count in fewer.items():
         node_group = node_group_of(after, name)
