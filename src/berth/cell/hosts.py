@@ -9,7 +9,7 @@ go.
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from berth.cell.desk import Desk
 from berth.cell.protocol import Orders, Poll, Register, Stray
@@ -17,7 +17,7 @@ from berth.cell.providers import Providers
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
 from berth.model.commands import Enact
-from berth.model.orders import Agent
+from berth.model.orders import Agent, Instance
 from berth.model.origin import Origin
 from berth.model.rejections import RecordMoved
 from berth.operations import in_cell
@@ -34,6 +34,26 @@ _LAST: Final = 1 << 62
 
 class UnknownHost(Exception):
     """It has not registered, or not with this conductor."""
+
+
+class _Known(NamedTuple):
+    """What is known of a host that is heard of."""
+
+    strays: tuple[Stray, ...]
+    is_down: bool
+    was_evacuated: bool
+
+
+def _known(view: View, host: str, servers: tuple[str, ...]) -> _Known | None:
+    """All that a poll asks of the journal, at one look; None of a host that has not registered."""
+    agent = view.records.get(Agent, host)
+    if agent is None:
+        return None
+    expected = in_cell.expected_on(view, host)
+    strays = tuple(
+        Stray(server=id, fence=(in_cell.last_number(view, id), _LAST)) for id in servers if id not in expected
+    )
+    return _Known(strays, agent.is_down, bool(view.records.find(Instance, "evacuated", host)))
 
 
 class Hosts:
@@ -68,8 +88,6 @@ class Hosts:
         host = poll.host
         # Before anything that may have to wait: it is not the host that is silent then.
         self._heard_ns[host] = self._clock.monotonic_ns()
-        if await self._engine.read(lambda view: view.records.get(Agent, host)) is None:
-            raise UnknownHost(host)
         strays = await self._hear(host, poll.servers)
         orders, aborts = self._desk.for_host(host, poll.busy)
         fresh_aborts = tuple(id for id in aborts if id in poll.busy)
@@ -108,25 +126,17 @@ class Hosts:
     async def _hear(self, host: str, servers: tuple[str, ...]) -> tuple[Stray, ...]:
         """Note that a host is there; what is on it that should not be."""
         self._heard_ns[host] = self._clock.monotonic_ns()
-        strays, is_down = await self._engine.read(lambda view: self._strays(view, host, servers))
-        if strays:
-            return strays
+        known = await self._engine.read(lambda view: _known(view, host, servers))
+        if known is None:
+            raise UnknownHost(host)
+        if known.strays:
+            return known.strays
         now_ns = self._clock.now_ns()
-        if is_down:
+        if known.is_down:
             await self._enact(lambda view: in_cell.marked(view, host, False, now_ns // 1_000_000_000))
-        if await self._engine.read(lambda view: sweep(view, self._ids, host, now_ns)) is not None:
+        if known.was_evacuated:
             await self._enact(lambda view: sweep(view, self._ids, host, now_ns))
         return ()
-
-    def _strays(self, view: View, host: str, servers: tuple[str, ...]) -> tuple[tuple[Stray, ...], bool]:
-        expected = in_cell.expected_on(view, host)
-        strays = tuple(
-            Stray(server=id, fence=(in_cell.last_number(view, id), _LAST))
-            for id in servers
-            if id not in expected
-        )
-        agent = view.records.get(Agent, host)
-        return strays, agent is None or agent.is_down
 
     async def _enact(self, make: Callable[[View], Enact | None]) -> None:
         """Have a change made that may turn out not to be needed."""

@@ -10,7 +10,6 @@ decides what then.
 import argparse
 import functools
 import logging
-import multiprocessing
 import os
 import signal
 import sys
@@ -20,7 +19,7 @@ from berth import __version__
 from berth.cell.application import Cell, CellSettings
 from berth.cell.conductor import Deadlines
 from berth.cli.arguments import shown
-from berth.cli.housekeeper import keep_house
+from berth.cli.housekeeper import housekeeper
 from berth.cli.secrets import SecretError, needed, secret
 from berth.client.tokens import Token, keystone_token
 from berth.journal import AddressError, parse_address
@@ -118,18 +117,11 @@ def _serve(cell: CellSettings, settings: Settings, address: Address) -> int:
         shown(cell.database),
         cell.placement,
     )
-    housekeeper = multiprocessing.get_context("fork").Process(
-        target=keep_house, args=(settings, os.getpid()), name="housekeeper", daemon=True
-    )
-    housekeeper.start()
-    # Held back until there is somebody who hears them; the housekeeper hears its own.
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
-    keep_freed_memory()
-    try:
+    with housekeeper(settings):
+        # Held back until there is somebody who hears them; the housekeeper hears its own.
+        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+        keep_freed_memory()
         status = serve_until_stopped(Cell(cell), address)
-    finally:
-        housekeeper.terminate()
-        housekeeper.join()
     if status == 0:
         _log.info("stopped")
     return status

@@ -4,12 +4,15 @@ It looks at the journal now and then, and has ``berth db snapshot`` run when eno
 takes is given back when it ends. It ends with the server.
 """
 
+import contextlib
 import logging
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from typing import Final
 
 from berth.engine.housekeeping import is_due
@@ -20,6 +23,22 @@ from berth.runtime.telemetry import configure_logging
 _log = logging.getLogger(__name__)
 _LOOK_EVERY_S: Final = 10
 _NICENESS: Final = 10
+
+
+@contextlib.contextmanager
+def housekeeper(settings: Settings) -> Iterator[None]:
+    """A housekeeper beside whatever is done meanwhile."""
+    # Forked: a process that begins afresh spends half a second on reading the program, which those who come
+    # first would feel.
+    process = multiprocessing.get_context("fork").Process(
+        target=keep_house, args=(settings, os.getpid()), name="housekeeper", daemon=True
+    )
+    process.start()
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.join()
 
 
 def keep_house(settings: Settings, parent: int) -> None:

@@ -8,13 +8,11 @@ started Berth decides whether it is started again. How a worker serves is the bu
 
 import functools
 import logging
-import multiprocessing
-import os
 from collections.abc import Callable
 
 from berth import __version__
 from berth.cli.arguments import shown
-from berth.cli.housekeeper import keep_house
+from berth.cli.housekeeper import housekeeper
 from berth.runtime.memory import keep_freed_memory
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import configure_logging
@@ -46,19 +44,10 @@ def serve(settings: Settings, build: Build) -> int:
         settings.auth,
         settings.workers,
     )
-    # Forked, as the workers are: a process that begins afresh spends half a second on reading the program,
-    # which those who come first would feel.
-    housekeeper = multiprocessing.get_context("fork").Process(
-        target=keep_house, args=(settings, os.getpid()), name="housekeeper", daemon=True
-    )
-    housekeeper.start()
-    turns = Turns() if settings.workers > 1 else None
-    work = functools.partial(_work, settings, build, turns, address)
-    try:
+    with housekeeper(settings):
+        turns = Turns() if settings.workers > 1 else None
+        work = functools.partial(_work, settings, build, turns, address)
         status = run_workers(settings.workers, work, settings.shutdown_seconds)
-    finally:
-        housekeeper.terminate()
-        housekeeper.join()
     if status == 0:
         _log.info("stopped")
     return status

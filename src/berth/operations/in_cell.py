@@ -161,9 +161,9 @@ def marked(view: View, host: str, is_down: bool, now_s: int) -> Enact | None:
     return Enact(tuple(changes))
 
 
-def expected_on(view: View, host: str) -> dict[str, int]:
-    """The servers that may be on a host, and the number of each one's last order."""
-    return {instance.id: instance.last for instance in view.records.find(Instance, "host", host)}
+def expected_on(view: View, host: str) -> set[str]:
+    """The servers that may be on a host."""
+    return {instance.id for instance in view.records.find(Instance, "host", host)}
 
 
 def last_number(view: View, server: str) -> int:

@@ -18,7 +18,6 @@ import msgspec
 
 from berth.ledger import decide
 from berth.model.commands import UNCHECKED, Claim, Enact, ReplaceAllocations
-from berth.model.events import Event, inverse
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.rejections import (
     NeedDoesNotFit,
@@ -38,6 +37,7 @@ from berth.operations.conflicts import Standing, minus, plus, standing
 from berth.search.masks import unknown_traits
 from berth.search.places import slots_of
 from berth.view import ProviderRecord, View
+from berth.view.supposing import Supposing
 
 NEEDS_MAX: Final = 16
 RESOURCES_MAX: Final = 20
@@ -150,11 +150,10 @@ def _met(view: View, server: Server, place: Place, need: Need, rest: Held, now_s
     """
     freed = msgspec.structs.replace(_claim(server, rest, None), generation=UNCHECKED)
     verdict = decide(view, ReplaceAllocations((freed,)), now_s)
-    events: list[Event] = [] if isinstance(verdict, Rejection) else verdict
     refused: Rejection | None = None
-    for event in events:
-        view.apply(event)
-    try:
+    with Supposing(view) as supposing:
+        if not isinstance(verdict, Rejection):
+            supposing.happened(verdict)
         for provider in _providers(view, place, need):
             held: Held = ((provider.id, tuple(need.resources.items())),)
             whole = msgspec.structs.replace(freed, wanted=plus((rest, held)))
@@ -162,9 +161,6 @@ def _met(view: View, server: Server, place: Place, need: Need, rest: Held, now_s
             if not isinstance(verdict, Rejection):
                 return msgspec.structs.replace(need, held=held)
             refused = verdict
-    finally:
-        for event in reversed(events):
-            view.apply(inverse(event))
     return NeedDoesNotFit(server.id, need.name, place.name, refused)
 
 

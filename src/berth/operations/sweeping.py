@@ -18,8 +18,6 @@ def sweep(view: View, ids: Ids, host: str, now_ns: int) -> Enact | None:
     changes: list[RecordChanged] = []
     for instance in view.records.find(Instance, "evacuated", host):
         swept = [one for one in instance.evacuated if one.host == host]
-        if not swept:
-            continue
         left = tuple(one for one in instance.evacuated if one.host != host)
         changes.append(RecordChanged(instance, msgspec.structs.replace(instance, evacuated=left)))
         changes += [RecordChanged(None, _order(ids, instance, one, now_ns)) for one in swept]

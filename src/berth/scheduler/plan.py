@@ -17,7 +17,7 @@ import numpy as np
 
 from berth.ledger import decide
 from berth.model.commands import UNCHECKED, ReplaceAllocations
-from berth.model.events import Event, inverse
+from berth.model.events import Event
 from berth.model.ids import ConsumerId, Row
 from berth.model.rejections import (
     ConsumerClaimsTwice,
@@ -37,6 +37,7 @@ from berth.scheduler.ways import Ways
 from berth.scheduler.weighing import Ranking, Rng, weights_of
 from berth.view import View
 from berth.view.rowset import Mask
+from berth.view.supposing import Supposing
 
 _WRONG_ANYWHERE: Final = (ConsumerGenerationConflict, GroupNotFound, InAnotherGroup)
 """What the ledger says of a member wherever it goes, because the request is wrong."""
@@ -117,7 +118,7 @@ class _Attempt:
         self._now_s = now_s
         self._is_free = request.hints.forced_host is None
         self._patience = options.hosts_tried_max
-        self._applied: list[Event] = []
+        self._supposing = Supposing(view)
         self._refused: Rejection | None = None
         self._gave_up = False
         self.allowed = allowed
@@ -127,11 +128,8 @@ class _Attempt:
         ways = Ways.of(self._view, self._request.ask)
         if isinstance(ways, Rejection):
             return ways
-        try:
+        with self._supposing:
             return self._placed_all(ways)
-        finally:
-            for event in reversed(self._applied):
-                self._view.apply(inverse(event))
 
     def _placed_all(self, ways: Ways) -> Plan | Rejection:
         request, view = self._request, self._view
@@ -148,9 +146,7 @@ class _Attempt:
             alternates = () if is_batch else self._alternates(ways, way, member, ranking.best_first())
             self.placed.append(Placement(member, way, alternates))
             if is_batch:
-                for event in events:
-                    view.apply(event)
-                    self._applied.append(event)
+                self._supposing.happened(events)
                 ways = ways.claimed(way.wanted)
         if len(self.placed) < min(request.at_least, len(request.members)):
             return self._no_fit(self._gave_up or ways.given_up > 0)

@@ -4,7 +4,8 @@ from typing import Any, Final
 
 from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.errors import ComputeProblem
-from berth.api.compute.newest_first import Key, limit_of, newest, next_links, no_marker
+from berth.api.compute.listing import next_links
+from berth.api.compute.newest_first import Key, limit_of, newest, no_marker
 from berth.api.compute.server_access import visible
 from berth.api.compute.server_wire import host_id_of
 from berth.api.compute.times import parsed, plain
@@ -37,7 +38,7 @@ async def page(call: Call) -> Response:
         found, more = newest(matching, lambda action: (order[action.id], ""), limit, behind)
         body: dict[str, Any] = {"instanceActions": [_summary(call, action) for action in found]}
         if more:
-            body["links"] = next_links(call, found[-1].request_id)
+            body["links"] = next_links(call, query, found[-1].request_id)
         return body
 
     return json(await call.read(answer))

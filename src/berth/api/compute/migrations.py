@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from berth.api.compute.calls import Call, Route, empty, json
 from berth.api.compute.errors import ComputeProblem, not_found
-from berth.api.compute.listing import links_of
-from berth.api.compute.newest_first import Key, limit_of, newest, next_links, no_marker
+from berth.api.compute.listing import links_of, next_links
+from berth.api.compute.newest_first import Key, limit_of, newest, no_marker
 from berth.api.compute.server_access import require_version, visible
 from berth.api.compute.times import parsed, plain
 from berth.api.http import Response
@@ -49,7 +49,7 @@ async def page(call: Call) -> Response:
         found, more = newest(matching, _key, limit, behind)
         body: dict[str, Any] = {"migrations": [_listed(call, one) for one in found]}
         if more and has_pages:
-            body["migrations_links"] = next_links(call, found[-1].id)
+            body["migrations_links"] = next_links(call, query, found[-1].id)
         return body
 
     return json(await call.read(answer))

@@ -1,4 +1,4 @@
-"""Pages of lists that are read from the newest on: which records they have, and the link to those behind.
+"""Pages of lists that are read from the newest on: which records they have.
 
 A page costs one look at every record and no more, whatever its limit: records are not brought into order that
 are not shown.
@@ -6,18 +6,14 @@ are not shown.
 
 import heapq
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
-from urllib.parse import urlencode
+from typing import TypeVar
 
-from berth.api.compute.calls import Call
 from berth.api.compute.errors import ComputeProblem
+from berth.api.compute.listing import LIMIT_MAX
 
 R = TypeVar("R")
 Key = tuple[int, str]
 """When a record came, and its id: no two have the same."""
-
-LIMIT_MAX: Final = 1000
-"""How many a page has at most, and if nothing is said."""
 
 
 def limit_of(query: dict[str, str]) -> int:
@@ -37,12 +33,6 @@ def newest(
     left = (record for record in records if behind is None or key(record) < behind)
     found = heapq.nlargest(limit + 1, left, key)
     return found[:limit], 0 < limit < len(found)
-
-
-def next_links(call: Call, marker: str) -> list[dict[str, Any]]:
-    """The same question, behind the marker."""
-    query = urlencode({**call.query(), "marker": marker})
-    return [{"rel": "next", "href": f"{call.origin}{call.request.path}?{query}"}]
 
 
 def no_marker(marker: str) -> ComputeProblem:

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from berth.api.compute.calls import Call, json
 from berth.api.compute.errors import ComputeProblem
-from berth.api.compute.newest_first import Key, limit_of, newest, next_links, no_marker
+from berth.api.compute.listing import next_links
+from berth.api.compute.newest_first import Key, limit_of, newest, no_marker
 from berth.api.compute.server_wire import detail, reservation_of, status_of, summary, zone_of
 from berth.api.compute.times import parsed
 from berth.api.http import Response
@@ -47,7 +48,7 @@ async def _page(call: Call, name: str, shown: Callable[[View, Server], dict[str,
         found, more = newest(matching, _key, limit, behind)
         body: dict[str, Any] = {name: [shown(view, server) for server in found]}
         if more:
-            body[f"{name}_links"] = next_links(call, found[-1].id)
+            body[f"{name}_links"] = next_links(call, query, found[-1].id)
         return body
 
     return json(await call.read(answer))
