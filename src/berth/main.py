@@ -161,6 +161,7 @@ async def _engine(
         turns=turns,
         queue_commands_max=settings.queue_commands_max,
         batch_commands_max=settings.batch_commands_max,
+        command_bytes_max=settings.command_bytes_max,
         outage_seconds=settings.database_outage_seconds,
     )
 

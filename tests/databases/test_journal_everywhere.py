@@ -15,12 +15,13 @@ from berth.journal import (
     JournalError,
     JournalFailure,
     Pruned,
+    RowRefused,
     Snapshots,
     connect,
     open_journal,
     parse_address,
 )
-from berth.journal.schema import VERSION
+from berth.journal.schema import JOURNAL, VERSION
 from berth.model.batches import Batch, Entry
 from berth.model.events import Placed, ProviderChanged, ProviderStamped, Stamp
 from berth.model.ids import Index, ProviderId, Row
@@ -29,6 +30,7 @@ from berth.view import View
 from berth.view.image import FORMAT, dump
 from tests.databases.mariadb import MariaDB
 from tests.databases.postgresql import PostgreSQL
+from tests.databases.statements import execute
 
 ORIGIN = Origin("req-1", "u", "p", "test")
 START = Index(0)
@@ -102,6 +104,33 @@ def test_a_batch_may_be_megabytes(journal: Journal) -> None:
     large = batch(1, size=3 << 20)
     journal.append(large)
     assert list(journal.read(START)) == [large]
+
+
+def test_a_batch_larger_than_mariadb_takes_is_refused_and_not_written(
+    mariadb: MariaDB, mariadb_url: str
+) -> None:
+    [(before,)] = execute(mariadb.admin_url, "SELECT @@GLOBAL.max_allowed_packet")
+    execute(mariadb.admin_url, f"SET GLOBAL max_allowed_packet = {1 << 20}")
+    try:
+        journal = open_journal(parse_address(mariadb_url), shared=True)
+        for size in (1 << 20, 6 << 20):
+            with pytest.raises(RowRefused):
+                journal.append(batch(1, size=size))
+        journal.append(batch(1, "small"))
+        assert [one.id for one in journal.read(START)] == ["small"]
+        journal.close()
+    finally:
+        execute(mariadb.admin_url, f"SET GLOBAL max_allowed_packet = {before}")
+
+
+def test_a_value_larger_than_postgresql_takes_is_refused_and_not_written(postgresql_url: str) -> None:
+    journal = open_journal(parse_address(postgresql_url), shared=True)
+    body = sa.func.decode(sa.func.repeat("00", 1 << 30), "hex")
+    with pytest.raises(RowRefused):
+        journal.execute(sa.insert(JOURNAL).values(idx=1, batch_id="large", at_ns=1, body=body))
+    journal.append(batch(1, "small"))
+    assert [one.id for one in journal.read(START)] == ["small"]
+    journal.close()
 
 
 def test_writers_that_race_leave_no_gap_and_no_double(address: Address) -> None:

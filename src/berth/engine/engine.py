@@ -23,14 +23,15 @@ from typing import Any, Final, Protocol, TypeVar
 
 from berth.engine.journal_thread import JournalThread
 from berth.engine.starting import apply_entries, start_view
-from berth.journal import Conflict, Journal, JournalFailure, NotWritten, Pruned
+from berth.journal import Conflict, Journal, JournalFailure, NotWritten, Pruned, RowRefused
+from berth.journal.body import encode_entry, join_entries
 from berth.ledger import decide
 from berth.model.batches import Batch, Entry
 from berth.model.commands import Command
 from berth.model.events import Event, inverse
 from berth.model.ids import Index
 from berth.model.origin import Origin
-from berth.model.rejections import Rejection
+from berth.model.rejections import CommandTooLarge, Rejection, RowTooLarge
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.turns import Turns
@@ -57,6 +58,15 @@ class Unavailable(Exception):
     the journal is out of reach altogether, it may turn out to be in it after all."""
 
 
+class _BatchTooLarge(Exception):
+    """The database takes no row of ``size`` bytes. Nothing of the batch was written, or ever will be."""
+
+    def __init__(self, size: int, says: str) -> None:
+        super().__init__(says)
+        self.size = size
+        self.says = says
+
+
 class Observer(Protocol):
     """Who wants to know how the writer is doing."""
 
@@ -77,7 +87,7 @@ that do not, again and again."""
 class _Pending:
     """A wish on its way, with the question to ask the view once it is fulfilled."""
 
-    __slots__ = ("answer", "future", "made", "origin", "outcome", "size", "wish")
+    __slots__ = ("answer", "future", "is_alone", "made", "origin", "outcome", "size", "wish")
 
     def __init__(
         self,
@@ -90,6 +100,8 @@ class _Pending:
         self.size = size
         self.wish = wish
         self.made: Command | None = None
+        # Whether it goes into a batch of its own.
+        self.is_alone = False
         self.origin = origin
         self.answer = answer
         self.future = future
@@ -118,6 +130,7 @@ class Engine:
         batch_commands_max: int = 512,
         queue_bytes_max: int = 64 << 20,
         batch_bytes_max: int = 4 << 20,
+        command_bytes_max: int = 8 << 20,
         outage_seconds: float = 10,
         follow_every_s: float = 0.5,
     ) -> None:
@@ -132,6 +145,7 @@ class Engine:
         self._batch_max = batch_commands_max
         self._queue_bytes_max = queue_bytes_max
         self._batch_bytes_max = batch_bytes_max
+        self._command_bytes_max = command_bytes_max
         self._outage_ns = int(outage_seconds * 1e9)
         self._follow_every_s = follow_every_s
         self._queue: deque[_Pending] = deque()
@@ -224,7 +238,7 @@ class Engine:
         """Carry a command out, and answer from the view right after it; or say why not.
 
         ``answer`` gets the view and whether the command changed anything. ``size`` is what the command takes
-        of memory, in bytes, roughly: queue and batch are bounded by it too.
+        of memory while it waits, in bytes, roughly: the queue is bounded by it too.
         """
         self._refuse_if_stopped()
         if len(self._queue) >= self._queue_max:
@@ -296,7 +310,11 @@ class Engine:
         taken: list[_Pending] = []
         size = 0
         while self._queue and len(taken) < self._batch_max:
-            if taken and size + self._queue[0].size > self._batch_bytes_max:
+            if taken and (
+                self._queue[0].is_alone
+                or taken[0].is_alone
+                or size + self._queue[0].size > self._batch_bytes_max
+            ):
                 break
             pending = self._queue.popleft()
             size += pending.size
@@ -318,6 +336,8 @@ class Engine:
                 outcomes = await self._patiently(lambda: self._attempt(waiting, tried))
         except Unavailable as unavailable:
             _settle_all(waiting, unavailable)
+        except _BatchTooLarge as refused:
+            self._refuse_or_split(waiting, refused)
         except Exception as bug:
             _settle_all(waiting, self._stop_for(bug))
             raise
@@ -376,13 +396,16 @@ class Engine:
         return stopped
 
     def _decide(self, waiting: list[_Pending], *, may_put_off: bool) -> Batch | None:
-        """Decide and apply each command in turn; None when nothing changed. When it has taken too long, the
-        rest is put off to the next batch and leaves the list, unless it may be in the journal already."""
+        """Decide and apply each command in turn; None when nothing changed. When it has taken too long, or
+        the batch is full, the rest is put off to the next batch and leaves the list, unless it may be in the
+        journal already. A command that writes too much is refused before anything of it is applied."""
         end_ns = self._clock.monotonic_ns() + _DECIDING_NS
         now_ns = self._clock.now_ns()
         now_s = now_ns // 1_000_000_000
         view = self.view
-        entries = []
+        entries: list[Entry] = []
+        bodies: list[bytes] = []
+        size = 0
         for number, pending in enumerate(waiting):
             if may_put_off and number and self._clock.monotonic_ns() > end_ns:
                 self._put_off(waiting, number)
@@ -397,10 +420,20 @@ class Engine:
                 self._observer.rejected(type(verdict).__name__)
                 pending.outcome = verdict
                 continue
+            if verdict:
+                body = encode_entry(pending.origin, verdict, self._command_bytes_max)
+                if body is None:
+                    self._observer.rejected(CommandTooLarge.__name__)
+                    pending.outcome = CommandTooLarge(len(verdict), self._command_bytes_max)
+                    continue
+                if may_put_off and bodies and size + len(body) > self._batch_bytes_max:
+                    self._put_off(waiting, number)
+                    break
+                size += len(body)
+                bodies.append(body)
+                entries.append(Entry(pending.origin, tuple(verdict)))
             for event in verdict:
                 view.apply(event)
-            if verdict:
-                entries.append(Entry(pending.origin, tuple(verdict)))
             try:
                 pending.outcome = pending.answer(view, bool(verdict))
             except Exception as bug:
@@ -409,7 +442,18 @@ class Engine:
         if not entries:
             return None
         view.index = Index(view.index + 1)
-        return Batch(view.index, self._ids.batch_id(), now_ns, tuple(entries))
+        return Batch(view.index, self._ids.batch_id(), now_ns, tuple(entries), join_entries(bodies))
+
+    def _refuse_or_split(self, waiting: list[_Pending], refused: "_BatchTooLarge") -> None:
+        """The database takes no row as large as these commands together: each is tried in a batch of its own.
+        One that is alone already is refused."""
+        if len(waiting) > 1:
+            for pending in waiting:
+                pending.is_alone = True
+            self._put_off(waiting, 0)
+            return
+        self._observer.rejected(RowTooLarge.__name__)
+        _settle(waiting[0].future, RowTooLarge(refused.size, refused.says))
 
     def _put_off(self, waiting: list[_Pending], number: int) -> None:
         """Put the commands from this number on back to the head of the queue."""
@@ -434,6 +478,10 @@ class Engine:
             outcomes = await self._catch_up(tried)
         except NotWritten as refusal:
             self._take_back(batch)
+            del tried[batch.id]
+            if isinstance(refusal, RowRefused) and not tried:
+                assert batch.body is not None, "a batch of ours is encoded"
+                raise _BatchTooLarge(len(batch.body), str(refusal)) from refusal
             raise Unavailable(str(refusal)) from refusal
         except JournalFailure as failure:
             self._take_back(batch)

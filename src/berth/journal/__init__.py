@@ -1,7 +1,7 @@
 """The append-only table in SQL that is the one truth. The only package that knows a database exists."""
 
 from berth.journal.addresses import Address, AddressError, SqliteAddress, parse_address
-from berth.journal.errors import Conflict, JournalError, JournalFailure, NotWritten, Pruned
+from berth.journal.errors import Conflict, JournalError, JournalFailure, NotWritten, Pruned, RowRefused
 from berth.journal.journal import Dialect, Journal
 from berth.journal.snapshots import DamagedSnapshot, Snapshot, Snapshots
 
@@ -15,6 +15,7 @@ __all__ = [
     "JournalFailure",
     "NotWritten",
     "Pruned",
+    "RowRefused",
     "Snapshot",
     "Snapshots",
     "SqliteAddress",

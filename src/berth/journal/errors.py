@@ -16,6 +16,10 @@ class NotWritten(JournalError):
     """The database refuses to write (its disk is full, it is read-only), and nothing was written."""
 
 
+class RowRefused(NotWritten):
+    """The database takes no row of this size, and nothing was written. A smaller batch may get in."""
+
+
 class JournalFailure(JournalError):
     """The database did not do its part. Whether an append got in is unknown until it is read again."""
 

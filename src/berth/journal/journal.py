@@ -96,7 +96,7 @@ class Journal:
     def append(self, batch: Batch) -> bytes:
         """Write a batch at its index, durably, and give its body as it was written; ``Conflict`` if the index
         is taken, or was."""
-        body = self._encoder.encode(batch.entries)
+        body = self._encoder.encode(batch.entries) if batch.body is None else batch.body
         if self._insert(self._append, batch, body, batch.index) == 0:
             raise Conflict(f"the journal has gone on behind index {batch.index}")
         self._seen = (batch.index, batch.id)
@@ -167,7 +167,7 @@ class Journal:
     def _failed(self, error: BaseException | None, writes: bool) -> JournalError:
         """What an error of the driver means. A connection that can be of no use any more is let go."""
         meaning = self._dialect.meaning(error) if writes else JournalFailure
-        refused = meaning is NotWritten and self._dialect.reconnects_when_refused
+        refused = issubclass(meaning, NotWritten) and self._dialect.reconnects_when_refused
         if meaning is JournalFailure or refused:
             self._drop_connection()
         return meaning(f"the database says: {error}")

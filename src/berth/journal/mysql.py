@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import pymysql
 import sqlalchemy as sa
+from pymysql.cursors import Cursor
 
 from berth.journal.addresses import ServerAddress
-from berth.journal.errors import Conflict, JournalError, JournalFailure, NotWritten
+from berth.journal.errors import Conflict, JournalError, JournalFailure, NotWritten, RowRefused
 from berth.journal.journal import STATEMENT_TIMEOUT_S, Dialect
 
 _CONNECT_TIMEOUT_S: Final = 3
@@ -34,6 +35,8 @@ _REFUSED: Final = frozenset(
         1836,  # read-only mode
     )
 )
+_TOO_LARGE: Final = 1153
+"""The statement is larger than max_allowed_packet."""
 _UNKNOWN_VARIABLE: Final = 1193
 _NOT_READY: Final = 1047
 
@@ -42,6 +45,23 @@ def mysql_dialect(address: ServerAddress) -> Dialect:
     hosts = _Hosts(address)
     engine = sa.create_engine("mysql+pymysql://", creator=hosts.connect, poolclass=sa.pool.NullPool)
     return Dialect(engine, _meaning, next_host=hosts.turn, reconnects_when_refused=True)
+
+
+class _Cursor(Cursor):  # type: ignore[misc]
+    """Refuses a statement that the server would not take. The server itself may cut the connection in the
+    middle of it, and nobody can tell that from an outage."""
+
+    def execute(self, query: str, args: object = None) -> int:
+        statement = self.mogrify(query, args)
+        # Bytes are one character each in it; one more says what kind of packet it is.
+        if len(statement) + 1 > self.connection.max_allowed_packet:
+            raise pymysql.OperationalError(
+                _TOO_LARGE,
+                f"a statement of {len(statement)} bytes is larger than max_allowed_packet, "
+                f"{self.connection.max_allowed_packet} bytes",
+            )
+        count: int = super().execute(statement)
+        return count
 
 
 class _Hosts:
@@ -79,11 +99,14 @@ class _Hosts:
             read_timeout=STATEMENT_TIMEOUT_S,
             write_timeout=STATEMENT_TIMEOUT_S,
             autocommit=True,
+            cursorclass=_Cursor,
         )
         try:
             with connection.cursor() as cursor:
                 # An append looks behind its index. At the default level the look would lock others out.
                 cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+                cursor.execute("SELECT @@max_allowed_packet")
+                [connection.max_allowed_packet] = cursor.fetchone()
                 _wait_for_the_cluster(cursor)
                 _refuse_minority(cursor)
         except pymysql.Error:
@@ -114,4 +137,6 @@ def _meaning(error: BaseException | None) -> type[JournalError]:
     number = error.args[0] if error is not None and error.args else None
     if number in _FIRST:
         return Conflict
+    if number == _TOO_LARGE:
+        return RowRefused
     return NotWritten if number in _REFUSED else JournalFailure

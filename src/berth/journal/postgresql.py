@@ -20,7 +20,7 @@ import psycopg
 import sqlalchemy as sa
 
 from berth.journal.addresses import ServerAddress
-from berth.journal.errors import Conflict, JournalError, JournalFailure, NotWritten
+from berth.journal.errors import Conflict, JournalError, JournalFailure, NotWritten, RowRefused
 from berth.journal.journal import STATEMENT_TIMEOUT_S, Dialect
 
 _CONNECT_TIMEOUT_S: Final = 3
@@ -36,6 +36,12 @@ _REFUSED: Final = frozenset(
     (
         "53100",  # disk_full
         "25006",  # read_only_sql_transaction
+    )
+)
+_TOO_LARGE: Final = frozenset(
+    (
+        "54000",  # program_limit_exceeded: a value of more than a gigabyte
+        "08P01",  # protocol_violation: a message longer than the protocol has
     )
 )
 
@@ -155,4 +161,6 @@ def _meaning(error: BaseException | None) -> type[JournalError]:
     state = getattr(error, "sqlstate", None)
     if state in _FIRST:
         return Conflict
+    if state in _TOO_LARGE:
+        return RowRefused
     return NotWritten if state in _REFUSED else JournalFailure

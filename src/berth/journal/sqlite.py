@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 
-from berth.journal.errors import Conflict, JournalError, JournalFailure, NotWritten
+from berth.journal.errors import Conflict, JournalError, JournalFailure, NotWritten, RowRefused
 from berth.journal.journal import Dialect
 
 _BUSY_TIMEOUT_S: Final = 10
@@ -55,6 +55,8 @@ def _meaning(error: BaseException | None) -> type[JournalError]:
         return Conflict
     # The extended code's low byte is the primary one.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code == sqlite3.SQLITE_TOOBIG:
+        return RowRefused
     return NotWritten if code in _REFUSALS else JournalFailure
 
 

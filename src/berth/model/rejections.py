@@ -22,6 +22,23 @@ class Rejection(msgspec.Struct, frozen=True):
     advice: ClassVar[Advice] = Advice.GIVE_UP
 
 
+# -- sizes --------------------------------------------------------------------------------------
+
+
+class CommandTooLarge(Rejection, frozen=True):
+    """What the command writes has more than ``limit`` bytes, in so many changes."""
+
+    changes: int
+    limit: int
+
+
+class RowTooLarge(Rejection, frozen=True):
+    """The database takes no row of ``size`` bytes."""
+
+    size: int
+    says: str
+
+
 # -- vocabulary ---------------------------------------------------------------------------------
 
 

@@ -161,6 +161,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     request_groups_max: Annotated[int, About("request groups in one candidates query", 1, 128)] = 64
     queue_commands_max: Annotated[int, About("writes that may wait; more are refused", 1, 1_000_000)] = 4096
     batch_commands_max: Annotated[int, About("writes in one append to the journal", 1, 65536)] = 512
+    command_bytes_max: Annotated[
+        int, About("bytes that one write may put into the journal; more is refused", 64 << 10, 256 << 20)
+    ] = 8 << 20
     event_streams_max: Annotated[int, About("event streams open at once in each worker", 0, 10_000)] = 100
     event_heartbeat_seconds: Annotated[
         int,

@@ -12,6 +12,7 @@ import msgspec
 from berth.api.http import JSON, Request, Response
 from berth.api.native.wire_schedule import Explanation
 from berth.api.placement.errors import GROUP_POLICY as GROUP_POLICY
+from berth.api.placement.errors import TOO_LARGE as TOO_LARGE
 
 BAD_BODY: Final = "berth.bad_body"
 BAD_PARAMETER: Final = "berth.bad_parameter"

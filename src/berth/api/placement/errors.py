@@ -25,6 +25,7 @@ QUERY_BAD_VALUE: Final = "placement.query.bad_value"
 QUERY_MISSING_VALUE: Final = "placement.query.missing_value"
 GROUP_POLICY: Final = "berth.group_policy"
 """Ours: clients that know other codes only take any other 409 for "not here", which is what it means."""
+TOO_LARGE: Final = "berth.too_large"
 
 
 class Problem(Exception):
@@ -95,6 +96,14 @@ class _Row(NamedTuple):
 
 
 _SENTENCES: Final[dict[type[Rejection], str]] = {
+    r.CommandTooLarge: (
+        "This request makes {r.changes} changes of more than {r.limit} bytes together, the most that one "
+        "request may write: split it into smaller ones."
+    ),
+    r.RowTooLarge: (
+        "This request writes {r.size} bytes, more than the database takes in one row ({r.says}): split it "
+        "into smaller ones, or have the operator raise the limit of the database."
+    ),
     r.ResourceClassNotFound: "No such resource class {r.name}.",
     r.ResourceClassExists: "Resource class already exists: {r.name}",
     r.ResourceClassInUse: "Cannot delete resource class {r.name}. Class is in use in inventory.",
@@ -202,6 +211,8 @@ _ROWS: Final[dict[type[Rejection], _Row]] = {
     r.AllocationsNotFound: _Row(404, "{says}"),
     r.GroupPolicyBroken: _Row(409, _CANNOT_ALLOCATE, GROUP_POLICY),
     r.GroupFull: _Row(409, _CANNOT_ALLOCATE),
+    r.CommandTooLarge: _Row(413, "{says}", TOO_LARGE),
+    r.RowTooLarge: _Row(413, "{says}", TOO_LARGE),
 }
 """How each rejection is answered, unless the route says it differently."""
 
