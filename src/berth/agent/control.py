@@ -19,7 +19,7 @@ from berth.agent.state import FOLDER, state_path
 CONTROL: Final = "control"
 BEHAVIOUR: Final = "behaviour.toml"
 LOOK_EVERY_S: Final = 0.2
-NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$"
+NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}\Z"
 """Names of hosts are names of files too."""
 
 _DEAD: Final = ".dead"

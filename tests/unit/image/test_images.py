@@ -224,6 +224,19 @@ def test_lists_are_narrowed_and_cut_into_pages(house: House) -> None:
     house.run(story)
 
 
+def test_a_query_of_too_many_parameters_is_refused(house: House) -> None:
+    """It was answered with 500, in another API's shape."""
+
+    async def story(house: House) -> None:
+        answer = await house.ask(
+            "GET", f"{IMAGES}?" + "&".join(f"tag=t{n}" for n in range(101)), token="ann:blue"
+        )
+        assert answer.status == 400
+        assert answer.json["message"] == "The query has more than 100 parameters."
+
+    house.run(story)
+
+
 def test_a_patch_adds_replaces_and_removes(house: House) -> None:
     async def story(house: House) -> None:
         image = await new(house, old="1", gone="2", tags=["b"])

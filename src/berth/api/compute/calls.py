@@ -108,11 +108,14 @@ class Call(NamedTuple):
 
     def query(self) -> dict[str, str]:
         """The parameters of the query; of one given twice the last counts, as in Nova's filters."""
+        return dict(self.query_pairs())
+
+    def query_pairs(self) -> list[tuple[str, str]]:
+        """The parameters of the query, in order."""
         try:
-            pairs = parse_qsl(self.request.query_string, keep_blank_values=True, max_num_fields=_QUERY_MAX)
+            return parse_qsl(self.request.query_string, keep_blank_values=True, max_num_fields=_QUERY_MAX)
         except ValueError:
             raise ComputeProblem(400, f"The query has more than {_QUERY_MAX} parameters.") from None
-        return dict(pairs)
 
     def body(self, kind: type[T]) -> T:
         """The body, as a struct says it must be."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -21,7 +21,6 @@ from berth.view import View
 
 _LIMIT: Final = 25
 _LIMIT_MAX: Final = 1_000
-_QUERY_MAX: Final = 100
 _NOT_FILTERS: Final = frozenset(
     (
         "limit",
@@ -43,7 +42,7 @@ _NOT_FILTERS: Final = frozenset(
 
 
 async def index(call: Call) -> Response:
-    pairs = parse_qsl(call.request.query_string, keep_blank_values=True, max_num_fields=_QUERY_MAX)
+    pairs = call.query_pairs()
     query = dict(pairs)
     tags = {value for name, value in pairs if name == "tag"}
     limit = min(number_in(query, "limit", _LIMIT), _LIMIT_MAX)

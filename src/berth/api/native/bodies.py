@@ -25,7 +25,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=255, description="What peopl
 Kind = Annotated[
     str,
     Meta(
-        pattern="^[a-z][a-z0-9_-]{0,63}$",
+        pattern="^[a-z][a-z0-9_-]{0,63}\\Z",
         description="What a domain is: `host`, or the kind of an aggregate, such as `rack` or `zone`.",
         examples=["rack"],
     ),

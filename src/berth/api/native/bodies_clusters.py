@@ -16,7 +16,7 @@ from berth.model.clusters import NODE_GROUPS_MAX, NODES_MAX, RATIO_MAX
 from berth.model.groups import HOST
 
 PROCESSES_MAX: Final = 50
-_NAME: Final = "^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,49}$"
+_NAME: Final = "^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,49}\\Z"
 
 Name = Annotated[
     str,

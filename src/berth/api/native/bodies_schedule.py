@@ -23,7 +23,7 @@ _Value = Annotated[str, Meta(max_length=255)]
 _Names = Annotated[tuple[_Word, ...], Meta(max_length=_NAMES_MAX)]
 _Hosts = Annotated[tuple[_Word, ...], Meta(max_length=_HOSTS_MAX)]
 _Consumers = Annotated[tuple[Uuid, ...], Meta(max_length=_NAMES_MAX)]
-Suffix = Annotated[str, Meta(pattern="^[a-zA-Z0-9_-]{1,64}$")]
+Suffix = Annotated[str, Meta(pattern="^[a-zA-Z0-9_-]{1,64}\\Z")]
 Resources = Annotated[
     dict[_Word, Annotated[int, Meta(ge=1, le=AMOUNT_MAX)]],
     Meta(max_length=_NAMES_MAX, description="Amounts by the name of the resource class."),
@@ -125,7 +125,7 @@ class Schedule(Ask, frozen=True, kw_only=True):
     ] = ()
     project_id: _Word | None = None
     user_id: _Word | None = None
-    consumer_type: Annotated[str, Meta(pattern="^[A-Z0-9_]{1,255}$")] = "INSTANCE"
+    consumer_type: Annotated[str, Meta(pattern="^[A-Z0-9_]{1,255}\\Z")] = "INSTANCE"
     alternates: Annotated[int, Meta(ge=0, le=ALTERNATES_MAX)] = 0
     seed: Seed | None = None
     dry_run: bool = False

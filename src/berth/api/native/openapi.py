@@ -30,7 +30,8 @@ _WRITES: Final = {
     "409": "It goes against what there is (`berth.conflict`), or against the policy of a group "
     "(`berth.group_policy`); nothing fits (`berth.no_fit`), or what a plan was made from has changed "
     "(`berth.plan_moved`).",
-    "413": "The body is too large (`berth.body_too_large`).",
+    "413": "The body is too large (`berth.body_too_large`), or what it asks for would write too much "
+    "(`berth.too_large`).",
     "415": "The body is not JSON (`berth.unsupported_media`).",
 }
 _MISSING: Final = {"404": "There is no such thing (`berth.not_found`)."}
@@ -76,7 +77,8 @@ def description(table: Mapping[str, Mapping[str, Route]]) -> bytes:
         },
         "security": [{"token": []}],
     }
-    return msgspec.json.encode(document, order="deterministic")
+    # The end of a text is \Z in Python's patterns, and $ in those of JSON schemas.
+    return msgspec.json.encode(document, order="deterministic").replace(rb'\\Z"', b'$"')
 
 
 def _operation(path: str, method: str, route: Route, references: dict[type, Object]) -> Object:

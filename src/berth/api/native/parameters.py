@@ -19,7 +19,7 @@ LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = 1000
 INDEX_MAX: Final = 2**63 - 1
 
-UUID: Final = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
+UUID: Final = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\\Z"
 _SHOWN_MAX: Final = 100
 _NUMBER = re.compile(r"(0|[1-9][0-9]*)\Z")
 
@@ -29,7 +29,7 @@ Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX, description="How many entries a 
 ConsumerMarker = Annotated[
     str,
     Meta(
-        pattern="^[0-9a-fA-F-]{36}$",
+        pattern="^[0-9a-fA-F-]{36}\\Z",
         description="The last consumer of the page before; this page goes on behind it.",
     ),
 ]
@@ -44,7 +44,7 @@ Tree = Annotated[
 Aggregate = Annotated[
     str,
     Meta(
-        pattern="^[0-9a-fA-F-]{32,36}$",
+        pattern="^[0-9a-fA-F-]{32,36}\\Z",
         description="Only what is on providers of this aggregate, spelled as its writer spelled it.",
     ),
 ]
