@@ -84,7 +84,9 @@ class Server:
             ids,
             telemetry,
             body_bytes_max=self._settings.body_bytes_max,
-            mounted=_mounted(ComputeServices(engine, ids, clock, scheduler, self._settings), authenticator),
+            mounted=_mounted(
+                ComputeServices(engine, ids, clock, scheduler, self._settings, policy), authenticator
+            ),
         )
         keeper = Keeper(engine, clock, ids, scheduler, self._settings)
         async with _at_work(self._settings, engine, clock, ids, keeper, is_ours=self._number == 1):

@@ -276,7 +276,7 @@ class SimCloud:
             ids,
             telemetry,
             body_bytes_max=settings.body_bytes_max,
-            mounted=(ComputeApi(Services(engine, ids, clock, self.scheduler, settings)),),
+            mounted=(ComputeApi(Services(engine, ids, clock, self.scheduler, settings, policy)),),
         )
 
     async def call_api(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -82,7 +82,7 @@ class Region(World):
             await self.engine.start()
             policy = Policy(None, "legacy", clock)
             options = scheduler_options()
-            services = Services(self.engine, Ids(seed=IDS_SEED), clock, options, self.settings)
+            services = Services(self.engine, Ids(seed=IDS_SEED), clock, options, self.settings, policy)
             self.application = Application(
                 PlacementApi(self.engine, policy, self.settings, clock, ids),
                 NativeApi(self.engine, policy, self.settings, options, clock, ids),

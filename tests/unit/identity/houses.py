@@ -66,7 +66,7 @@ class House(World):
 
     def _composed(self, ids: Ids, telemetry: Telemetry) -> Application:
         policy, options = Policy(None, "legacy", self.clock), scheduler_options()
-        services = Services(self.engine, ids, self.clock, options, self.settings)
+        services = Services(self.engine, ids, self.clock, options, self.settings, policy)
         authenticator = self.authenticator()
         issuer = issuer_of(authenticator)
         assert issuer is not None

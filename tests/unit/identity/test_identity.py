@@ -79,7 +79,7 @@ def test_a_password_gets_a_token_with_a_catalog(house: House) -> None:
         domain = {"id": "default", "name": "Default"}
         assert token["user"] == {"id": "ann", "name": "ann", "domain": domain, "password_expires_at": None}
         assert token["project"] == {"id": "blue", "name": "blue", "domain": domain}
-        assert token["roles"] == [{"id": "member", "name": "member"}]
+        assert token["roles"] == [{"id": role, "name": role} for role in ("member", "reader")]
         assert (token["methods"], token["is_domain"]) == (["password"], False)
         assert token["issued_at"] == "2026-01-01T00:00:00.000000Z"
         assert token["expires_at"] == "2026-01-01T12:00:00.000000Z"
@@ -115,7 +115,7 @@ def test_an_issued_token_is_good_everywhere_and_not_the_password(house: House) -
         # Another worker knows nothing but the file.
         other = Tokens(str(house.tokens_file), house.clock, issues=True)
         caller = await other.identify({"x-auth-token": token})
-        assert caller == Caller("admin", "ops", ("admin", "member"))
+        assert caller == Caller("admin", "ops", ("admin", "member", "manager", "reader"))
         # The plain token goes on being one.
         assert (await house.ask("GET", "/compute/v2.1/flavors", token=ADMIN)).status == 200
 
@@ -221,7 +221,7 @@ def test_without_cells_issued_tokens_are_not_believed(house: House) -> None:
         token = await issued(house)
         plain = Tokens(str(house.tokens_file), house.clock)
         assert await plain.identify({"x-auth-token": token}) is None
-        assert await plain.identify({"x-auth-token": ANN}) == Caller("ann", "blue", ("member",))
+        assert await plain.identify({"x-auth-token": ANN}) == Caller("ann", "blue", ("member", "reader"))
 
     house.run(story)
 
@@ -265,7 +265,7 @@ def test_lists_of_what_there_is(house: House) -> None:
         assert await ids("users", ANN) == ["ann"]
         assert await ids("users/ann/projects") == ["blue"]
         assert await ids("users/admin/projects", ANN) == []
-        assert await ids("roles") == ["admin", "member"]
+        assert await ids("roles") == ["admin", "member", "manager", "reader"]
         assert await ids("domains") == ["default"]
         assert await ids("regions") == ["RegionOne"]
         assert len(await ids("services")) == 4
@@ -285,7 +285,12 @@ def test_where_everybody_is_believed_any_password_will_do(tmp_path: Path) -> Non
     async def story(house: House) -> None:
         answer = await log_in(house, by_password("admin", "whatever", name="ops"))
         assert answer.headers["x-subject-token"] == "admin:ops"
-        assert answer.json["token"]["roles"] == [{"id": "admin", "name": "admin"}]
+        assert [role["name"] for role in answer.json["token"]["roles"]] == [
+            "admin",
+            "manager",
+            "member",
+            "reader",
+        ]
         unscoped = await log_in(house, by_password("ann", ""))
         assert unscoped.headers["x-subject-token"] == "ann:ann"
         assert (await log_in(house, by_token("ann:blue"))).headers["x-subject-token"] == "ann:blue"

@@ -139,8 +139,8 @@ def test_content_needs_to_be_of_a_format(house: House) -> None:
     [
         ({"disk_format": "floppy"}, 400, "disk_format is 'floppy'; it must be one of ami, "),
         ({"visibility": "secret"}, 400, "visibility is 'secret'; it must be one of public, private, "),
-        ({"visibility": "public"}, 403, "Policy doesn't allow this"),
-        ({"owner": "red"}, 403, "Policy doesn't allow this"),
+        ({"visibility": "public"}, 403, "Policy doesn't allow publicize_image"),
+        ({"owner": "red"}, 403, "Policy doesn't allow add_image"),
         ({"min_disk": -1}, 400, "min_disk is '-1'; it must be a whole number from 0 to 2147483647."),
         ({"min_ram": True}, 400, "min_ram is 'True'; it must be a whole number"),
         ({"protected": "yes"}, 400, "protected is 'yes'; it must be true or false."),
@@ -320,8 +320,8 @@ def test_tags_protection_and_deactivation(house: House) -> None:
         assert await status("DELETE", "") == 403
         assert await status("POST", "/actions/deactivate", "admin") == 403
         await upload(house, image["id"])
-        assert await status("POST", "/actions/deactivate") == 403
-        assert await status("POST", "/actions/deactivate", "admin") == 204
+        assert await status("POST", "/actions/deactivate", "bob:red") == 404
+        assert await status("POST", "/actions/deactivate") == 204
         assert (await house.ask("GET", path, token="ann:blue")).json["status"] == "deactivated"
         assert await status("POST", "/actions/reactivate", "admin") == 204
         assert (await house.ask("GET", f"{path}/members", token="ann:blue")).json["members"] == []

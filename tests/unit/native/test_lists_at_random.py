@@ -135,7 +135,7 @@ def walked(view: View, reader: Any, kind: Any, query: dict[str, str], field: str
     marker: dict[str, str] = {}
     while True:
         text = "&".join(f"{name}={value}" for name, value in (query | marker).items())
-        call = Call(Request("GET", "/list", text), CALLER, (), decode(text, kind), None, NO_SERVICES)
+        call = Call(Request("GET", "/list", text), CALLER, (), decode(text, kind), None, "", NO_SERVICES)
         answer = msgspec.to_builtins(reader(view, call))
         rows += answer[field]
         if answer["next"] is None:

@@ -58,7 +58,7 @@ def test_nobody(world: World) -> None:
 def test_somebody_who_may_not(world: World) -> None:
     answer = world.run(lambda world: world.ask("GET", "/berth/v1/events", token="guest"))
     assert answer.status == 403
-    assert answer.error["detail"] == "Policy does not allow berth:events:list."
+    assert answer.error["detail"] == "Policy doesn't allow berth:events:list to be performed."
 
 
 def test_the_description_is_for_everybody_who_is_known(world: World) -> None:

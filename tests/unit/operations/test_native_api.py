@@ -186,7 +186,7 @@ def test_somebody_who_may_not(tmp_path: Path, method: str, path: str, rule: str)
     async def story(world: World) -> None:
         answer = await world.ask(method, path, token="guest")
         assert answer.status == 403
-        assert answer.error["detail"] == f"Policy does not allow berth:{rule}."
+        assert answer.error["detail"] == f"Policy doesn't allow berth:{rule} to be performed."
 
     tell(tmp_path, story)
 

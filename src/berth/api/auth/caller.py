@@ -1,7 +1,7 @@
 """Who is calling: the value that every way of finding out comes to, and the seam between those ways."""
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -16,6 +16,16 @@ class Caller(msgspec.Struct, frozen=True):
     roles: tuple[str, ...]
     system_scope: str | None = None
     domain_id: str | None = None
+
+
+_IMPLIED: Final = ("admin", "manager", "member", "reader")
+
+
+def with_implied(roles: tuple[str, ...]) -> tuple[str, ...]:
+    """The roles, and those that come with them, as a Keystone grants them: admin implies manager, manager
+    implies member, member implies reader."""
+    first = next((place for place, role in enumerate(_IMPLIED) if role in roles), len(_IMPLIED))
+    return tuple(dict.fromkeys((*roles, *_IMPLIED[first:])))
 
 
 class AuthUnavailable(Exception):

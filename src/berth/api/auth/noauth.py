@@ -7,7 +7,7 @@ so that roles and scopes can be tried out without a Keystone. It refuses only a 
 from collections.abc import Mapping
 from typing import Final
 
-from berth.api.auth.caller import TOKEN_HEADER, Caller
+from berth.api.auth.caller import TOKEN_HEADER, Caller, with_implied
 
 
 class NoAuth:
@@ -32,5 +32,10 @@ def _project(headers: Mapping[str, str], of_token: str, scope: str | None) -> st
 def _roles(headers: Mapping[str, str], user: str) -> tuple[str, ...]:
     named = headers.get("x-roles")
     if named is not None:
-        return tuple(role.strip() for role in named.split(",") if role.strip())
-    return ("admin",) if user == "admin" else ()
+        return with_implied(tuple(role.strip() for role in named.split(",") if role.strip()))
+    return roles_of(user)
+
+
+def roles_of(user: str) -> tuple[str, ...]:
+    """Everybody is a member of its project, and ``admin`` an administrator."""
+    return with_implied(("admin",) if user == "admin" else ("member",))

@@ -1,11 +1,10 @@
-"""Who may do what: OpenStack Placement's rules under their own names, those of /berth/v1 beside them, and
-an operator's file on top.
+"""Who may do what: the default rules of every API (``rules``), and an operator's file on top.
 
-The rules are evaluated by oslo.policy, so that a policy.yaml written for Placement means here what it
-means there. Every rule is for tokens of a project: one of the whole system or of a domain is refused,
-whatever a file says. A decision depends on the rule, the caller and the target alone; it is made once and
-remembered until the file changes. A file that cannot be used is refused at the start; later it is
-reported, and the rules read before stay.
+The rules are evaluated by oslo.policy, so that a policy.yaml written for Placement, Nova or Glance means
+here what it means there. Scope comes first: a token that is not of a project (of the whole system, of a
+domain, of nothing) is refused, whatever a file says. A decision depends on the rule, the caller and the
+target alone; it is made once and remembered until the file changes. A file that cannot be used is refused
+at the start; later it is reported, and the rules read before stay.
 """
 
 import logging
@@ -18,6 +17,7 @@ from oslo_policy import policy as oslo
 
 from berth.api.auth.caller import Caller
 from berth.api.auth.followed_file import FollowedFile
+from berth.api.auth.rules import RULES
 from berth.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -25,124 +25,8 @@ _log = logging.getLogger(__name__)
 DECISIONS_MAX: Final = 50_000
 """Decisions remembered at most; then all are forgotten and made anew."""
 
-_GUARDED: Final = ("placement:", "berth:")
-"""How the names of rules that guard something begin."""
-
-# -- the rules ----------------------------------------------------------------------------------
-
-_PROJECT: Final = ["project"]
-
-_FORMER: Final = oslo.DeprecatedRule(
-    name="rule:admin_api",
-    check_str="role:admin",
-    deprecated_reason="Roles other than admin exist for this.",
-    deprecated_since="Wallaby",
-)
-"""What the legacy defaults allow besides the secure ones."""
-
-_ADMIN_OR_SERVICE: Final = "rule:admin_or_service_api"
-_SERVICE: Final = "rule:service_api"
-_USAGE: Final = "rule:admin_or_project_reader_or_service_api"
-
-_BLOCKS: Final = (
-    oslo.RuleDefault("admin_api", "role:admin", scope_types=_PROJECT),
-    oslo.RuleDefault("service_api", "role:service", scope_types=_PROJECT, deprecated_rule=_FORMER),
-    oslo.RuleDefault(
-        "admin_or_service_api", "role:admin or role:service", scope_types=_PROJECT, deprecated_rule=_FORMER
-    ),
-    oslo.RuleDefault(
-        "project_reader_api", "role:reader and project_id:%(project_id)s", deprecated_rule=_FORMER
-    ),
-    oslo.RuleDefault(
-        "admin_or_project_reader_or_service_api",
-        "role:admin or rule:project_reader_api or role:service",
-        scope_types=_PROJECT,
-        deprecated_rule=_FORMER,
-    ),
-)
-"""Rules that guard nothing themselves; the others are made of them."""
-
-_GUARDS: Final = {
-    "resource_providers:list": _ADMIN_OR_SERVICE,
-    "resource_providers:create": _ADMIN_OR_SERVICE,
-    "resource_providers:show": _ADMIN_OR_SERVICE,
-    "resource_providers:update": _ADMIN_OR_SERVICE,
-    "resource_providers:delete": _ADMIN_OR_SERVICE,
-    "resource_classes:list": _ADMIN_OR_SERVICE,
-    "resource_classes:create": _ADMIN_OR_SERVICE,
-    "resource_classes:show": _ADMIN_OR_SERVICE,
-    "resource_classes:update": _ADMIN_OR_SERVICE,
-    "resource_classes:delete": _ADMIN_OR_SERVICE,
-    "resource_providers:inventories:list": _ADMIN_OR_SERVICE,
-    "resource_providers:inventories:create": _ADMIN_OR_SERVICE,
-    "resource_providers:inventories:show": _ADMIN_OR_SERVICE,
-    "resource_providers:inventories:update": _ADMIN_OR_SERVICE,
-    "resource_providers:inventories:delete": _ADMIN_OR_SERVICE,
-    "resource_providers:aggregates:list": _ADMIN_OR_SERVICE,
-    "resource_providers:aggregates:update": _ADMIN_OR_SERVICE,
-    "resource_providers:usages": _ADMIN_OR_SERVICE,
-    "usages": _USAGE,
-    "traits:list": _ADMIN_OR_SERVICE,
-    "traits:show": _ADMIN_OR_SERVICE,
-    "traits:update": _ADMIN_OR_SERVICE,
-    "traits:delete": _ADMIN_OR_SERVICE,
-    "resource_providers:traits:list": _ADMIN_OR_SERVICE,
-    "resource_providers:traits:update": _ADMIN_OR_SERVICE,
-    "resource_providers:traits:delete": _ADMIN_OR_SERVICE,
-    "allocations:manage": _ADMIN_OR_SERVICE,
-    "allocations:list": _ADMIN_OR_SERVICE,
-    "allocations:update": _ADMIN_OR_SERVICE,
-    "allocations:delete": _ADMIN_OR_SERVICE,
-    "resource_providers:allocations:list": _ADMIN_OR_SERVICE,
-    "allocation_candidates:list": _ADMIN_OR_SERVICE,
-    "reshaper:reshape": _SERVICE,
-}
-"""What each operation asks for. In a policy file the names begin with ``placement:``."""
-
-_NATIVE_GUARDS: Final = (
-    "consumers:list",
-    "allocations:list",
-    "usage:show",
-    "events:list",
-    "groups:list",
-    "groups:show",
-    "groups:create",
-    "groups:update",
-    "groups:delete",
-    "aggregates:list",
-    "aggregates:update",
-    "hosts:list",
-    "hosts:update",
-    "schedule",
-    "explain",
-    "capacity",
-    "needs:list",
-    "needs:show",
-    "needs:update",
-    "needs:delete",
-    "doctor:examine",
-    "doctor:repair",
-)
-"""What the operations of /berth/v1 ask for. In a policy file the names begin with ``berth:``."""
-
-_MEMBER: Final = "role:admin or role:service or role:member"
-
-_USER_GUARDS: Final = {
-    "clusters:list": f"{_MEMBER} or role:reader",
-    "clusters:show": f"{_MEMBER} or role:reader",
-    "clusters:create": _MEMBER,
-    "clusters:update": _MEMBER,
-    "clusters:delete": _MEMBER,
-}
-"""Operations of /berth/v1 for those whose servers they are about. Whoever is no administrator sees the
-clusters of its own project alone, whatever a file says."""
-
-RULES: Final = (
-    *_BLOCKS,
-    *(oslo.RuleDefault(f"placement:{name}", check, scope_types=_PROJECT) for name, check in _GUARDS.items()),
-    *(oslo.RuleDefault(f"berth:{name}", _ADMIN_OR_SERVICE, scope_types=_PROJECT) for name in _NATIVE_GUARDS),
-    *(oslo.RuleDefault(f"berth:{name}", check, scope_types=_PROJECT) for name, check in _USER_GUARDS.items()),
-)
+_GUARDED: Final = ("placement:", "berth:", "os_compute_api:", "compute:", "identity:")
+"""How the names of rules that guard something begin. Glance's have no beginning of their own."""
 
 
 class PolicyFileError(Exception):
@@ -176,9 +60,13 @@ class Policy:
         return decision
 
     def _decide(self, rule: str, caller: Caller, project_id: str | None) -> bool:
-        target: dict[str, Any] = {"project_id": project_id}
+        if not caller.project_id or caller.system_scope is not None or caller.domain_id is not None:
+            return False
+        # Glance's rules call the project of an image its owner.
+        target: dict[str, Any] = {"project_id": project_id, "owner": project_id}
         if project_id is None:
-            target = {"project_id": caller.project_id, "user_id": caller.user_id}
+            own = caller.project_id
+            target = {"project_id": own, "owner": own, "user_id": caller.user_id}
         credentials: dict[str, Any] = {
             "user_id": caller.user_id,
             "project_id": caller.project_id,

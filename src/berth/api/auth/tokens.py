@@ -28,7 +28,7 @@ from typing import Any, Final
 
 import msgspec
 
-from berth.api.auth.caller import TOKEN_HEADER, Caller
+from berth.api.auth.caller import TOKEN_HEADER, Caller, with_implied
 from berth.api.auth.followed_file import FollowedFile
 from berth.api.auth.issued import Grant, Seal, entry_named_in
 from berth.runtime.clock import Clock
@@ -186,7 +186,7 @@ def _roles(table: dict[str, Any], where: str) -> tuple[str, ...]:
     roles = table.get("roles", [])
     if not isinstance(roles, list) or not all(isinstance(role, str) and role for role in roles):
         raise TokensFileError(f"{where}: roles must be a list of texts")
-    return tuple(roles)
+    return with_implied(tuple(roles))
 
 
 def _digest(token: str, where: str) -> bytes:

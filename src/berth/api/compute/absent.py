@@ -27,9 +27,9 @@ async def new_keypair(call: Call) -> Response:
 
 
 ROUTES: Final = (
-    Route("GET", "/extensions", extensions),
-    Route("GET", "/os-keypairs", keypairs),
-    Route("POST", "/os-keypairs", new_keypair),
-    Route("GET", "/os-keypairs/{name}", keypair),
-    Route("DELETE", "/os-keypairs/{name}", keypair),
+    Route("GET", "/extensions", extensions, "os_compute_api:extensions"),
+    Route("GET", "/os-keypairs", keypairs, "os_compute_api:os-keypairs:index"),
+    Route("POST", "/os-keypairs", new_keypair, "os_compute_api:os-keypairs:create"),
+    Route("GET", "/os-keypairs/{name}", keypair, "os_compute_api:os-keypairs:show"),
+    Route("DELETE", "/os-keypairs/{name}", keypair, "os_compute_api:os-keypairs:delete"),
 )

@@ -76,8 +76,6 @@ class Act(_Body, frozen=True, kw_only=True):
 
 
 async def index(call: Call) -> Response:
-    call.require_admin()
-
     def answer(view: View) -> Response:
         aggregates = sorted(view.records.all(Aggregate), key=lambda aggregate: aggregate.number)
         return json({"aggregates": [_shown(call, view, aggregate) for aggregate in aggregates]})
@@ -86,7 +84,6 @@ async def index(call: Call) -> Response:
 
 
 async def show(call: Call) -> Response:
-    call.require_admin()
     return await call.read(lambda view: _answer(call, view, _found(view, call)))
 
 
@@ -101,7 +98,6 @@ def _found(view: View, call: Call) -> Aggregate:
 
 
 async def create(call: Call) -> Response:
-    call.require_admin()
     asked = call.body(CreateAggregate).aggregate
     name, zone = _name(asked.name), _zone(asked.availability_zone)
 
@@ -120,7 +116,6 @@ async def create(call: Call) -> Response:
 
 
 async def update(call: Call) -> Response:
-    call.require_admin()
     asked = call.body(UpdateAggregate).aggregate
     if asked.name is UNSET and asked.availability_zone is UNSET:
         raise ComputeProblem(400, "There is nothing to change: give name or availability_zone.")
@@ -138,8 +133,6 @@ async def update(call: Call) -> Response:
 
 
 async def delete(call: Call) -> Response:
-    call.require_admin()
-
     def make(view: View, now_s: int) -> Command:
         aggregate = _found(view, call)
         hosts = hosts_of(view, aggregate)
@@ -153,7 +146,6 @@ async def delete(call: Call) -> Response:
 
 
 async def act(call: Call) -> Response:
-    call.require_admin()
     asked = call.body(Act)
     if sum(part is not None for part in (asked.add_host, asked.remove_host, asked.set_metadata)) != 1:
         raise ComputeProblem(400, "The body must have one of add_host, remove_host and set_metadata.")
@@ -278,10 +270,19 @@ def _shown(call: Call, view: View, aggregate: Aggregate) -> dict[str, Any]:
 
 
 ROUTES: Final = (
-    Route("GET", "/os-aggregates", index),
-    Route("POST", "/os-aggregates", create),
-    Route("GET", "/os-aggregates/{id}", show),
-    Route("PUT", "/os-aggregates/{id}", update),
-    Route("DELETE", "/os-aggregates/{id}", delete),
-    Route("POST", "/os-aggregates/{id}/action", act),
+    Route("GET", "/os-aggregates", index, "os_compute_api:os-aggregates:index"),
+    Route("POST", "/os-aggregates", create, "os_compute_api:os-aggregates:create"),
+    Route("GET", "/os-aggregates/{id}", show, "os_compute_api:os-aggregates:show"),
+    Route("PUT", "/os-aggregates/{id}", update, "os_compute_api:os-aggregates:update"),
+    Route("DELETE", "/os-aggregates/{id}", delete, "os_compute_api:os-aggregates:delete"),
+    Route(
+        "POST",
+        "/os-aggregates/{id}/action",
+        act,
+        rule="os_compute_api:os-aggregates:show",
+        actions={
+            name: f"os_compute_api:os-aggregates:{name}"
+            for name in ("add_host", "remove_host", "set_metadata")
+        },
+    ),
 )

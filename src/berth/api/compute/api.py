@@ -4,7 +4,7 @@ from typing import Final
 
 from berth.api.auth.caller import Caller
 from berth.api.compute import versions
-from berth.api.compute.calls import Call, Route, Services, json, origin_of
+from berth.api.compute.calls import Route, Services, json, origin_of
 from berth.api.compute.errors import ComputeProblem, render
 from berth.api.compute.routes import ROUTES
 from berth.api.http import Request, Response
@@ -51,10 +51,7 @@ class ComputeApi:
         assert caller is not None, "only the versions are for everybody"
         route, params, template = self._routes.find(request.method, path.removeprefix(_V21))
         request.route = _V21 + template
-        call = Call(request, caller, params, version, self._services)
-        if request.method not in ("GET", "HEAD"):
-            call.require_member()
-        return await route.handler(call)
+        return await route.handler(route.admit(request, caller, params, version, self._services))
 
 
 def _versions(request: Request) -> Response:

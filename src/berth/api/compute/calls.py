@@ -1,12 +1,15 @@
 """One call of the compute API: what a handler is given, and how it reads, changes and answers."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 
+from berth.api.auth.access import Access, refusal
 from berth.api.auth.caller import Caller
+from berth.api.auth.policy import Policy
 from berth.api.compute.errors import ComputeProblem, problem_of
 from berth.api.http import JSON, Request, Response
 from berth.engine import Engine, Wish
@@ -22,7 +25,6 @@ from berth.view import View
 T = TypeVar("T")
 _encode: Final = msgspec.json.Encoder().encode
 _QUERY_MAX: Final = 100
-_WRITERS: Final = frozenset(("admin", "member", "service"))
 
 
 def origin_of(request: Request) -> str:
@@ -39,21 +41,27 @@ class Services(NamedTuple):
     clock: Clock
     scheduler: SchedulerOptions
     settings: Settings
+    policy: Policy
 
 
 class Call(NamedTuple):
     """``params`` are the variable parts of the path, in order; ``version`` is the minor of the
-    microversion."""
+    microversion; ``rules`` are those that the caller was let in by."""
 
     request: Request
     caller: Caller
     params: tuple[str, ...]
     version: int
+    rules: tuple[str, ...]
     services: Services
 
     @property
+    def access(self) -> Access:
+        return Access(self.services.policy, self.caller)
+
+    @property
     def is_admin(self) -> bool:
-        return "admin" in self.caller.roles
+        return self.access.is_admin
 
     @property
     def project(self) -> str:
@@ -76,16 +84,18 @@ class Call(NamedTuple):
     def now_s(self) -> int:
         return self.services.clock.now_ns() // 1_000_000_000
 
-    def require_member(self) -> None:
-        """Refuse one who may only look. A token that has no roles at all is its project's member."""
-        if self.caller.roles and not _WRITERS & {*self.caller.roles}:
-            raise ComputeProblem(403, "Policy doesn't allow this: it takes the role member or admin.")
-        if not self.caller.project_id:
-            raise ComputeProblem(403, "Policy doesn't allow this: it takes a token of a project.")
+    def allows(self, rule: str, project: str | None = None) -> bool:
+        return self.access.allows(rule, project)
 
-    def require_admin(self) -> None:
-        if not self.is_admin:
-            raise ComputeProblem(403, "Policy doesn't allow this: it takes the role admin.")
+    def require(self, rule: str, project: str | None = None) -> None:
+        """Refuse a caller that may not do what the rule guards, to what belongs to ``project``."""
+        if not self.allows(rule, project):
+            raise ComputeProblem(403, refusal(rule))
+
+    def require_of(self, project: str) -> None:
+        """Refuse a caller that may not do to a project's objects what it was let in for."""
+        for rule in self.rules:
+            self.require(rule, project)
 
     def asked(self) -> Asked:
         """Who asks, for an operation; the conflict policy may come with the request."""
@@ -161,11 +171,33 @@ Handler = Callable[[Call], Awaitable[Response]]
 
 
 class Route(NamedTuple):
-    """``path`` is written as in Nova's reference, below /compute/v2.1: ``/servers/{id}/action``."""
+    """``path`` is written as in Nova's reference, below /compute/v2.1: ``/servers/{id}/action``. ``rule`` is
+    the policy's. A body that names ``actions`` is judged by the rules of those instead."""
 
     method: str
     path: str
     handler: Handler
+    rule: str
+    actions: Mapping[str, str] = MappingProxyType({})
+
+    def admit(
+        self, request: Request, caller: Caller, params: tuple[str, ...], version: int, services: Services
+    ) -> Call:
+        """The call, if its caller may make it: every API of this kind asks here, before a handler runs."""
+        named = _keys(request.body) if self.actions else ()
+        rules = tuple(self.actions[name] for name in named if name in self.actions) or (self.rule,)
+        call = Call(request, caller, params, version, rules, services)
+        for rule in rules:
+            call.require(rule)
+        return call
+
+
+def _keys(body: bytes) -> Iterable[str]:
+    """The names in a body; what is wrong with one that has none is the handler's to say."""
+    try:
+        return msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ()
 
 
 def json(payload: Any, status: int = 200, headers: tuple[tuple[str, str], ...] = ()) -> Response:

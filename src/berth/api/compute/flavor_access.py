@@ -28,7 +28,6 @@ class Access(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rename="ca
 
 
 async def index(call: Call) -> Response:
-    call.require_admin()
     flavor = await call.read(lambda view: visible(view, call))
     if flavor.is_public:
         raise ComputeProblem(404, "Access list not available for public flavors.")
@@ -36,7 +35,6 @@ async def index(call: Call) -> Response:
 
 
 async def act(call: Call) -> Response:
-    call.require_admin()
     asked = call.body(Access)
     if (asked.add_tenant_access is None) == (asked.remove_tenant_access is None):
         raise ComputeProblem(400, "The body must have one of addTenantAccess and removeTenantAccess.")
@@ -78,6 +76,15 @@ def _listed(flavor: Flavor) -> Response:
 
 
 ROUTES: Final = (
-    Route("GET", "/flavors/{id}/os-flavor-access", index),
-    Route("POST", "/flavors/{id}/action", act),
+    Route("GET", "/flavors/{id}/os-flavor-access", index, "os_compute_api:os-flavor-access"),
+    Route(
+        "POST",
+        "/flavors/{id}/action",
+        act,
+        rule="os_compute_api:os-flavor-access",
+        actions={
+            "addTenantAccess": "os_compute_api:os-flavor-access:add_tenant_access",
+            "removeTenantAccess": "os_compute_api:os-flavor-access:remove_tenant_access",
+        },
+    ),
 )

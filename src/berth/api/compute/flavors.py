@@ -152,7 +152,7 @@ def visible(view: View, call: Call) -> Flavor:
     """The flavor of the path; not found if it is not for the caller."""
     id = call.params[0]
     flavor = view.records.get(Flavor, id)
-    if flavor is None or not (call.is_admin or _is_asked_for(call, flavor, True)):
+    if flavor is None or not call.access.may_use_flavor(flavor):
         raise not_found("Flavor", id)
     return flavor
 
@@ -161,7 +161,6 @@ def visible(view: View, call: Call) -> Flavor:
 
 
 async def create(call: Call) -> Response:
-    call.require_admin()
     asked = call.body(CreateFlavor).flavor
     if call.version < DESCRIPTION and not isinstance(asked.description, UnsetType):
         raise ComputeProblem(400, f"description is for microversion 2.{DESCRIPTION} and later.")
@@ -222,7 +221,6 @@ def _description(text: str | None) -> str | None:
 async def update(call: Call) -> Response:
     if call.version < DESCRIPTION:
         raise ComputeProblem(404, f"Flavors can be changed from microversion 2.{DESCRIPTION} on.")
-    call.require_admin()
     text = _description(call.body(UpdateFlavor).flavor.description)
 
     def make(view: View, now_s: int) -> Command:
@@ -232,8 +230,6 @@ async def update(call: Call) -> Response:
 
 
 async def delete(call: Call) -> Response:
-    call.require_admin()
-
     def make(view: View, now_s: int) -> Command:
         return Enact((removed(view, visible(view, call)),))
 
@@ -281,10 +277,10 @@ def _whole(call: Call, flavor: Flavor) -> dict[str, Any]:
 
 
 ROUTES: Final = (
-    Route("GET", "/flavors", index),
-    Route("POST", "/flavors", create),
-    Route("GET", "/flavors/detail", detail),
-    Route("GET", "/flavors/{id}", show),
-    Route("PUT", "/flavors/{id}", update),
-    Route("DELETE", "/flavors/{id}", delete),
+    Route("GET", "/flavors", index, "berth:flavors:list"),
+    Route("POST", "/flavors", create, "os_compute_api:os-flavor-manage:create"),
+    Route("GET", "/flavors/detail", detail, "berth:flavors:list"),
+    Route("GET", "/flavors/{id}", show, "berth:flavors:show"),
+    Route("PUT", "/flavors/{id}", update, "os_compute_api:os-flavor-manage:update"),
+    Route("DELETE", "/flavors/{id}", delete, "os_compute_api:os-flavor-manage:delete"),
 )

@@ -14,6 +14,7 @@ from berth.model.servers import Action, ActionEvent
 from berth.view import View
 
 _PAGES_SINCE: Final = 58
+_EVENTS: Final = "os_compute_api:os-instance-actions:events"
 
 
 async def page(call: Call) -> Response:
@@ -88,8 +89,8 @@ def _summary(call: Call, action: Action) -> dict[str, Any]:
 
 def _whole(call: Call, view: View, action: Action) -> dict[str, Any]:
     body = _summary(call, action)
-    if call.is_admin or call.version >= 51:
-        project = visible(call, view, action.server).project
+    project = visible(call, view, action.server).project
+    if call.version >= 51 or call.allows(_EVENTS, project):
         body["events"] = [_event(call, project, event) for event in action.events]
     return body
 
@@ -101,18 +102,23 @@ def _event(call: Call, project: str, event: ActionEvent) -> dict[str, Any]:
         "finish_time": plain(event.finished_at_s),
         "result": event.result,
     }
-    if call.is_admin:
+    if call.allows(_EVENTS, project):
         body["traceback"] = None
     if call.version >= 62:
         body["hostId"] = host_id_of(project, event.host)
-        if call.is_admin:
+        if call.allows(_EVENTS, project):
             body["host"] = event.host
-    if call.version >= 84:
+    if call.version >= 84 and call.allows(f"{_EVENTS}:details", project):
         body["details"] = event.details
     return body
 
 
 ROUTES: Final = (
-    Route("GET", "/servers/{id}/os-instance-actions", page),
-    Route("GET", "/servers/{id}/os-instance-actions/{request_id}", show),
+    Route("GET", "/servers/{id}/os-instance-actions", page, "os_compute_api:os-instance-actions:list"),
+    Route(
+        "GET",
+        "/servers/{id}/os-instance-actions/{request_id}",
+        show,
+        "os_compute_api:os-instance-actions:show",
+    ),
 )

@@ -34,8 +34,9 @@ _FIELDS: Final[dict[str, tuple[int, Callable[[Migration], tuple[str, ...]]]]] = 
 
 
 async def page(call: Call) -> Response:
-    call.require_admin()
     query = call.query()
+    if query.get("project_id") != call.project:
+        call.require("os_compute_api:os-migrations:index:all_projects")
     has_pages = call.version >= 59
     limit = limit_of(query if has_pages else {})
     tests = _tests(call, query)
@@ -95,20 +96,17 @@ def status_of(migration: Migration) -> str:
 
 async def page_of_server(call: Call) -> Response:
     require_version(call, 23)
-    call.require_admin()
     found = await call.read(lambda view: [_live(call, one) for one in _live_ones(call, view)])
     return json({"migrations": found})
 
 
 async def show(call: Call) -> Response:
     require_version(call, 23)
-    call.require_admin()
     return json({"migration": await call.read(lambda view: _live(call, _live_one(call, view)))})
 
 
 async def abort(call: Call) -> Response:
     require_version(call, 24)
-    call.require_admin()
     id, migration = call.params
 
     def wish(view: View, now_s: int) -> Enact | Rejection:
@@ -120,7 +118,6 @@ async def abort(call: Call) -> Response:
 
 async def act(call: Call) -> Response:
     require_version(call, 22)
-    call.require_admin()
     await call.read(lambda view: _live_one(call, view))
     raise ComputeProblem(
         400, "Nothing can be done to a live migration but to abort it: it is never forced to complete."
@@ -147,15 +144,18 @@ def _live_one(call: Call, view: View) -> Migration:
 # -- rendering ----------------------------------------------------------------------------------
 
 
-def _both(call: Call, migration: Migration) -> dict[str, Any]:
+def _both(call: Call, migration: Migration, names_hosts: str) -> dict[str, Any]:
+    """``names_hosts`` is the rule for callers that are told where; others are not."""
+    is_told = call.allows(names_hosts, migration.project)
+    source, dest = (migration.source.name, migration.dest.name) if is_told else (None, None)
     body: dict[str, Any] = {
         "id": migration.number,
         "status": status_of(migration),
-        "source_compute": migration.source.name,
-        "source_node": migration.source.name,
-        "dest_compute": migration.dest.name,
-        "dest_node": migration.dest.name,
-        "dest_host": migration.dest.name,
+        "source_compute": source,
+        "source_node": source,
+        "dest_compute": dest,
+        "dest_node": dest,
+        "dest_host": dest,
         "created_at": plain(migration.created_at_s),
         "updated_at": plain(migration.updated_at_s),
     }
@@ -167,7 +167,7 @@ def _both(call: Call, migration: Migration) -> dict[str, Any]:
 
 
 def _listed(call: Call, migration: Migration) -> dict[str, Any]:
-    body = _both(call, migration) | {
+    body = _both(call, migration, "os_compute_api:os-migrations:index:host") | {
         "instance_uuid": migration.server,
         "old_instance_type_id": _flavor_id(migration.flavor_before),
         "new_instance_type_id": _flavor_id(migration.flavor_after),
@@ -188,13 +188,21 @@ def _live(call: Call, migration: Migration) -> dict[str, Any]:
     """How far it has come is not known, and not made up."""
     parts = ("total", "processed", "remaining")
     unknown = {f"{what}_{part}_bytes": None for what in ("memory", "disk") for part in parts}
-    return _both(call, migration) | {"server_uuid": migration.server} | unknown
+    both = _both(call, migration, "os_compute_api:servers:migrations:index:host")
+    return both | {"server_uuid": migration.server} | unknown
 
 
 ROUTES: Final = (
-    Route("GET", "/os-migrations", page),
-    Route("GET", "/servers/{id}/migrations", page_of_server),
-    Route("GET", "/servers/{id}/migrations/{migration}", show),
-    Route("DELETE", "/servers/{id}/migrations/{migration}", abort),
-    Route("POST", "/servers/{id}/migrations/{migration}/action", act),
+    Route("GET", "/os-migrations", page, "os_compute_api:os-migrations:index"),
+    Route("GET", "/servers/{id}/migrations", page_of_server, "os_compute_api:servers:migrations:index"),
+    Route("GET", "/servers/{id}/migrations/{migration}", show, "os_compute_api:servers:migrations:show"),
+    Route(
+        "DELETE", "/servers/{id}/migrations/{migration}", abort, "os_compute_api:servers:migrations:delete"
+    ),
+    Route(
+        "POST",
+        "/servers/{id}/migrations/{migration}/action",
+        act,
+        "os_compute_api:servers:migrations:force_complete",
+    ),
 )

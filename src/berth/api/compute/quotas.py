@@ -3,7 +3,6 @@
 from typing import Any, Final
 
 from berth.api.compute.calls import Call, Route, json
-from berth.api.compute.errors import ComputeProblem
 from berth.api.http import Response
 from berth.model.servers import Server
 from berth.view import View
@@ -31,7 +30,8 @@ _LIMITS: Final = (
 
 async def limits(call: Call) -> Response:
     project = call.query().get("tenant_id", call.project)
-    _refuse_others(call, project)
+    if project != call.project:
+        call.require("os_compute_api:limits:other_project", project)
     used = await call.read(lambda view: _used(view, project))
     absolute = dict.fromkeys(_LIMITS, _UNLIMITED) | {
         "totalCoresUsed": used["cores"],
@@ -43,10 +43,12 @@ async def limits(call: Call) -> Response:
 
 
 async def quota_set(call: Call) -> Response:
+    call.require_of(call.params[0])
     return _quota_set(call, dict.fromkeys(_QUOTAS, _UNLIMITED))
 
 
 async def quota_set_detail(call: Call) -> Response:
+    call.require_of(call.params[0])
     used = await call.read(lambda view: _used(view, call.params[0]))
     return _quota_set(
         call,
@@ -55,15 +57,7 @@ async def quota_set_detail(call: Call) -> Response:
 
 
 def _quota_set(call: Call, quotas: dict[str, Any]) -> Response:
-    _refuse_others(call, call.params[0])
     return json({"quota_set": {"id": call.params[0]} | quotas})
-
-
-def _refuse_others(call: Call, project: str) -> None:
-    if project != call.project and not call.is_admin:
-        raise ComputeProblem(
-            403, f"Policy doesn't allow this: {project} is another project than the caller's."
-        )
 
 
 def _used(view: View, project: str) -> dict[str, int]:
@@ -78,8 +72,8 @@ def _used(view: View, project: str) -> dict[str, int]:
 
 
 ROUTES: Final = (
-    Route("GET", "/limits", limits),
-    Route("GET", "/os-quota-sets/{project}", quota_set),
-    Route("GET", "/os-quota-sets/{project}/defaults", quota_set),
-    Route("GET", "/os-quota-sets/{project}/detail", quota_set_detail),
+    Route("GET", "/limits", limits, "os_compute_api:limits"),
+    Route("GET", "/os-quota-sets/{project}", quota_set, "os_compute_api:os-quota-sets:show"),
+    Route("GET", "/os-quota-sets/{project}/defaults", quota_set, "os_compute_api:os-quota-sets:defaults"),
+    Route("GET", "/os-quota-sets/{project}/detail", quota_set_detail, "os_compute_api:os-quota-sets:detail"),
 )

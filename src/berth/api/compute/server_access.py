@@ -4,8 +4,6 @@ A server is its project's, and an administrator's. To everybody else it is not t
 be looked at by its owner, and nothing more until it is unlocked; an administrator passes.
 """
 
-from typing import Final
-
 import msgspec
 
 from berth.api.compute.calls import Call
@@ -15,14 +13,13 @@ from berth.model.servers import Flavor, Image, Server
 from berth.operations.beginning import replaced
 from berth.view import View
 
-_OPEN_TO_ALL: Final = ("public", "community")
-
 
 def visible(call: Call, view: View, id: str) -> Server:
     """The server, if there is one for the caller."""
     server = view.records.get(Server, id)
-    if server is None or not (call.is_admin or server.project == call.project):
+    if server is None or not call.access.sees(server.project):
         raise not_found("Instance", id)
+    call.require_of(server.project)
     return server
 
 
@@ -57,10 +54,7 @@ def usable_flavor(call: Call, view: View, ref: str | int) -> Flavor:
     """The flavor that a request names, by its id or a URL that ends in it."""
     id = _last_part(str(ref))
     flavor = view.records.get(Flavor, id)
-    is_open = flavor is not None and (
-        flavor.is_public or call.is_admin or (call.project != "" and call.project in flavor.projects)
-    )
-    if flavor is None or not is_open:
+    if flavor is None or not call.access.may_use_flavor(flavor):
         raise ComputeProblem(400, f"Flavor {id} could not be found.")
     return flavor
 
@@ -69,10 +63,7 @@ def usable_image(call: Call, view: View, ref: str) -> Image:
     """The image that a request names, if something can be made from it."""
     id = _last_part(ref)
     image = view.records.get(Image, id)
-    is_open = image is not None and (
-        image.visibility in _OPEN_TO_ALL or call.is_admin or image.owner == call.project
-    )
-    if image is None or not is_open:
+    if image is None or not call.access.may_use_image(image):
         raise ComputeProblem(400, f"Image {id} could not be found.")
     if image.status != "active":
         raise ComputeProblem(400, f"Image {id} is {image.status}: it must be active.")

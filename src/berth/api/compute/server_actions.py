@@ -47,8 +47,6 @@ async def act(call: Call) -> Response:
     if action is None:
         await call.read(lambda view: visible(call, view, call.params[0]))
         raise _not_offered(name)
-    if action.takes_admin:
-        call.require_admin()
     return await action.handler(call, raw)
 
 
@@ -100,6 +98,8 @@ async def _resize(call: Call, raw: msgspec.Raw) -> Response:
 async def _migrate(call: Call, raw: msgspec.Raw) -> Response:
     body = _sent(raw, sent.Migrate, sent.Migrate())
     require_since(call, body, {"host": 56})
+    if isinstance(body.host, str):
+        call.require("os_compute_api:os-migrate-server:migrate:host")
 
     def begin(view: View, now_s: int, asked: Asked, id: str) -> Enact | Rejection:
         return resize.begin(view, now_s, asked, id, None, _host(view, body.host))
@@ -123,6 +123,8 @@ async def _revert(call: Call, raw: msgspec.Raw) -> Response:
 
 async def _live_migrate(call: Call, raw: msgspec.Raw) -> Response:
     body = _sent(raw, sent.LiveMigrate)
+    if isinstance(body.host, str):
+        call.require("os_compute_api:os-migrate-server:migrate_live:host")
 
     def begin(view: View, now_s: int, asked: Asked, id: str) -> Enact | Rejection:
         return live_migrate.begin(view, now_s, asked, id, _host(view, body.host))
@@ -188,7 +190,7 @@ async def _unshelve(call: Call, raw: msgspec.Raw) -> Response:
     body = _sent(raw, sent.Unshelve, sent.Unshelve())
     require_since(call, body, {"availability_zone": 77, "host": 91})
     if body.host is not msgspec.UNSET:
-        call.require_admin()
+        call.require("os_compute_api:os-shelve:unshelve_to_host")
     zone = body.availability_zone
     if zone is None and call.version < 91:
         raise ComputeProblem(
@@ -241,25 +243,25 @@ Handler = Callable[[Call, msgspec.Raw], Awaitable[Response]]
 
 class _Action(NamedTuple):
     handler: Handler
-    takes_admin: bool = False
+    rule: str
 
 
 _ACTIONS: Final[dict[str, _Action]] = {
-    "resize": _Action(_resize),
-    "confirmResize": _Action(_confirm),
-    "revertResize": _Action(_revert),
-    "migrate": _Action(_migrate, takes_admin=True),
-    "os-migrateLive": _Action(_live_migrate, takes_admin=True),
-    "evacuate": _Action(_evacuate, takes_admin=True),
-    "rebuild": _Action(_rebuild),
-    "shelve": _Action(_shelve),
-    "shelveOffload": _Action(_in_place("shelve_offload"), takes_admin=True),
-    "unshelve": _Action(_unshelve),
-    "forceDelete": _Action(_force_delete),
-    "os-start": _Action(_in_place("start")),
-    "os-stop": _Action(_in_place("stop")),
-    "lock": _Action(_lock),
-    "unlock": _Action(_unlock),
+    "resize": _Action(_resize, "os_compute_api:servers:resize"),
+    "confirmResize": _Action(_confirm, "os_compute_api:servers:confirm_resize"),
+    "revertResize": _Action(_revert, "os_compute_api:servers:revert_resize"),
+    "migrate": _Action(_migrate, "os_compute_api:os-migrate-server:migrate"),
+    "os-migrateLive": _Action(_live_migrate, "os_compute_api:os-migrate-server:migrate_live"),
+    "evacuate": _Action(_evacuate, "os_compute_api:os-evacuate"),
+    "rebuild": _Action(_rebuild, "os_compute_api:servers:rebuild"),
+    "shelve": _Action(_shelve, "os_compute_api:os-shelve:shelve"),
+    "shelveOffload": _Action(_in_place("shelve_offload"), "os_compute_api:os-shelve:shelve_offload"),
+    "unshelve": _Action(_unshelve, "os_compute_api:os-shelve:unshelve"),
+    "forceDelete": _Action(_force_delete, "os_compute_api:os-deferred-delete:force"),
+    "os-start": _Action(_in_place("start"), "os_compute_api:servers:start"),
+    "os-stop": _Action(_in_place("stop"), "os_compute_api:servers:stop"),
+    "lock": _Action(_lock, "os_compute_api:os-lock-server:lock"),
+    "unlock": _Action(_unlock, "os_compute_api:os-lock-server:unlock"),
 }
 
 _NOT_OFFERED: Final = frozenset(
@@ -294,4 +296,12 @@ _NOT_OFFERED: Final = frozenset(
 )
 """What Nova can have done to a server, and Berth cannot."""
 
-ROUTES: Final = (Route("POST", "/servers/{id}/action", act),)
+ROUTES: Final = (
+    Route(
+        "POST",
+        "/servers/{id}/action",
+        act,
+        rule="os_compute_api:servers:show",
+        actions={name: action.rule for name, action in _ACTIONS.items()},
+    ),
+)

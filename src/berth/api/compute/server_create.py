@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from berth.api.auth.rules import REQUESTED_DESTINATION
 from berth.api.compute import server_bodies as sent
 from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.errors import ComputeProblem, problem_of
@@ -110,8 +111,10 @@ def _where(call: Call, asked: sent.NewServer) -> _Where:
     named = {host for host in (asked.host, asked.hypervisor_hostname) if isinstance(host, str)}
     if not forced and not named:
         return _Where(zone)
-    if not call.is_admin:
-        raise ComputeProblem(403, "Policy doesn't allow to choose the host: it takes the role admin.")
+    if forced:
+        call.require("os_compute_api:servers:create:forced_host")
+    if named:
+        call.require(REQUESTED_DESTINATION)
     if len(named | ({forced} if forced else set())) > 1:
         raise ComputeProblem(
             400, "The request names several hosts: name one, in availability_zone or in host."
@@ -183,7 +186,7 @@ def _group(call: Call, view: View, named: str | None) -> str | None:
     if named is None:
         return None
     record = view.groups.records.get(GroupId(named.lower()))
-    if record is None or not (call.is_admin or record.group.project == call.project):
+    if record is None or not call.access.sees(record.group.project):
         raise ComputeProblem(400, f"The hint group names {named}, and there is no such server group.")
     return record.id
 
@@ -192,4 +195,4 @@ def _ids(named: str | list[str]) -> tuple[str, ...]:
     return tuple(id.lower() for id in ([named] if isinstance(named, str) else named))
 
 
-ROUTES: Final = (Route("POST", "/servers", create),)
+ROUTES: Final = (Route("POST", "/servers", create, "os_compute_api:servers:create"),)

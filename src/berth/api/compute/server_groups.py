@@ -50,7 +50,7 @@ class NewServerGroup(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 async def index(call: Call) -> Response:
     query = call.query()
     limit, offset = limit_of(query), number_in(query, "offset", 0)
-    everybody = "all_projects" in query and call.is_admin
+    everybody = "all_projects" in query and call.allows("os_compute_api:os-server-groups:index:all_projects")
 
     def answer(view: View) -> Response:
         records = [
@@ -91,8 +91,9 @@ async def delete(call: Call) -> Response:
 def _found(view: View, call: Call) -> GroupRecord:
     id = call.params[0]
     record = view.groups.records.get(GroupId(id.lower()))
-    if record is None or not (call.is_admin or record.group.project == call.project):
+    if record is None or not call.access.sees(record.group.project):
         raise not_found("Instance group", id)
+    call.require_of(record.group.project or call.project)
     return record
 
 
@@ -154,8 +155,8 @@ def _members(view: View, record: GroupRecord) -> list[str]:
 
 
 ROUTES: Final = (
-    Route("GET", "/os-server-groups", index),
-    Route("POST", "/os-server-groups", create),
-    Route("GET", "/os-server-groups/{id}", show),
-    Route("DELETE", "/os-server-groups/{id}", delete),
+    Route("GET", "/os-server-groups", index, "os_compute_api:os-server-groups:index"),
+    Route("POST", "/os-server-groups", create, "os_compute_api:os-server-groups:create"),
+    Route("GET", "/os-server-groups/{id}", show, "os_compute_api:os-server-groups:show"),
+    Route("DELETE", "/os-server-groups/{id}", delete, "os_compute_api:os-server-groups:delete"),
 )

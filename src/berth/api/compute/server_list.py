@@ -20,19 +20,20 @@ from berth.view import View
 
 Test = Callable[[View, Server], bool]
 
+_ALL_FILTERS: Final = "os_compute_api:servers:allow_all_filters"
 _YES: Final = frozenset(("1", "t", "true", "on", "y", "yes", ""))
 _NO: Final = frozenset(("0", "f", "false", "off", "n", "no"))
 
 
 async def page(call: Call) -> Response:
-    return await _page(call, "servers", lambda view, server: summary(call, server))
+    return await _page(call, lambda view, server: summary(call, server))
 
 
 async def page_with_details(call: Call) -> Response:
-    return await _page(call, "servers", lambda view, server: detail(call, view, server, is_alone=False))
+    return await _page(call, lambda view, server: detail(call, view, server, is_alone=False))
 
 
-async def _page(call: Call, name: str, shown: Callable[[View, Server], dict[str, Any]]) -> Response:
+async def _page(call: Call, shown: Callable[[View, Server], dict[str, Any]]) -> Response:
     query = call.query()
     limit = limit_of(query)
     tests = _tests(call, query)
@@ -46,9 +47,9 @@ async def _page(call: Call, name: str, shown: Callable[[View, Server], dict[str,
         behind = _behind(call, view, query.get("marker"))
         matching = (server for server in servers if all(test(view, server) for test in tests))
         found, more = newest(matching, _key, limit, behind)
-        body: dict[str, Any] = {name: [shown(view, server) for server in found]}
+        body: dict[str, Any] = {"servers": [shown(view, server) for server in found]}
         if more:
-            body[f"{name}_links"] = next_links(call, query, found[-1].id)
+            body["servers_links"] = next_links(call, query, found[-1].id)
         return body
 
     return json(await call.read(answer))
@@ -62,7 +63,7 @@ def _behind(call: Call, view: View, marker: str | None) -> Key | None:
     if marker is None:
         return None
     server = view.records.get(Server, marker)
-    if server is None or not (call.is_admin or server.project == call.project):
+    if server is None or not call.access.sees(server.project):
         raise no_marker(marker)
     return _key(server)
 
@@ -71,10 +72,8 @@ def _project(call: Call, query: dict[str, str]) -> str | None:
     """Whose servers; None for everybody's."""
     if "all_tenants" not in query or not _flag("all_tenants", query["all_tenants"]):
         return call.project
-    if not call.is_admin:
-        raise ComputeProblem(
-            403, "Policy doesn't allow to see the servers of all projects: it takes the role admin."
-        )
+    for rule in call.rules:
+        call.require(f"{rule}:get_all_tenants")
     return query.get("project_id", query.get("tenant_id"))
 
 
@@ -91,7 +90,7 @@ def _flag(name: str, text: str) -> bool:
 def _tests(call: Call, query: dict[str, str]) -> list[Test]:
     """What a server must be. Words that nobody knows are no filters, nor are those of administrators for
     others."""
-    makers = _MAKERS | _MAKERS_FOR_ADMINISTRATORS if call.is_admin else _MAKERS
+    makers = _MAKERS | _MAKERS_FOR_ADMINISTRATORS if call.allows(_ALL_FILTERS) else _MAKERS
     return [makers[name](value) for name, value in query.items() if name in makers]
 
 

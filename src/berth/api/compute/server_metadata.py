@@ -79,10 +79,10 @@ def _no_item(key: str) -> ComputeProblem:
 
 
 ROUTES: Final = (
-    Route("GET", "/servers/{id}/metadata", show_all),
-    Route("PUT", "/servers/{id}/metadata", replace_all),
-    Route("POST", "/servers/{id}/metadata", add),
-    Route("GET", "/servers/{id}/metadata/{key}", show),
-    Route("PUT", "/servers/{id}/metadata/{key}", put),
-    Route("DELETE", "/servers/{id}/metadata/{key}", remove),
+    Route("GET", "/servers/{id}/metadata", show_all, "os_compute_api:server-metadata:index"),
+    Route("PUT", "/servers/{id}/metadata", replace_all, "os_compute_api:server-metadata:update_all"),
+    Route("POST", "/servers/{id}/metadata", add, "os_compute_api:server-metadata:create"),
+    Route("GET", "/servers/{id}/metadata/{key}", show, "os_compute_api:server-metadata:show"),
+    Route("PUT", "/servers/{id}/metadata/{key}", put, "os_compute_api:server-metadata:update"),
+    Route("DELETE", "/servers/{id}/metadata/{key}", remove, "os_compute_api:server-metadata:delete"),
 )

@@ -111,8 +111,10 @@ def detail(call: Call, view: View, server: Server, *, is_alone: bool = True) -> 
         body["progress"] = 100 if server.task is None and status == "ACTIVE" else 0
     if server.fault is not None and status == "ERROR":
         body["fault"] = _fault(call, server)
-    if call.is_admin:
-        body |= _for_administrators(call, view, server)
+    if call.allows("os_compute_api:os-extended-server-attributes", server.project):
+        body |= _extended(call, view, server)
+    if call.version >= 16 and call.allows("os_compute_api:servers:show:host_status", server.project):
+        body["host_status"] = _host_status(view, server)
     return body | _added_later(call, view, server, is_alone)
 
 
@@ -130,7 +132,7 @@ def _added_later(call: Call, view: View, server: Server, is_alone: bool) -> dict
     return {name: value for minor, part in added if call.version >= minor for name, value in part.items()}
 
 
-def _for_administrators(call: Call, view: View, server: Server) -> dict[str, Any]:
+def _extended(call: Call, view: View, server: Server) -> dict[str, Any]:
     host = None if server.place is None else server.place.name
     body: dict[str, Any] = {
         "OS-EXT-SRV-ATTR:host": host,
@@ -147,8 +149,6 @@ def _for_administrators(call: Call, view: View, server: Server) -> dict[str, Any
             "OS-EXT-SRV-ATTR:root_device_name": None,
             "OS-EXT-SRV-ATTR:user_data": None,
         }
-    if call.version >= 16:
-        body["host_status"] = _host_status(view, server)
     return body
 
 

@@ -79,14 +79,31 @@ def _always(body: dict[str, Any], since: int = 1) -> Handler:
 
 ROUTES: Final = (
     *server_create.ROUTES,
-    Route("GET", "/servers", server_list.page),
-    Route("GET", "/servers/detail", server_list.page_with_details),
-    Route("GET", "/servers/{id}", show),
-    Route("PUT", "/servers/{id}", change),
-    Route("DELETE", "/servers/{id}", delete),
-    Route("GET", "/servers/{id}/tags", _always({"tags": []}, since=26)),
-    Route("GET", "/servers/{id}/ips", _always({"addresses": {}})),
-    Route("GET", "/servers/{id}/os-security-groups", _always({"security_groups": []})),
-    Route("GET", "/servers/{id}/os-interface", _always({"interfaceAttachments": []})),
-    Route("GET", "/servers/{id}/os-volume_attachments", _always({"volumeAttachments": []})),
+    Route("GET", "/servers", server_list.page, "os_compute_api:servers:index"),
+    Route("GET", "/servers/detail", server_list.page_with_details, "os_compute_api:servers:detail"),
+    Route("GET", "/servers/{id}", show, "os_compute_api:servers:show"),
+    Route("PUT", "/servers/{id}", change, "os_compute_api:servers:update"),
+    Route("DELETE", "/servers/{id}", delete, "os_compute_api:servers:delete"),
+    Route(
+        "GET", "/servers/{id}/tags", _always({"tags": []}, since=26), "os_compute_api:os-server-tags:index"
+    ),
+    Route("GET", "/servers/{id}/ips", _always({"addresses": {}}), "os_compute_api:ips:index"),
+    Route(
+        "GET",
+        "/servers/{id}/os-security-groups",
+        _always({"security_groups": []}),
+        "os_compute_api:os-security-groups:list",
+    ),
+    Route(
+        "GET",
+        "/servers/{id}/os-interface",
+        _always({"interfaceAttachments": []}),
+        "os_compute_api:os-attach-interfaces:list",
+    ),
+    Route(
+        "GET",
+        "/servers/{id}/os-volume_attachments",
+        _always({"volumeAttachments": []}),
+        "os_compute_api:os-volumes-attachments:index",
+    ),
 )

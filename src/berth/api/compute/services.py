@@ -47,7 +47,6 @@ class OldWanted(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only
 
 
 async def index(call: Call) -> Response:
-    call.require_admin()
     query = call.query()
 
     def answer(view: View) -> Response:
@@ -63,7 +62,6 @@ async def index(call: Call) -> Response:
 
 
 async def update(call: Call) -> Response:
-    call.require_admin()
     return await (_update_one(call) if call.version >= UUIDS else _update_old(call))
 
 
@@ -139,7 +137,6 @@ def _changed(view: View, host: Host, wanted: Wanted, now_s: int) -> Command:
 
 
 async def delete(call: Call) -> Response:
-    call.require_admin()
     host = await call.read(lambda view: found(view, call))
     raise ComputeProblem(
         409,
@@ -164,7 +161,7 @@ def _shown(call: Call, view: View, host: Host) -> dict[str, Any]:
 
 
 ROUTES: Final = (
-    Route("GET", "/os-services", index),
-    Route("PUT", "/os-services/{id}", update),
-    Route("DELETE", "/os-services/{id}", delete),
+    Route("GET", "/os-services", index, "os_compute_api:os-services:list"),
+    Route("PUT", "/os-services/{id}", update, "os_compute_api:os-services:update"),
+    Route("DELETE", "/os-services/{id}", delete, "os_compute_api:os-services:delete"),
 )

@@ -31,7 +31,6 @@ async def index(call: Call) -> Response:
 
 
 async def detail(call: Call) -> Response:
-    call.require_admin()
     return await call.read(
         lambda view: _answer(_zones(view), lambda hosts: {host.name: _service(view, host) for host in hosts})
     )
@@ -70,6 +69,6 @@ def _service(view: View, host: Host) -> dict[str, Any]:
 
 
 ROUTES: Final = (
-    Route("GET", "/os-availability-zone", index),
-    Route("GET", "/os-availability-zone/detail", detail),
+    Route("GET", "/os-availability-zone", index, "os_compute_api:os-availability-zone:list"),
+    Route("GET", "/os-availability-zone/detail", detail, "os_compute_api:os-availability-zone:detail"),
 )

@@ -10,7 +10,7 @@ import msgspec
 
 from berth.api.auth.caller import Caller
 from berth.api.compute.api import Routes
-from berth.api.compute.calls import Call, Route, Services, json
+from berth.api.compute.calls import Route, Services, json
 from berth.api.compute.errors import ComputeProblem
 from berth.api.http import JSON, Request, Response
 from berth.api.identity.catalog import origin_of
@@ -33,8 +33,8 @@ class IdentityApi:
         self._routes = Routes(
             (
                 *Directory(issuer).routes,
-                Route("GET", "/auth/tokens", self._desk.show),
-                Route("DELETE", "/auth/tokens", self._desk.forget),
+                Route("GET", "/auth/tokens", self._desk.show, "identity:validate_token"),
+                Route("DELETE", "/auth/tokens", self._desk.forget, "identity:revoke_token"),
             )
         )
 
@@ -61,7 +61,7 @@ class IdentityApi:
         assert caller is not None, "the rest is for those who are known"
         route, params, template = self._routes.find(request.method, path.removeprefix(_V3))
         request.route = _V3 + template
-        return await route.handler(Call(request, caller, params, 0, self._services))
+        return await route.handler(route.admit(request, caller, params, 0, self._services))
 
 
 def _is_login(request: Request) -> bool:

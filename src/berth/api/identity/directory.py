@@ -31,10 +31,22 @@ class Directory:
             *_collection(
                 "endpoints", "endpoint", lambda call: catalog.endpoints(catalog.origin_of(call.request))
             ),
-            Route("GET", "/auth/projects", _list("projects", self._own_projects)),
-            Route("GET", "/auth/domains", _list("domains", lambda call: _DOMAINS)),
-            Route("GET", "/auth/catalog", _catalog),
-            Route("GET", "/users/{id}/projects", _list("projects", self._projects_of)),
+            Route(
+                "GET", "/auth/projects", _list("projects", self._own_projects), "identity:get_auth_projects"
+            ),
+            Route(
+                "GET",
+                "/auth/domains",
+                _list("domains", lambda call: _DOMAINS),
+                "identity:get_auth_domains",
+            ),
+            Route("GET", "/auth/catalog", _catalog, "identity:get_auth_catalog"),
+            Route(
+                "GET",
+                "/users/{id}/projects",
+                _list("projects", self._projects_of),
+                "identity:list_user_projects",
+            ),
         )
 
     def _callers(self, call: Call) -> Iterable[Caller]:
@@ -90,8 +102,8 @@ def _project_items(names: Iterable[str]) -> list[dict[str, Any]]:
 
 def _collection(plural: str, singular: str, items: Items) -> tuple[Route, ...]:
     return (
-        Route("GET", f"/{plural}", _list(plural, items)),
-        Route("GET", f"/{plural}/{{id}}", _one(plural, singular, items)),
+        Route("GET", f"/{plural}", _list(plural, items), f"identity:list_{plural}"),
+        Route("GET", f"/{plural}/{{id}}", _one(plural, singular, items), f"identity:get_{singular}"),
     )
 
 

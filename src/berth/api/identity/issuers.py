@@ -5,7 +5,7 @@ from typing import NamedTuple, Protocol
 
 from berth.api.auth.caller import Authenticator, Caller
 from berth.api.auth.issued import Grant
-from berth.api.auth.noauth import NoAuth
+from berth.api.auth.noauth import NoAuth, roles_of
 from berth.api.auth.tokens import Entry, Tokens
 
 
@@ -84,5 +84,4 @@ def _believed(user: str, project: str) -> Login | None:
     # It goes into a header, and comes back to be taken apart at the colon.
     if not (token.isascii() and token.isprintable() and " " not in token) or ":" in user or not user:
         return None
-    roles = ("admin",) if user == "admin" else ()
-    return Login(Caller(user, project, roles), None, lambda grant: token)
+    return Login(Caller(user, project, roles_of(user)), None, lambda grant: token)

@@ -1,14 +1,11 @@
 """Which images a caller may see, and which it may change."""
 
+from typing import Final
+
 from berth.api.compute.calls import Call
 from berth.api.compute.errors import ComputeProblem
 from berth.model.servers import Image
 from berth.view import View
-
-
-def is_visible(call: Call, image: Image) -> bool:
-    """Whether it can be had by its id."""
-    return call.is_admin or image.owner == call.project or image.visibility in ("public", "community")
 
 
 def is_listed(call: Call, image: Image, visibility: str | None) -> bool:
@@ -17,13 +14,13 @@ def is_listed(call: Call, image: Image, visibility: str | None) -> bool:
         return False
     if visibility is None and image.visibility == "community" and image.owner != call.project:
         return False
-    return is_visible(call, image)
+    return call.access.may_use_image(image)
 
 
 def found(view: View, call: Call) -> Image:
     """The image of the path; not found if it is not for the caller."""
     image = view.records.get(Image, call.params[0].lower())
-    if image is None or not is_visible(call, image):
+    if image is None or not call.access.may_use_image(image):
         raise ComputeProblem(404, f"No image found with ID {call.params[0]}.")
     return image
 
@@ -31,18 +28,18 @@ def found(view: View, call: Call) -> Image:
 def own(view: View, call: Call) -> Image:
     """The image of the path, to be changed."""
     image = found(view, call)
-    if not call.is_admin and image.owner != call.project:
-        raise ComputeProblem(403, f"Image {image.id} belongs to another project: only that may change it.")
+    call.require_of(image.owner)
     return image
 
 
+_PUBLISHING: Final = {"public": "publicize_image", "community": "communitize_image"}
+
+
 def refuse_publishing(call: Call, before: Image | None, after: Image) -> None:
-    """Only admins may put an image before everybody, or into the hands of others."""
-    if call.is_admin:
-        return
-    if after.visibility == "public" and (before is None or before.visibility != "public"):
-        raise ComputeProblem(
-            403, "Policy doesn't allow this: it takes the role admin to make an image public."
-        )
-    if after.owner != (call.project if before is None else before.owner):
-        raise ComputeProblem(403, "Policy doesn't allow this: it takes the role admin to give an image away.")
+    """Refuse callers that may not put an image before others, or make it another project's."""
+    if before is None or after.visibility != before.visibility:
+        rule = _PUBLISHING.get(after.visibility)
+        if rule is not None:
+            call.require(rule, after.owner)
+    # Whoever gives an image away must be one that may add it there.
+    call.require_of(after.owner)

@@ -12,7 +12,7 @@ import msgspec
 
 from berth.api.auth.caller import Caller
 from berth.api.compute.api import Routes
-from berth.api.compute.calls import Call, Services, json
+from berth.api.compute.calls import Services, json
 from berth.api.compute.errors import ComputeProblem
 from berth.api.http import JSON, Request, Response
 from berth.api.image import contents, images, schemas
@@ -60,7 +60,7 @@ class ImageApi:
             raise ComputeProblem(404, f"There is nothing at {path}: images are below {_V2}.")
         route, params, template = self._routes.find(request.method, path.removeprefix(_V2))
         request.route = _V2 + template
-        return await route.handler(Call(request, caller, params, 0, self._services))
+        return await route.handler(route.admit(request, caller, params, 0, self._services))
 
 
 def _versions(request: Request) -> Response:

@@ -68,7 +68,6 @@ def _with_tags(image: Image, tags: tuple[str, ...]) -> Image:
 
 async def deactivate(call: Call) -> Response:
     """Servers cannot be made from it until it is active again."""
-    call.require_admin()
 
     def after(image: Image) -> Image:
         if image.status == "queued":
@@ -79,8 +78,6 @@ async def deactivate(call: Call) -> Response:
 
 
 async def reactivate(call: Call) -> Response:
-    call.require_admin()
-
     def after(image: Image) -> Image:
         if image.status == "queued":
             raise ComputeProblem(403, f"Image {image.id} is queued: give it content first.")
@@ -96,11 +93,11 @@ async def members(call: Call) -> Response:
 
 
 ROUTES: Final = (
-    Route("PUT", "/images/{id}/file", upload),
-    Route("GET", "/images/{id}/file", download),
-    Route("PUT", "/images/{id}/tags/{tag}", add_tag),
-    Route("DELETE", "/images/{id}/tags/{tag}", remove_tag),
-    Route("POST", "/images/{id}/actions/deactivate", deactivate),
-    Route("POST", "/images/{id}/actions/reactivate", reactivate),
-    Route("GET", "/images/{id}/members", members),
+    Route("PUT", "/images/{id}/file", upload, "upload_image"),
+    Route("GET", "/images/{id}/file", download, "download_image"),
+    Route("PUT", "/images/{id}/tags/{tag}", add_tag, "modify_image"),
+    Route("DELETE", "/images/{id}/tags/{tag}", remove_tag, "modify_image"),
+    Route("POST", "/images/{id}/actions/deactivate", deactivate, "deactivate"),
+    Route("POST", "/images/{id}/actions/reactivate", reactivate, "reactivate"),
+    Route("GET", "/images/{id}/members", members, "get_members"),
 )

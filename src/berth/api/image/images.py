@@ -173,9 +173,9 @@ def _kept(view: View, id: str) -> Image:
 
 
 ROUTES: Final = (
-    Route("GET", "/images", index),
-    Route("POST", "/images", create),
-    Route("GET", "/images/{id}", show),
-    Route("PATCH", "/images/{id}", patch),
-    Route("DELETE", "/images/{id}", delete),
+    Route("GET", "/images", index, "get_images"),
+    Route("POST", "/images", create, "add_image"),
+    Route("GET", "/images/{id}", show, "get_image"),
+    Route("PATCH", "/images/{id}", patch, "modify_image"),
+    Route("DELETE", "/images/{id}", delete, "delete_image"),
 )

@@ -56,4 +56,7 @@ async def images(call: Call) -> Response:
     return json(_IMAGES)
 
 
-ROUTES: Final = (Route("GET", "/schemas/image", image), Route("GET", "/schemas/images", images))
+ROUTES: Final = (
+    Route("GET", "/schemas/image", image, "get_images"),
+    Route("GET", "/schemas/images", images, "get_images"),
+)

@@ -13,7 +13,7 @@ from berth.api.etags import StateTags
 from berth.api.http import JSON, Request, Response
 from berth.api.native import bodies, errors
 from berth.api.native.calls import Call, Route, Services
-from berth.api.native.errors import RETRY_SOON, NativeProblem, render
+from berth.api.native.errors import RETRY_SOON, NativeProblem, forbidden, render
 from berth.api.native.events import EVENT_STREAM
 from berth.api.native.feed import Feed
 from berth.api.native.parameters import decode
@@ -40,7 +40,6 @@ class NativeApi:
         clock: Clock,
         ids: Ids,
     ) -> None:
-        self._policy = policy
         feed = Feed(engine, settings.event_streams_max, settings.event_heartbeat_seconds)
         self._services = Services(
             engine,
@@ -49,6 +48,7 @@ class NativeApi:
             ids,
             clock,
             scheduler,
+            policy,
             settings.conflict_policy,
             settings.build_attempts_max,
         )
@@ -78,12 +78,12 @@ class NativeApi:
             known = ", ".join(routes)
             text = f"{request.method} is not known here, only {known}."
             raise NativeProblem(405, errors.METHOD_NOT_ALLOWED, text, headers=(("allow", known),))
-        if route.rule is not None and not self._policy.allows(route.rule, caller):
-            raise NativeProblem(403, errors.FORBIDDEN, f"Policy does not allow {route.rule}.")
+        if not self._services.policy.allows(route.rule, caller):
+            raise forbidden(route.rule)
         _check_accept(route, request)
         query = decode(request.query_string, route.query)
         body = None if route.body is None else _decoded_body(request, route.body)
-        return await route.handler(Call(request, caller, params, query, body, self._services))
+        return await route.handler(Call(request, caller, params, query, body, route.rule, self._services))
 
 
 def _decoded_body(request: Request, kind: type[msgspec.Struct]) -> msgspec.Struct:

@@ -42,11 +42,7 @@ def _flavor(call: Call, view: View, asked: sent.NewNodeGroup) -> Flavor:
     by_id = view.records.get(Flavor, asked.flavor)
     called = view.records.find(Flavor, "name", asked.flavor)
     found = [by_id] if by_id is not None else called
-    usable = [
-        flavor
-        for flavor in found
-        if flavor.is_public or _is_admin(call) or call.caller.project_id in flavor.projects
-    ]
+    usable = [flavor for flavor in found if call.access.may_use_flavor(flavor)]
     if not usable:
         raise _bad(
             f"node group {asked.name} asks for the flavor {asked.flavor}, and there is none of that id or "
@@ -59,7 +55,7 @@ def _image(call: Call, view: View, asked: sent.NewNodeGroup, ref: str) -> Image:
     by_id = view.records.get(Image, ref)
     # Names of images are nobody's alone, and are not looked for often: there is no index of them.
     found = [by_id] if by_id is not None else [one for one in view.records.all(Image) if one.name == ref]
-    usable = [image for image in found if _may_use(call, image)]
+    usable = [image for image in found if call.access.may_use_image(image)]
     if not usable:
         raise _bad(f"node group {asked.name} asks for the image {ref}, and there is none of that id or name")
     active = [image for image in usable if image.status == "active"]
@@ -77,14 +73,6 @@ def _image(call: Call, view: View, asked: sent.NewNodeGroup, ref: str) -> Image:
     return active[0]
 
 
-def _may_use(call: Call, image: Image) -> bool:
-    return (
-        image.visibility in ("public", "community")
-        or _is_admin(call)
-        or image.owner == call.caller.project_id
-    )
-
-
 def _require_room(asked: sent.NewNodeGroup, flavor: Flavor, image: Image) -> None:
     """A disk of 0 is as large as the image."""
     for what, has, needs in (
@@ -96,10 +84,6 @@ def _require_room(asked: sent.NewNodeGroup, flavor: Flavor, image: Image) -> Non
                 f"node group {asked.name}: the flavor {flavor.name} has {has} {what}, and the image "
                 f"{asked.image} needs {needs}: choose a larger flavor"
             )
-
-
-def _is_admin(call: Call) -> bool:
-    return "admin" in call.caller.roles
 
 
 def _bad(reason: str) -> NativeProblem:

@@ -9,11 +9,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from berth.api.auth.access import Access
 from berth.api.auth.caller import Caller
+from berth.api.auth.policy import Policy
 from berth.api.etags import CONDITION, StateTags, body_tag, names, tagged
 from berth.api.etags import HEADER as ETAG
 from berth.api.http import JSON, Request, Response
-from berth.api.native.errors import NativeProblem
+from berth.api.native.errors import NativeProblem, forbidden
 from berth.api.native.feed import Feed
 from berth.api.native.rejected import problem
 from berth.engine import Engine, Wish
@@ -32,14 +34,24 @@ _encode: Final = msgspec.json.Encoder().encode
 
 class Call(NamedTuple):
     """``query`` and ``body`` are what the route's structs made of them; ``params`` are the variable parts of
-    the path, in order."""
+    the path, in order; ``rule`` is the one that the caller was let in by."""
 
     request: Request
     caller: Caller
     params: tuple[str, ...]
     query: Any
     body: Any
+    rule: str
     services: "Services"
+
+    @property
+    def access(self) -> Access:
+        return Access(self.services.policy, self.caller)
+
+    def require_of(self, project: str | None) -> None:
+        """Refuse a caller that may not do to a project's objects what it was let in for."""
+        if not self.access.allows(self.rule, project):
+            raise forbidden(self.rule)
 
     async def submit(self, wish: Wish, answer: Callable[[View], Response]) -> Response:
         """Have a change made, and answer from the view right after it; NativeProblem if it is refused."""
@@ -62,6 +74,7 @@ class Services(NamedTuple):
     ids: Ids
     clock: Clock
     scheduler: SchedulerOptions
+    policy: Policy
     conflict_policy: ConflictPolicy = "fail"
     build_attempts_max: int = 3
 
@@ -70,7 +83,7 @@ Handler = Callable[[Call], Awaitable[Response]]
 
 
 class Route(NamedTuple):
-    """One method of a path. ``rule`` is the policy's; None: for everybody whose token is known.
+    """One method of a path. ``rule`` is the policy's.
 
     ``answer`` None: a JSON object that no struct describes, or nothing at all where the ``status`` is 204.
     ``is_stream``: it may be asked for as server-sent events instead. ``is_tagged``: what a GET answers
@@ -78,7 +91,7 @@ class Route(NamedTuple):
     """
 
     handler: Handler
-    rule: str | None
+    rule: str
     query: type[msgspec.Struct]
     answer: type[msgspec.Struct] | None
     name: str

@@ -47,7 +47,7 @@ def page(view: View, call: Call) -> wire.Clusters:
     found = {
         cluster.id: cluster
         for cluster in view.records.all(Cluster)
-        if _is_visible(call, cluster) and query.name in (None, cluster.name)
+        if call.access.sees(cluster.project) and query.name in (None, cluster.name)
     }
     ids, more = cut(behind(found, query.marker), query.limit)
     return wire.Clusters(
@@ -129,20 +129,13 @@ def _refuse(objection: str | None) -> None:
         raise NativeProblem(400, BAD_BODY, f"The body is not what is expected here: {objection}.")
 
 
-def _is_admin(call: Call) -> bool:
-    return "admin" in call.caller.roles
-
-
-def _is_visible(call: Call, cluster: Cluster) -> bool:
-    return _is_admin(call) or cluster.project == call.caller.project_id
-
-
 def _visible(view: View, call: Call) -> Cluster:
     """The cluster, if there is one for the caller."""
     id = call.params[0].lower()
     cluster = view.records.get(Cluster, id)
-    if cluster is None or not _is_visible(call, cluster):
+    if cluster is None or not call.access.sees(cluster.project):
         raise problem(ClusterNotFound(id))
+    call.require_of(cluster.project)
     return cluster
 
 
@@ -150,7 +143,7 @@ def _one(view: View, call: Call, id: str) -> wire.OneCluster:
     cluster = view.records.get(Cluster, id)
     if cluster is None:
         raise problem(ClusterNotFound(id))
-    return wire.OneCluster(whole(view, cluster, with_hosts=_is_admin(call)))
+    return wire.OneCluster(whole(view, cluster, with_hosts=call.access.is_admin))
 
 
 def _accepted(view: View, call: Call) -> Response:

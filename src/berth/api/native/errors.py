@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from berth.api.auth.access import refusal as policy_refusal
 from berth.api.http import JSON, Request, Response
 from berth.api.native.wire_schedule import Explanation
 from berth.api.placement.errors import GROUP_POLICY as GROUP_POLICY
@@ -80,6 +81,10 @@ class NativeProblem(Exception):
         self.oldest_index = oldest_index
         self.start_at = start_at
         self.explanation: Explanation | None = None
+
+
+def forbidden(rule: str) -> NativeProblem:
+    return NativeProblem(403, FORBIDDEN, policy_refusal(rule))
 
 
 def refusal(problem: NativeProblem, request: Request) -> Refusal:

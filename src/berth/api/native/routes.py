@@ -266,12 +266,12 @@ TABLE: Final[dict[str, dict[str, Route]]] = {
     f"{PREFIX}/openapi.json": {
         "GET": Route(
             describe,
-            None,
+            "berth:openapi:show",
             Nothing,
             None,
             "show_openapi",
             "Describe this API",
-            "This description, in OpenAPI 3.1. Everybody whose token is known may read it.",
+            "This description, in OpenAPI 3.1. Everybody with a role may read it.",
         ),
     },
 }
