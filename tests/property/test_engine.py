@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import pytest
 
 from berth.engine import Engine, Overloaded, Unavailable, replay
-from berth.journal import Conflict, Journal, JournalFailure, SqliteAddress, open_journal
+from berth.journal import Conflict, Journal, JournalFailure, JournalRow, SqliteAddress, open_journal
 from berth.ledger import decide
 from berth.model.batches import Batch, Entry
 from berth.model.commands import Claim, Command, CreateProvider, ReplaceAllocations, SetInventories
@@ -92,15 +92,15 @@ class TroubledJournal(Journal):
     def release(self) -> None:
         self.released.set()
 
-    def append(self, batch: Batch) -> bytes:
+    def append(self, batch: Batch) -> JournalRow:
         self.appending.set()
         assert self.released.wait(10), "an append was held and never released"
         if self.before_append:
             self.before_append.popleft()(batch)
-        body = self.real.append(batch)
+        row = self.real.append(batch)
         if self.after_append:
             self.after_append.popleft()(batch)
-        return body
+        return row
 
     def read(self, after: Index, count_max: int | None = None) -> Iterator[Batch]:
         if self.before_read:

@@ -21,8 +21,13 @@ def check(settings: Settings) -> int:
     journal = connect(parse_address(settings.database), shared=None)
     try:
         found = problems(journal)
-        print("\n".join(found) or f"nothing is wrong; the journal ends at index {journal.tail()}")
-        return 1 if found else 0
+        if found:
+            print("\n".join(found))
+            return 1
+        print(f"nothing is wrong; the journal ends at index {journal.tail()}")
+        if unverified := journal.unverified():
+            print(f"{unverified} entries were written before there were checksums and were not verified")
+        return 0
     finally:
         journal.close()
 

@@ -21,9 +21,20 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, Protocol, TypeVar
 
+import msgspec
+
 from berth.engine.journal_thread import JournalThread
 from berth.engine.starting import apply_entries, start_view
-from berth.journal import Conflict, Journal, JournalFailure, NotWritten, Pruned, RowRefused
+from berth.journal import (
+    Conflict,
+    Damaged,
+    Journal,
+    JournalFailure,
+    JournalRow,
+    NotWritten,
+    Pruned,
+    RowRefused,
+)
 from berth.journal.body import encode_entry, join_entries
 from berth.ledger import decide
 from berth.model.batches import Batch, Entry
@@ -256,7 +267,7 @@ class Engine:
         self._refuse_if_stopped()
         try:
             return await self._thread.call(lambda: list(self._journal.read(after, limit)))
-        except JournalFailure as failure:
+        except (Damaged, JournalFailure) as failure:
             raise Unavailable(str(failure)) from failure
 
     async def wait_beyond(self, index: Index, timeout_s: float) -> Index:
@@ -388,8 +399,12 @@ class Engine:
     def _stop_for(self, bug: Exception) -> Unavailable:
         """An invariant is broken and the view may be half changed: nobody may see it. Every later request
         is refused, and a restart reads the truth from the journal."""
-        self._bug = f"stopped by a bug, restart needed: {bug!r}"
-        _log.critical("the writer is stopped by a bug; restart this process", exc_info=bug)
+        if isinstance(bug, Damaged):
+            self._bug = f"stopped: {bug}"
+            _log.critical("the writer is stopped: %s", bug)
+        else:
+            self._bug = f"stopped by a bug, restart needed: {bug!r}"
+            _log.critical("the writer is stopped by a bug; restart this process", exc_info=bug)
         stopped = Unavailable(self._bug)
         _settle_all(self._queue, stopped)
         self._queue.clear()
@@ -467,10 +482,10 @@ class Engine:
         started_ns = self._clock.monotonic_ns()
         outcomes = None
         try:
-            body = await self._thread.call(self._journal.append, batch)
+            row = await self._thread.call(self._journal.append, batch)
             outcomes = tried[batch.id]
             if self._turns is not None:
-                self._turns.leave(batch.index, body)
+                self._turns.leave(batch.index, msgspec.msgpack.encode(row))
         except Conflict:
             # Of this one it is known that it is not in.
             del tried[batch.id]
@@ -555,8 +570,9 @@ class Engine:
         assert self._turns is not None, "only those who take turns are known to be behind"
         left = self._turns.left_behind(self.view.index)
         try:
-            for index, body in enumerate(left, self.view.index + 1):
-                apply_entries(self.view, Index(index), self._journal.decode(Index(index), body))
+            for content in left:
+                batch = self._journal.take_over(msgspec.msgpack.decode(content, type=JournalRow))
+                apply_entries(self.view, batch.index, batch.entries)
         except Exception as bug:
             raise self._stop_for(bug) from bug
         self._behind = False

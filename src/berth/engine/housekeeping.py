@@ -7,7 +7,7 @@ holds nothing twice. What another process does at the same time is at worst done
 import logging
 
 from berth.engine.starting import start_view
-from berth.journal import Conflict, DamagedSnapshot, Journal, JournalError, Pruned, Snapshots
+from berth.journal import Conflict, Damaged, DamagedSnapshot, Journal, JournalError, Pruned, Snapshots
 from berth.model.ids import Index
 from berth.view.image import FORMAT, ImageError, dump, load
 
@@ -48,7 +48,8 @@ def take_snapshot(journal: Journal, now_ns: int, keep: int) -> Index:
 
 
 def problems(journal: Journal) -> list[str]:
-    """What is wrong with a database, in words; nothing, if a server can start on it."""
+    """What is wrong with a database, in words; nothing, if every entry that is kept is as it was written and
+    a server can start on it."""
     try:
         journal.check()
     except JournalError as error:
@@ -65,6 +66,11 @@ def problems(journal: Journal) -> list[str]:
             load(snapshots.read(snapshot))
         except (DamagedSnapshot, ImageError) as error:
             found.append(f"snapshot {snapshot.index} cannot be used: {error}")
+    try:
+        for _ in journal.read(Index(journal.head() - 1)):
+            pass
+    except Damaged as damage:
+        found.append(str(damage))
     try:
         start_view(journal)
     except (JournalError, Pruned) as error:

@@ -12,7 +12,7 @@ from berth.engine import start_view
 from berth.importing.errors import CannotImport
 from berth.importing.events import Batches
 from berth.importing.progress import Progress
-from berth.journal import Conflict, Journal, JournalError, Pruned, Snapshots
+from berth.journal import Conflict, Journal, JournalError, JournalRow, Pruned, Snapshots
 from berth.model.batches import Batch, Entry
 from berth.model.ids import Index
 from berth.model.origin import Origin
@@ -54,11 +54,21 @@ def _is_unfinished(journal: Journal) -> bool:
 def append_all(journal: Journal, batches: Batches, ids: Ids, clock: Clock, progress: Progress) -> None:
     """Write the batches at the indices 1, 2, ...; the first of them last."""
     origin = Origin(ids.request_id(), None, None, ACTION)
-    order = [*range(1, len(batches)), 0][: len(batches)]
+
+    def row(number: int, previous: str | None) -> JournalRow:
+        entry = Entry(origin, batches[number])
+        batch = Batch(Index(number + 1), ids.batch_id(), clock.now_ns(), (entry,))
+        return journal.row_of(batch, previous)
+
+    if not batches:
+        return
     try:
-        for number in progress.over("batches written", len(batches), order):
-            entry = Entry(origin, batches[number])
-            journal.fill(Batch(Index(number + 1), ids.batch_id(), clock.now_ns(), (entry,)))
+        first = row(0, None)
+        previous = first.digest
+        for number in progress.over("batches written", len(batches), [*range(1, len(batches)), 0]):
+            written = row(number, previous) if number else first
+            journal.fill(written)
+            previous = written.digest
     except Conflict as error:
         raise CannotImport(
             f"somebody else writes to the target: stop every server that uses it, {START_OVER}"

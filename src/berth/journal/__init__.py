@@ -1,7 +1,16 @@
 """The append-only table in SQL that is the one truth. The only package that knows a database exists."""
 
 from berth.journal.addresses import Address, AddressError, SqliteAddress, parse_address
-from berth.journal.errors import Conflict, JournalError, JournalFailure, NotWritten, Pruned, RowRefused
+from berth.journal.chain import JournalRow
+from berth.journal.errors import (
+    Conflict,
+    Damaged,
+    JournalError,
+    JournalFailure,
+    NotWritten,
+    Pruned,
+    RowRefused,
+)
 from berth.journal.journal import Dialect, Journal
 from berth.journal.snapshots import DamagedSnapshot, Snapshot, Snapshots
 
@@ -9,10 +18,12 @@ __all__ = [
     "Address",
     "AddressError",
     "Conflict",
+    "Damaged",
     "DamagedSnapshot",
     "Journal",
     "JournalError",
     "JournalFailure",
+    "JournalRow",
     "NotWritten",
     "Pruned",
     "RowRefused",

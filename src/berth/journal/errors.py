@@ -8,6 +8,10 @@ class JournalError(Exception):
     look at it."""
 
 
+class Damaged(JournalError):
+    """An entry is not what was written. The message names its index; a person must restore the database."""
+
+
 class Conflict(JournalError):
     """Another writer was first; nothing was written. Read what it wrote, and decide anew."""
 

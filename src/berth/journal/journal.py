@@ -10,6 +10,10 @@ A new connection may lead to another host, which may lack what this process has 
 whose primary did not wait for it. There the next append would leave a gap that nobody can read past. So a
 connection is used only if the last batch that was seen is there, or others behind it.
 
+Every row has a checksum that ties it to the row before (``chain``), and whatever is read is verified. The
+digest of the row before an append is known from the last row that was read, written or taken over; if that is
+another row, it is looked up.
+
 The rejected alternative is a table per noun (providers, inventories, allocations), changed in place
 under locks or with compare-and-swap per row. It makes a claim as many statements as it has parts, and
 every one of them a place to lose a race.
@@ -19,15 +23,17 @@ statements that every request may cost, the append and the look at the tail, go 
 SQLAlchemy's part in them would take as long as the driver's.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from berth.journal.errors import Conflict, JournalError, JournalFailure, NotWritten, Pruned
-from berth.journal.schema import JOURNAL, check_version, create_tables
+from berth.journal.chain import JournalRow, digest_of, verify
+from berth.journal.errors import Conflict, Damaged, JournalError, JournalFailure, NotWritten, Pruned
+from berth.journal.schema import JOURNAL, JOURNAL_ANCHOR, check_version, create_tables
 from berth.journal.watchdog import Watchdog
 from berth.model.batches import Batch, Entry
 from berth.model.ids import Index
@@ -61,8 +67,8 @@ class Journal:
         self._dialect = dialect
         self._engine = dialect.engine.execution_options(isolation_level="AUTOCOMMIT")
         self._connection: sa.Connection | None = None
-        # The last batch that was read or written: its index and its id.
-        self._seen: tuple[int, str] | None = None
+        # The newest row that was read, written or taken over: its index, the id of its batch, its digest.
+        self._seen: tuple[int, str, str | None] | None = None
         self._watchdog = Watchdog(STATEMENT_TIMEOUT_S) if dialect.interrupt is not None else None
         self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(tuple[Entry, ...])
@@ -70,18 +76,24 @@ class Journal:
         assert sql.loaded_dbapi is not None, "an engine has loaded its driver"
         self._driver_error: type[Exception] = sql.loaded_dbapi.Error
         mark = "?" if sql.paramstyle == "qmark" else "%s"
-        columns = "idx, batch_id, at_ns, body"
+        columns = "idx, batch_id, at_ns, body, digest"
         source = " FROM DUAL" if sql.name in ("mysql", "mariadb") else ""
-        values = f"INSERT INTO journal ({columns}) SELECT {mark}, {mark}, {mark}, {mark}{source}"
+        values = f"INSERT INTO journal ({columns}) SELECT {mark}, {mark}, {mark}, {mark}, {mark}{source}"
         self._fill = values
         self._append = f"{values} WHERE NOT EXISTS (SELECT 1 FROM journal WHERE idx > {mark})"
         self._after = f"SELECT {columns} FROM journal WHERE idx > {mark} ORDER BY idx LIMIT {mark}"
         self._tail = sa.select(sa.func.coalesce(sa.func.max(JOURNAL.c.idx), 0))
+        self._head = sa.select(sa.func.coalesce(sa.func.min(JOURNAL.c.idx), 1))
+        self._unverified = sa.select(sa.func.count()).where(JOURNAL.c.digest.is_(None))
         self._from = (
             sa.select(JOURNAL.c.idx, JOURNAL.c.batch_id)
             .where(JOURNAL.c.idx >= sa.bindparam("index"))
             .order_by(JOURNAL.c.idx)
             .limit(1)
+        )
+        self._digest = sa.union_all(
+            sa.select(JOURNAL.c.digest).where(JOURNAL.c.idx == sa.bindparam("index")),
+            sa.select(JOURNAL_ANCHOR.c.digest).where(JOURNAL_ANCHOR.c.idx == sa.bindparam("index")),
         )
         self._prune = sa.delete(JOURNAL).where(JOURNAL.c.idx <= sa.bindparam("until"))
 
@@ -93,57 +105,106 @@ class Journal:
         """Refuse a database that this program cannot use as it is."""
         self._do(check_version, writes=False)
 
-    def append(self, batch: Batch) -> bytes:
-        """Write a batch at its index, durably, and give its body as it was written; ``Conflict`` if the index
-        is taken, or was."""
-        body = self._encoder.encode(batch.entries) if batch.body is None else batch.body
-        if self._insert(self._append, batch, body, batch.index) == 0:
+    def append(self, batch: Batch) -> JournalRow:
+        """Write a batch at its index, durably; the row as it was written. ``Conflict`` if the index is taken,
+        or was."""
+        row = self.row_of(batch, self.digest_at(Index(batch.index - 1)))
+        if self._insert(self._append, row, batch.index) == 0:
             raise Conflict(f"the journal has gone on behind index {batch.index}")
-        self._seen = (batch.index, batch.id)
-        return body
+        self._see(row)
+        return row
 
-    def fill(self, batch: Batch) -> None:
-        """Write a batch at its index, whatever stands behind it: for who fills an empty journal in an order
+    def row_of(self, batch: Batch, previous: str | None) -> JournalRow:
+        """The row of a batch, behind the row whose digest is ``previous``. Nothing is written."""
+        body = self._encoder.encode(batch.entries) if batch.body is None else batch.body
+        digest = digest_of(previous, batch.index, batch.id, batch.at_ns, body)
+        return JournalRow(batch.index, batch.id, batch.at_ns, body, digest)
+
+    def fill(self, row: JournalRow) -> None:
+        """Write a row at its index, whatever stands behind it: for who fills an empty journal in an order
         of its own. ``Conflict`` if the index is taken."""
-        self._insert(self._fill, batch, self._encoder.encode(batch.entries))
+        self._insert(self._fill, row)
 
-    def _insert(self, statement: str, batch: Batch, body: bytes, *more: int) -> int:
+    def take_over(self, row: JournalRow) -> Batch:
+        """The batch that another process has appended, from its row, without asking the database for it."""
+        if self._seen is not None and self._seen[0] == row.index - 1:
+            verify(self._seen[2], row)
+        self._see(row)
+        return self._batch_of(row)
+
+    def digest_at(self, index: Index) -> str | None:
+        """The digest of the row at an index that is kept, or was the last to be pruned. None where there is
+        no such row, or it has none."""
+        return next(iter(self._digests(index)), None)
+
+    def _digests(self, index: Index) -> list[str | None]:
+        """The digest at an index, as a list: an empty one where there is no such row."""
+        if index == 0:
+            return [None]
+        if self._seen is not None and self._seen[0] == index:
+            return [self._seen[2]]
+        return list(self.execute(self._digest, {"index": index}).scalars())
+
+    def _see(self, row: JournalRow) -> None:
+        if self._seen is None or self._seen[0] < row.index:
+            self._seen = (row.index, row.batch_id, row.digest)
+
+    def _insert(self, statement: str, row: JournalRow, *more: int) -> int:
         """How many rows were written: one, or none."""
-        row = (batch.index, batch.id, batch.at_ns, body, *more)
+        values = (row.index, row.batch_id, row.at_ns, row.body, row.digest, *more)
 
         def insert(cursor: Any) -> int:
-            cursor.execute(statement, row)
+            cursor.execute(statement, values)
             count: int = cursor.rowcount
             return count
 
         return self._with_cursor(insert, writes=True)
 
     def read(self, after: Index, count_max: int | None = None) -> Iterator[Batch]:
-        """The batches behind ``after``, in order, without a gap; ``Pruned`` where they are not kept."""
+        """The batches behind ``after``, in order, without a gap; ``Pruned`` where they are not kept,
+        ``Damaged`` at one that is not what was written."""
+        # Before the rows: what is pruned in between then shows as a missing beginning.
+        previous = self._digests(after)
         expected, left = after + 1, count_max
         while left is None or left > 0:
             count = _READ_BATCHES if left is None else min(left, _READ_BATCHES)
             rows = self._rows_after(expected - 1, count)
-            for idx, batch_id, at_ns, body in rows:
-                if idx != expected:
+            for row in rows:
+                if row.index != expected:
                     if expected == after + 1:
-                        raise Pruned(after, Index(idx))
-                    raise JournalError(f"the journal has no index {expected}, but has {idx} behind it")
-                yield Batch(Index(idx), batch_id, at_ns, self.decode(Index(idx), body))
+                        raise Pruned(after, row.index)
+                    raise Damaged(f"the journal has no index {expected}, but has {row.index} behind it")
+                if previous:
+                    verify(previous[0], row)
+                previous = [row.digest]
+                yield self._batch_of(row)
                 expected += 1
             if rows:
-                self._seen = (rows[-1][0], rows[-1][1])
+                self._see(rows[-1])
             if len(rows) < count:
                 return
             left = None if left is None else left - len(rows)
+
+    def head(self) -> Index:
+        """The first index that is kept; the first that will be written, if there is none."""
+        return Index(self.execute(self._head).scalar_one())
+
+    def unverified(self) -> int:
+        """How many entries that are kept have no checksum: they were written before there were any."""
+        count: int = self.execute(self._unverified).scalar_one()
+        return count
 
     def tail(self) -> Index:
         """The last index anybody has written."""
         return Index(self.execute(self._tail).scalar_one())
 
     def prune(self, until: Index) -> None:
-        """Forget the batches up to and including an index."""
+        """Forget the batches up to and including an index, but for its digest: the next row follows it."""
+        anchor = {"idx": until, "digest": self.digest_at(until)}
+        with contextlib.suppress(Conflict):  # another process prunes to the same index
+            self.execute(sa.insert(JOURNAL_ANCHOR), anchor)
         self.execute(self._prune, {"until": until})
+        self.execute(sa.delete(JOURNAL_ANCHOR).where(JOURNAL_ANCHOR.c.idx < until))
 
     def _do(self, work: Callable[[sa.Connection], Any], *, writes: bool) -> Any:
         """Use the connection; whatever fails, fails as one of our errors.
@@ -175,7 +236,7 @@ class Journal:
     def _refuse_another_past(self, connection: sa.Connection) -> None:
         if self._seen is None:
             return
-        index, id = self._seen
+        index, id, _ = self._seen
         row = connection.execute(self._from, {"index": index}).first()
         if row is None or (row.idx == index and row.batch_id != id):
             self._drop_connection()
@@ -211,11 +272,10 @@ class Journal:
         )
         return result
 
-    def _rows_after(self, index: int, count: int) -> Sequence[Any]:
-        def select(cursor: Any) -> Sequence[Any]:
+    def _rows_after(self, index: int, count: int) -> list[JournalRow]:
+        def select(cursor: Any) -> list[JournalRow]:
             cursor.execute(self._after, (index, count))
-            rows: Sequence[Any] = cursor.fetchall()
-            return rows
+            return [JournalRow(*row) for row in cursor.fetchall()]
 
         return self._with_cursor(select, writes=False)
 
@@ -233,12 +293,13 @@ class Journal:
         done: T = self._do(work, writes=writes)
         return done
 
-    def decode(self, index: Index, body: bytes) -> tuple[Entry, ...]:
-        """The entries of the batch at an index, from its body."""
+    def _batch_of(self, row: JournalRow) -> Batch:
         try:
-            return self._decoder.decode(body)
-        except msgspec.MsgspecError as error:
-            raise JournalError(f"journal entry {index} cannot be read: {error}") from error
+            entries = self._decoder.decode(row.body)
+        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+            # A text that is no UTF-8 is a ValueError, a body that is none of bytes a TypeError.
+            raise Damaged(f"journal entry {row.index} cannot be read: {error}") from error
+        return Batch(row.index, row.batch_id, row.at_ns, entries)
 
     def _drop_connection(self) -> None:
         """A connection that has failed once is not trusted again, and neither is its host, for now."""

@@ -1,19 +1,21 @@
 """The tables, and the one number that says which program they are for.
 
-``journal`` holds batches; ``snapshot`` and ``snapshot_part`` hold images of the view, so that a start need
-not read the journal from its beginning. A database is created by the first program that finds it empty,
-upgraded by ``create_tables``, and refused, untouched, when a newer program has written it.
+``journal`` holds batches, and ``journal_anchor`` the checksum of the last one that was pruned; ``snapshot``
+and ``snapshot_part`` hold images of the view, so that a start need not read the journal from its beginning. A
+database is created by the first program that finds it empty, upgraded by ``create_tables``, and refused,
+untouched, when a newer program has written it.
 """
 
-from typing import Final
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
-from sqlalchemy.exc import IntegrityError, ProgrammingError
+from sqlalchemy.exc import DBAPIError, IntegrityError, ProgrammingError
 
+from berth.journal.chain import DIGEST_LENGTH
 from berth.journal.errors import JournalError
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 _METADATA = sa.MetaData()
 
@@ -27,6 +29,15 @@ JOURNAL: Final = sa.Table(
     sa.Column("batch_id", sa.String(36), nullable=False),
     sa.Column("at_ns", sa.BigInteger, nullable=False),
     sa.Column("body", _Body, nullable=False),
+    sa.Column("digest", sa.String(DIGEST_LENGTH)),
+    mysql_engine="InnoDB",
+)
+
+JOURNAL_ANCHOR: Final = sa.Table(
+    "journal_anchor",
+    _METADATA,
+    sa.Column("idx", sa.BigInteger, primary_key=True, autoincrement=False),
+    sa.Column("digest", sa.String(DIGEST_LENGTH)),
     mysql_engine="InnoDB",
 )
 
@@ -37,6 +48,7 @@ SNAPSHOT: Final = sa.Table(
     sa.Column("format", sa.Integer, nullable=False),
     sa.Column("parts", sa.Integer, nullable=False),
     sa.Column("at_ns", sa.BigInteger, nullable=False),
+    sa.Column("digest", sa.String(DIGEST_LENGTH)),
     mysql_engine="InnoDB",
 )
 
@@ -58,6 +70,10 @@ _SCHEMA = sa.Table(
 )
 
 
+_ADDED: Final = (JOURNAL.c.digest, SNAPSHOT.c.digest)
+"""Columns that schema 1 did not have. They are empty in rows that were written before."""
+
+
 def create_tables(connection: sa.Connection) -> None:
     """Bring the database to this program's version, from nothing or from an older one."""
     found = _version(connection)
@@ -72,11 +88,31 @@ def create_tables(connection: sa.Connection) -> None:
             # PostgreSQL lets one of two that create the same table at once fail all the same.
             if not sa.inspect(connection).has_table(table.name):
                 raise
+    for column in _ADDED:
+        _add_column(connection, column)
     try:
         connection.execute(sa.insert(_SCHEMA), {"version": VERSION})
     except IntegrityError:
         return  # another process did it in the same moment
     connection.execute(sa.delete(_SCHEMA).where(_SCHEMA.c.version < VERSION))
+
+
+def _add_column(connection: sa.Connection, column: sa.Column[Any]) -> None:
+    """Add a column to a table that an older program has made, unless another process was quicker."""
+    if _has_column(connection, column):
+        return
+    kind = column.type.compile(connection.dialect)
+    try:
+        connection.execute(sa.text(f"ALTER TABLE {column.table.name} ADD COLUMN {column.name} {kind}"))
+    except DBAPIError:
+        if not _has_column(connection, column):
+            raise
+
+
+def _has_column(connection: sa.Connection, column: sa.Column[Any]) -> bool:
+    return any(
+        found["name"] == column.name for found in sa.inspect(connection).get_columns(column.table.name)
+    )
 
 
 def check_version(connection: sa.Connection) -> None:

@@ -2,7 +2,8 @@
 
 An image is stored in parts, each with a checksum, and named last: one that was not finished has no name and
 is not found, one that was damaged does not pass its checksums. ``newest`` then falls back to the one
-before. The last two are kept.
+before. The last two are kept. An image has the digest of the journal's row at its index: one that was made
+from another journal counts as damaged too.
 """
 
 import hashlib
@@ -27,6 +28,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     format: int
     parts: int
     at_ns: int
+    digest: str | None = None
 
 
 class DamagedSnapshot(JournalError):
@@ -39,10 +41,10 @@ class Snapshots:
 
     def all(self) -> list[Snapshot]:
         """What there is, the newest first."""
-        columns = (SNAPSHOT.c.idx, SNAPSHOT.c.format, SNAPSHOT.c.parts, SNAPSHOT.c.at_ns)
+        columns = (SNAPSHOT.c.idx, SNAPSHOT.c.format, SNAPSHOT.c.parts, SNAPSHOT.c.at_ns, SNAPSHOT.c.digest)
         query = sa.select(*columns).order_by(SNAPSHOT.c.idx.desc())
         rows = self._journal.execute(query).fetchall()
-        return [Snapshot(row.idx, row.format, row.parts, row.at_ns) for row in rows]
+        return [Snapshot(row.idx, row.format, row.parts, row.at_ns, row.digest) for row in rows]
 
     def write(self, index: Index, format: int, at_ns: int, parts: Iterable[bytes]) -> None:
         """Store an image; ``Conflict`` if somebody else stores one of the same index."""
@@ -54,11 +56,14 @@ class Snapshots:
             body = zlib.compress(part, _COMPRESSION)
             row = {"idx": index, "part": count, "checksum": _checksum(body), "body": body}
             self._journal.execute(sa.insert(SNAPSHOT_PART), row)
-        name = {"idx": index, "format": format, "parts": count, "at_ns": at_ns}
+        digest = self._journal.digest_at(index)
+        name = {"idx": index, "format": format, "parts": count, "at_ns": at_ns, "digest": digest}
         self._journal.execute(sa.insert(SNAPSHOT), name)
 
     def read(self, snapshot: Snapshot) -> Iterator[bytes]:
         """The parts of an image, one by one; ``DamagedSnapshot`` as soon as one is not as written."""
+        if snapshot.digest not in (None, self._journal.digest_at(snapshot.index)):
+            raise DamagedSnapshot(f"snapshot {snapshot.index} was made from another journal than this one")
         where = sa.and_(SNAPSHOT_PART.c.idx == snapshot.index, SNAPSHOT_PART.c.part == sa.bindparam("number"))
         query = sa.select(SNAPSHOT_PART.c.checksum, SNAPSHOT_PART.c.body).where(where)
         for number in range(1, snapshot.parts + 1):

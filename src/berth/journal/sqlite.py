@@ -77,6 +77,8 @@ def _lock(path: Path, shared: bool) -> IO[bytes]:
 
 
 def _configure(connection: Any, _: object) -> None:
+    # A text that is damaged must not fail here, where nobody knows which row it is of: its checksum tells.
+    connection.text_factory = lambda text: text.decode(errors="replace")
     _write_ahead(connection)
     connection.execute("PRAGMA synchronous=FULL")
 

@@ -9,7 +9,15 @@ import pytest
 from berth.cli import main
 from berth.engine import start_view
 from berth.importing import source_address
-from berth.journal import AddressError, Conflict, Journal, JournalError, open_journal, parse_address
+from berth.journal import (
+    AddressError,
+    Conflict,
+    Journal,
+    JournalError,
+    JournalRow,
+    open_journal,
+    parse_address,
+)
 from berth.model.batches import Batch
 from berth.model.consumer import Consumer
 from berth.model.events import Stamp
@@ -455,10 +463,10 @@ def test_an_import_that_broke_off_cannot_be_used_or_gone_on_with(
     monkeypatch.setattr("berth.importing.events._BATCH_EVENTS", 5)
     append = Journal.fill
 
-    def broken(journal: Journal, batch: Batch) -> None:
-        if batch.index == 3:
+    def broken(journal: Journal, row: JournalRow) -> None:
+        if row.index == 3:
             raise JournalError("the disk is full")
-        append(journal, batch)
+        append(journal, row)
 
     monkeypatch.setattr(Journal, "fill", broken)
     told = desk.run(SOUND)
@@ -478,9 +486,9 @@ def test_every_append_before_the_last_leaves_a_journal_without_a_beginning(
     monkeypatch.setattr("berth.importing.events._BATCH_EVENTS", 5)
     append, indices = Journal.fill, []
 
-    def counted(journal: Journal, batch: Batch) -> None:
-        indices.append(batch.index)
-        append(journal, batch)
+    def counted(journal: Journal, row: JournalRow) -> None:
+        indices.append(row.index)
+        append(journal, row)
 
     monkeypatch.setattr(Journal, "fill", counted)
     assert desk.run(SOUND).status == 0
@@ -500,14 +508,14 @@ def test_somebody_else_who_writes_is_told(desk: Desk, monkeypatch: pytest.Monkey
 
 
 def test_a_row_that_is_lost_on_the_way_shows(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    append = Journal.fill
+    row_of = Journal.row_of
 
-    def forgetful(journal: Journal, batch: Batch) -> None:
+    def forgetful(journal: Journal, batch: Batch, previous: str | None) -> JournalRow:
         (entry,) = batch.entries
         entry = type(entry)(entry.origin, entry.events[:-1])
-        append(journal, Batch(batch.index, batch.id, batch.at_ns, (entry,)))
+        return row_of(journal, Batch(batch.index, batch.id, batch.at_ns, (entry,)), previous)
 
-    monkeypatch.setattr(Journal, "fill", forgetful)
+    monkeypatch.setattr(Journal, "row_of", forgetful)
     told = desk.run(SOUND)
     assert told.status == 1
     assert [line.split()[0] for line in told.out.splitlines() if line.endswith("DIFFERS")] == ["consumers"]
