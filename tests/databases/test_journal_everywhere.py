@@ -4,10 +4,12 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
 from berth.engine import replay, start_view
+from berth.engine.housekeeping import problems
 from berth.journal import (
     Address,
     Conflict,
@@ -207,6 +209,39 @@ def test_snapshots_and_pruning(journal: Journal) -> None:
     replay(journal, view)
     assert start_view(journal).state() == view.state()
     assert len(view.providers) == 25
+
+
+def test_a_row_that_was_changed_is_named(address: Address, journal: Journal) -> None:
+    for number in range(1, 6):
+        journal.append(batch(number))
+    assert problems(journal) == []
+    changed = msgspec.msgpack.encode(batch(4).entries)
+    journal.execute(sa.update(JOURNAL).where(JOURNAL.c.idx == 3).values(body=changed))
+    fresh = connect(address, shared=None)
+    assert all("journal entry 3 is damaged" in problem for problem in problems(fresh))
+    assert len(problems(fresh)) == 2, "the entry, and that no server can start"
+    fresh.close()
+
+
+def test_a_database_of_schema_1_is_upgraded_by_all_who_start_together(address: Address) -> None:
+    old = connect(address, shared=None)
+    old.prepare()
+    for number in (1, 2):
+        old.append(batch(number))
+    for table in ("journal", "snapshot"):
+        old.execute(sa.text(f"ALTER TABLE {table} DROP COLUMN digest"))
+    old.execute(sa.text("DROP TABLE journal_anchor"))
+    old.execute(sa.text("UPDATE journal_schema SET version = 1"))
+    with pytest.raises(JournalError, match="schema 1, this program wants 2"):
+        old.check()
+    old.close()
+    test_processes_that_start_together_prepare_it_together(address)
+    journal = open_journal(address, shared=True)
+    journal.append(batch(3))
+    assert list(journal.read(START)) == [batch(1), batch(2), batch(3)]
+    assert problems(journal) == []
+    assert journal.unverified() == 2
+    journal.close()
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
