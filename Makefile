@@ -8,7 +8,7 @@ AT_ONCE := --numprocesses 2 --dist
 SLOW := tests/http tests/conformance tests/clients tests/crash tests/lifecycle tests/databases tests/faults
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test unit lint types imports fmt docs bench bench-scale clean
+.PHONY: help setup run test unit lint types imports fmt docs bench bench-scale soak-wire clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 18
@@ -59,6 +59,9 @@ bench: setup ## Measure Berth beside OpenStack Placement, half an hour, and how 
 
 bench-scale: setup ## Measure start-up and memory with 100,000 hosts and 1,000,000 allocations
 	$(BIN)/python -m bench.scale
+
+soak-wire: setup ## Send random requests to Berth and to OpenStack Placement and compare, some twenty minutes
+	$(BIN)/python -m tests.differential --seeds 1000
 
 clean: ## Remove what the other targets made, except ./data
 	rm -rf .venv build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

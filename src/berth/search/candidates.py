@@ -16,7 +16,7 @@ import numpy as np
 
 from berth.model.consumer import Amounts
 from berth.model.ids import Row
-from berth.model.rejections import Rejection
+from berth.model.rejections import Rejection, ResourceClassNotFound
 from berth.model.requests import CandidatesRequest, Constraints
 from berth.search.alike import AlikeTrees, TreeCandidates
 from berth.search.assignments import (
@@ -25,7 +25,7 @@ from berth.search.assignments import (
     assignments_at,
     assignments_of_lenders,
 )
-from berth.search.masks import unknown_traits
+from berth.search.masks import in_all_aggregates, unknown_traits
 from berth.search.patterns import Candidate, Pattern, Patterns
 from berth.search.places import Slot, anchors_of, slots_of
 from berth.view import ProviderRecord, View
@@ -78,9 +78,10 @@ def find_candidates(view: View, request: CandidatesRequest, options: SearchOptio
     if unknown is not None:
         return unknown
     slots = slots_of(view, request)
-    if isinstance(slots, Rejection):
-        return slots
     effort = Effort(_results_max(request, options))
+    if isinstance(slots, Rejection):
+        refused = _refused_in_order(view, request, options)
+        return Candidates((), (), effort) if refused is None else refused
     anchors = anchors_of(view, request, slots)
     found: Sequence[Candidate]
     if len(slots) == 1 and not slots[0].spans:
@@ -98,6 +99,40 @@ def _results_max(request: CandidatesRequest, options: SearchOptions) -> int:
     return min(ends, default=sys.maxsize // STEPS_PER_RESULT)
 
 
+def _refused_in_order(view: View, request: CandidatesRequest, options: SearchOptions) -> Rejection | None:
+    """What a request that names something unknown is refused for; None if nothing could be found anyhow.
+
+    Upstream goes from group to group, and in each from classes to aggregates, traits, tree and amounts. It
+    ends with nothing at the first that nothing meets, and does not see the unknown name behind it.
+    """
+    roots = (record for record in view.providers.values() if record.parent is None)
+    if not any(_has_root_traits(record, request) for record in roots) and _asks_roots(request):
+        return None
+    for group in request.groups:
+        for name, _ in group.resources:
+            if view.classes.id_of(name) is None:
+                return ResourceClassNotFound(name)
+        inside = in_all_aggregates(view, group.member_of)
+        if inside is not None and not inside.any():
+            return None
+        unknown = unknown_traits(view, group)
+        if unknown is not None:
+            return unknown
+        alone = msgspec.structs.replace(request, groups=(group,), same_subtrees=(), limit=1)
+        found = find_candidates(view, alone, options)
+        if isinstance(found, Rejection) or not found.requests:
+            return None
+    raise AssertionError("a request that names something unknown was refused by none of its groups")
+
+
+def _asks_roots(request: CandidatesRequest) -> bool:
+    return bool(request.root_required or request.root_forbidden)
+
+
+def _has_root_traits(root: ProviderRecord, request: CandidatesRequest) -> bool:
+    return request.root_required <= set(root.traits) and request.root_forbidden.isdisjoint(root.traits)
+
+
 def _unknown_root_traits(view: View, request: CandidatesRequest) -> Rejection | None:
     required = tuple((name,) for name in request.root_required)
     return unknown_traits(view, Constraints(required=required, forbidden=request.root_forbidden))
@@ -112,7 +147,7 @@ def _one_provider(
 ) -> OneProviderCandidates:
     """Every provider that fits is a candidate, once, if there is any root to anchor it."""
     usable = slot.own
-    if request.root_required or request.root_forbidden:
+    if _asks_roots(request):
         usable = usable & anchors[view.root_rows]
         for row, served in slot.lenders.items():
             usable[row] = usable[row] or (anchors & served).any()

@@ -4,16 +4,30 @@ import numpy as np
 
 from berth.model.ids import Row
 from berth.model.rejections import Rejection, ResourceClassNotFound
-from berth.model.requests import ProviderQuery
-from berth.search.masks import narrow, unknown_traits, with_room
+from berth.model.requests import Constraints, ProviderQuery
+from berth.search.masks import in_all_aggregates, narrow, unknown_traits, with_all_traits, with_room
 from berth.view import ProviderRecord, View
+from berth.view.rowset import Mask
 
 
 def find_providers(view: View, query: ProviderQuery) -> list[ProviderRecord] | Rejection:
-    """The providers that meet all of the query, by row."""
-    unknown = unknown_traits(view, query)
+    """The providers that meet all of the query, by row.
+
+    A name that does not exist is refused only while there is something left to find: the parts of the query
+    are looked at in upstream's order, and one that nothing meets ends it.
+    """
+    if query.in_tree is not None and query.in_tree not in view.providers:
+        return []
+    unknown = unknown_traits(view, Constraints(required=query.required))
     if unknown is not None:
         return unknown
+    if _meets_nobody(with_all_traits(view, query.required)):
+        return []
+    unknown = unknown_traits(view, Constraints(forbidden=query.forbidden))
+    if unknown is not None:
+        return unknown
+    if _meets_nobody(in_all_aggregates(view, query.member_of)):
+        return []
     mask = _named(view, query)
     for name, amount in query.resources:
         class_id = view.classes.id_of(name)
@@ -24,7 +38,11 @@ def find_providers(view: View, query: ProviderQuery) -> list[ProviderRecord] | R
     return [view.record(Row(row)) for row in np.flatnonzero(mask).tolist()]
 
 
-def _named(view: View, query: ProviderQuery) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+def _meets_nobody(mask: Mask | None) -> bool:
+    return mask is not None and not mask.any()
+
+
+def _named(view: View, query: ProviderQuery) -> Mask:
     """All rows in use, or the one row of the provider named by id or name."""
     mask = np.zeros(view.row_end, np.bool_)
     if query.id is None and query.name is None:

@@ -44,9 +44,29 @@ def test_every_limit_is_judged(limits: str, version: int) -> None:
     assert " does not match '^[1-9][0-9]*$'" in text or "non-empty" in text or "too short" in text
 
 
-def test_every_group_policy_is_judged() -> None:
-    text = refusal("resources=VCPU:1&group_policy=bogus&group_policy=none")
-    assert "'bogus' is not one of ['none', 'isolate']" in text
+@pytest.mark.parametrize(
+    ("limits", "limit"), [("limit=0&limit=4", None), ("limit=%2B3&limit=4", 3), ("limit=+02&limit=4", 2)]
+)
+def test_a_first_limit_is_read_as_upstream_reads_it(limits: str, limit: int | None) -> None:
+    assert parse(f"resources=VCPU:1&{limits}").limit == limit
+
+
+def test_of_several_group_policies_the_schema_sees_the_last_and_the_first_counts() -> None:
+    assert "'bogus' is not one of" in refusal("resources=VCPU:1&group_policy=none&group_policy=bogus")
+    assert not parse("resources=VCPU:1&group_policy=+isolate&group_policy=isolate").isolate
+    two = "resources1=VCPU:1&resources2=VCPU:1"
+    assert not parse(f"{two}&group_policy=bogus&group_policy=isolate").isolate
+    assert '"group_policy" parameter is required' in refusal(f"{two}&group_policy=&group_policy=isolate")
+
+
+def test_every_resources_and_in_tree_is_read_and_the_last_counts() -> None:
+    first = "00000000-0000-0000-0000-000000000001"
+    [group] = parse(f"resources=VCPU:1&in_tree={first}&resources=VCPU:2&in_tree={first[:-1]}2").groups
+    assert group.resources == (("VCPU", 2),)
+    assert group.in_tree == f"{first[:-1]}2"
+    assert "requires amount >= 1" in refusal("resources=VCPU:0&resources=VCPU:17")
+    assert "to be a format of uuid" in refusal(f"resources=VCPU:1&in_tree=x&in_tree={first}")
+    assert "to be a format of uuid" in refusal("resources=VCPU:1&in_tree=x&resources=VCPU:0")
 
 
 def test_the_first_of_several_good_ones_counts() -> None:

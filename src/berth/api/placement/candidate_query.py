@@ -5,7 +5,7 @@ a number from 1.25, a name from 1.33. Groups stand in the order in which they we
 """
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from berth.api.placement.errors import QUERY_BAD_VALUE, QUERY_DUPLICATE_KEY, QUERY_MISSING_VALUE, Problem
 from berth.api.placement.query import (
@@ -33,8 +33,9 @@ def parse_candidates_query(query: Query, version: int, groups_max: int) -> Candi
     validate_candidates(query, version)
     limit_names("root_required", query.all("root_required"))
     limit_names("same_subtree", query.all("same_subtree"))
-    same_subtrees = _same_subtrees(query)
+    limit = _limit(query.all("limit"))
     root_required, root_forbidden = _root_traits(query)
+    same_subtrees = _same_subtrees(query)
     groups = _groups(query, version, groups_max)
     if version >= 36:
         _check_resourceless(groups, same_subtrees)
@@ -42,7 +43,9 @@ def parse_candidates_query(query: Query, version: int, groups_max: int) -> Candi
         _check_orphans(groups)
     if version >= 22:
         _check_conflicts(groups)
-    policy = query.all("group_policy")
+    # As in upstream the first value counts, and the schema has seen only the last: a first one that is no
+    # policy does not keep groups apart, and an empty one is as good as none.
+    policy = next(iter(query.all("group_policy")), "")
     if not policy and sum(group.suffix != UNSUFFIXED for group in groups) > 1:
         raise Problem(
             400,
@@ -51,9 +54,8 @@ def parse_candidates_query(query: Query, version: int, groups_max: int) -> Candi
         )
     return CandidatesRequest(
         groups=tuple(groups),
-        # Of several values the first counts in these two, unlike everywhere else: so it is upstream.
-        isolate=policy[:1] == ["isolate"],
-        limit=_limit(query.all("limit")),
+        isolate=policy == "isolate",
+        limit=limit,
         root_required=root_required,
         root_forbidden=root_forbidden,
         same_subtrees=same_subtrees,
@@ -62,23 +64,32 @@ def parse_candidates_query(query: Query, version: int, groups_max: int) -> Candi
 
 
 def _limit(values: list[str]) -> int | None:
+    """The first value counts, as in upstream, where 0 is no limit."""
     if not values:
         return None
     # Python refuses to read a number of thousands of digits.
-    digits = values[0]
-    return _LIMIT_MAX if len(digits) > _LIMIT_DIGITS_MAX else min(int(digits), _LIMIT_MAX)
+    digits = values[0].strip().lstrip("+0")
+    return _LIMIT_MAX if len(digits) > _LIMIT_DIGITS_MAX else min(int(digits or "0"), _LIMIT_MAX) or None
 
 
-_Parameter = tuple[str, str, str]
-"""The name of a parameter, and that in parts: prefix and suffix."""
+class _Parameter(NamedTuple):
+    """A parameter of a group, with its name in parts."""
+
+    name: str
+    prefix: str
+    suffix: str
+    value: str
 
 
 def _parameters(query: Query, version: int, groups_max: int) -> list[_Parameter]:
     """The parameters that make up groups, if there are no more than may be."""
     pattern = _NAMED if version >= 33 else _NUMBERED
-    matches = filter(None, map(pattern.match, query))
-    found = [(match[0], match[1], match[2] or UNSUFFIXED) for match in matches]
-    groups = {suffix for _, _, suffix in found}
+    found = [
+        _Parameter(match[0], match[1], match[2] or UNSUFFIXED, value)
+        for name, value in query.pairs
+        if (match := pattern.match(name)) is not None
+    ]
+    groups = {parameter.suffix for parameter in found}
     if len(groups) > groups_max:
         raise Problem(
             400,
@@ -86,23 +97,29 @@ def _parameters(query: Query, version: int, groups_max: int) -> list[_Parameter]
             "request. Ask for less at once, or have the setting request_groups_max raised.",
         )
     for limited, count_max in _NAMES_MAX.items():
-        values = (value for name, prefix, _ in found if prefix == limited for value in query.all(name))
+        values = (parameter.value for parameter in found if parameter.prefix == limited)
         limit_names(limited, values, count_max)
     return found
 
 
 def _groups(query: Query, version: int, groups_max: int) -> list[RequestGroup]:
     fields: dict[str, dict[str, object]] = {}
-    for name, prefix, suffix in _parameters(query, version, groups_max):
+    seen: set[str] = set()
+    for name, prefix, suffix, value in _parameters(query, version, groups_max):
         group = fields.setdefault(suffix, {"suffix": suffix})
+        # Every occurrence of these is read, and the last one counts.
         if prefix == "resources":
-            group["resources"] = parse_resources(query.as_dict()[name])
+            group["resources"] = parse_resources(value)
+        elif prefix == "in_tree":
+            group["in_tree"] = parse_in_tree(value)
+        # All occurrences of these are read at the first of them.
+        elif name in seen:
+            continue
         elif prefix == "required":
             group["required"], group["forbidden"] = parse_required(query.all(name), version)
-        elif prefix == "member_of":
-            group["member_of"], group["not_member_of"] = parse_member_of(query.all(name), version, suffix)
         else:
-            group["in_tree"] = parse_in_tree(query.as_dict()[name])
+            group["member_of"], group["not_member_of"] = parse_member_of(query.all(name), version, suffix)
+        seen.add(name)
     return [RequestGroup(**group) for group in fields.values()]  # type: ignore[arg-type]
 
 

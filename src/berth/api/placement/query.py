@@ -18,6 +18,7 @@ from berth.model.requests import AnyOf
 
 _INVALID: Final = "Invalid query string parameters: "
 _LIMIT = re.compile("^[1-9][0-9]*$")
+_NUMBER = re.compile(r"\s*\+?[0-9]+\s*")
 
 PARAMETERS_MAX: Final = 1000
 """Parameters of one query, each time counted."""
@@ -183,11 +184,10 @@ def validate_candidates(query: Query, version: int) -> None:
             good = good and check(value)
     if not good:
         _refuse_by(schemas.candidates_query(version), query.as_dict())
-    # Of these the first value is used, though it is the last that upstream looks at.
-    for name in ("limit", "group_policy"):
-        for value in query.all(name):
-            if not checks[name](value):
-                _refuse_by(schemas.candidates_query(version), {**query.as_dict(), name: value})
+    # The first limit is the one that counts, and the schema has seen the last.
+    for value in query.all("limit")[:1]:
+        if _NUMBER.fullmatch(value) is None:
+            _refuse_by(schemas.candidates_query(version), {**query.as_dict(), "limit": value})
 
 
 def limit_names(what: str, values: Iterable[str], count_max: int = NAMES_MAX) -> None:

@@ -94,7 +94,8 @@ def _parse(call: Call) -> ProviderQuery:
     required, forbidden = q.parse_required(query.all("required"), version)
     id, in_tree, resources = query.get("uuid"), query.get("in_tree"), query.get("resources")
     return ProviderQuery(
-        name=query.get("name"),
+        # An empty name is no name.
+        name=query.get("name") or None,
         id=None if id is None else ProviderId(id),
         resources=() if resources is None else q.parse_resources(resources),
         required=required,
