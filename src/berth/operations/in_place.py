@@ -16,6 +16,7 @@ from berth.operations.conflicts import standing
 from berth.operations.hosts import is_down
 from berth.operations.steps import BY_NAME
 from berth.scheduler.flavors import ask_of
+from berth.scheduler.image_properties import properties_kept
 from berth.view import View
 
 
@@ -67,7 +68,10 @@ def begin_rebuild(
     lacking = _lacking(view, server, image)
     if lacking and server.place is not None:
         return HostLacksTraits(server.place.name, lacking)
-    after = msgspec.structs.replace(renewed(server), image=image.id, image_properties=image.properties)
+    properties = properties_kept(image.properties)
+    if isinstance(properties, SpecInvalid):
+        return properties
+    after = msgspec.structs.replace(renewed(server), image=image.id, image_properties=properties)
     return begin(view, now_s, asked, id, "rebuild", after)
 
 

@@ -155,7 +155,11 @@ def test_content_needs_to_be_of_a_format(house: House) -> None:
             "trait:HW_CPU_X86_AVX2 is 'forbidden'; it must be required",
         ),
         ({"trait:lower": "required"}, 400, "trait:lower is 'required'; it must be the name of a trait"),
-        ({f"p{number}": "" for number in range(129)}, 413, "There would be 129 properties"),
+        (
+            {f"p{number}": "" for number in range(129)},
+            413,
+            "The limit has been exceeded on the number of allowed image properties.",
+        ),
     ],
 )
 def test_what_an_image_may_not_say(house: House, fields: dict[str, Any], status: int, why: str) -> None:

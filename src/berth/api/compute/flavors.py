@@ -23,6 +23,7 @@ from berth.model.servers import Flavor
 from berth.operations.asking import sizes
 from berth.operations.beginning import removed, replaced
 from berth.scheduler.flavors import ask_of
+from berth.scheduler.image_properties import bytes_in
 from berth.view import View
 
 DESCRIPTION: Final = 55
@@ -31,6 +32,8 @@ EXTRA_SPECS: Final = 61
 """From this one on they show their extra specs."""
 _SWAP_IS_A_NUMBER: Final = 75
 
+_SPECS_BYTES_MAX: Final = 16 << 10
+"""A server keeps a copy of its flavor."""
 _ID: Final = re.compile(r"[a-zA-Z0-9._-]([a-zA-Z0-9. _-]{0,253}[a-zA-Z0-9._-])?")
 _NAME_MAX: Final = 255
 _DESCRIPTION_MAX: Final = 65_535
@@ -99,8 +102,8 @@ async def show(call: Call) -> Response:
 async def _list(call: Call, shown: Callable[[Flavor], dict[str, Any]]) -> Response:
     query = call.query()
     wanted = await call.read(lambda view: _wanted(call, query, view.records.all(Flavor)))
-    flavors, links = page(call, wanted, lambda flavor: flavor.id)
-    body: dict[str, Any] = {"flavors": [shown(flavor) for flavor in flavors]}
+    flavors, links = page(call, wanted, lambda flavor: flavor.id, shown)
+    body: dict[str, Any] = {"flavors": flavors}
     if links:
         body["flavors_links"] = links
     return json(body)
@@ -246,6 +249,12 @@ def checked(flavor: Flavor) -> Flavor:
     ask = ask_of(sizes(flavor))
     if isinstance(ask, SpecInvalid):
         raise problem_of(ask)
+    size = bytes_in(flavor.extra_specs)
+    if size > _SPECS_BYTES_MAX:
+        raise ComputeProblem(
+            400,
+            f"The extra specs would have {size} bytes together; they may have {_SPECS_BYTES_MAX} at most.",
+        )
     return flavor
 
 

@@ -46,10 +46,13 @@ async def _list(call: Call, shown: Shown) -> Response:
 
     def answer(view: View) -> Response:
         hosts = _matching(view, pattern)
-        links: list[dict[str, str]] = []
-        if call.version >= _PAGES:
-            hosts, links = page(call, hosts, lambda host: str(id_of(call, host)))
-        items = [shown(call, view, host) | _servers(call, view, host, with_servers) for host in hosts]
+
+        def render(host: Host) -> dict[str, Any]:
+            return shown(call, view, host) | _servers(call, view, host, with_servers)
+
+        if call.version < _PAGES:
+            return json({"hypervisors": [render(host) for host in hosts]})
+        items, links = page(call, hosts, lambda host: str(id_of(call, host)), render)
         return json({"hypervisors": items} | ({"hypervisors_links": links} if links else {}))
 
     return await call.read(answer)

@@ -10,6 +10,7 @@ from berth.api.compute.server_access import visible
 from berth.api.compute.server_wire import host_id_of
 from berth.api.compute.times import parsed, plain
 from berth.api.http import Response
+from berth.api.page_bytes import render_page
 from berth.model.servers import Action, ActionEvent
 from berth.view import View
 
@@ -37,9 +38,10 @@ async def page(call: Call) -> Response:
         # Several may have begun in the same second: they came in this order.
         order = {action.id: number for number, action in enumerate(actions)}
         found, more = newest(matching, lambda action: (order[action.id], ""), limit, behind)
-        body: dict[str, Any] = {"instanceActions": [_summary(call, action) for action in found]}
-        if more:
-            body["links"] = next_links(call, query, found[-1].request_id)
+        shown = render_page(found, lambda action: _summary(call, action))
+        body: dict[str, Any] = {"instanceActions": shown}
+        if more or len(shown) < len(found):
+            body["links"] = next_links(call, query, found[len(shown) - 1].request_id)
         return body
 
     return json(await call.read(answer))

@@ -4,8 +4,11 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 from urllib.parse import urlencode
 
+import msgspec
+
 from berth.api.compute.calls import Call
 from berth.api.compute.errors import ComputeProblem
+from berth.api.page_bytes import render_page
 
 T = TypeVar("T")
 
@@ -31,8 +34,8 @@ def limit_of(query: dict[str, str]) -> int:
 
 
 def page(
-    call: Call, items: Sequence[T], id_of: Callable[[T], str]
-) -> tuple[Sequence[T], list[dict[str, str]]]:
+    call: Call, items: Sequence[T], id_of: Callable[[T], str], render: Callable[[T], object]
+) -> tuple[list[msgspec.Raw], list[dict[str, str]]]:
     """What is shown, and the links to the next page: none if there is no such page."""
     query = call.query()
     limit = limit_of(query)
@@ -43,8 +46,9 @@ def page(
         if not places:
             raise ComputeProblem(400, f"marker [{marker}] not found: it must be the id of one in the list.")
         start = places[0] + 1
-    shown = items[start : start + limit]
-    return shown, next_links(call, query, id_of(shown[-1])) if start + limit < len(items) else []
+    shown = render_page(items[start : start + limit], render)
+    end = start + len(shown)
+    return shown, next_links(call, query, id_of(items[end - 1])) if end < len(items) else []
 
 
 def next_links(call: Call, query: dict[str, str], marker: str) -> list[dict[str, str]]:

@@ -11,6 +11,7 @@ from berth.api.compute.newest_first import Key, limit_of, newest, no_marker
 from berth.api.compute.server_access import require_version, visible
 from berth.api.compute.times import parsed, plain
 from berth.api.http import Response
+from berth.api.page_bytes import render_page
 from berth.model.commands import Enact
 from berth.model.rejections import Rejection
 from berth.model.servers import Flavor, Migration
@@ -48,9 +49,10 @@ async def page(call: Call) -> Response:
         migrations = records.all(Migration) if server is None else records.find(Migration, "server", server)
         matching = (one for one in migrations if all(test(one) for test in tests))
         found, more = newest(matching, _key, limit, behind)
-        body: dict[str, Any] = {"migrations": [_listed(call, one) for one in found]}
-        if more and has_pages:
-            body["migrations_links"] = next_links(call, query, found[-1].id)
+        shown = render_page(found, lambda one: _listed(call, one))
+        body: dict[str, Any] = {"migrations": shown}
+        if has_pages and (more or len(shown) < len(found)):
+            body["migrations_links"] = next_links(call, query, found[len(shown) - 1].id)
         return body
 
     return json(await call.read(answer))

@@ -51,12 +51,13 @@ def require_since(call: Call, body: msgspec.Struct, since: dict[str, int]) -> No
 
 
 def usable_flavor(call: Call, view: View, ref: str | int) -> Flavor:
-    """The flavor that a request names, by its id or a URL that ends in it."""
+    """The flavor that a request names, by its id or a URL that ends in it. A server keeps a copy of it, and
+    need not know who else may use it."""
     id = _last_part(str(ref))
     flavor = view.records.get(Flavor, id)
     if flavor is None or not call.access.may_use_flavor(flavor):
         raise ComputeProblem(400, f"Flavor {id} could not be found.")
-    return flavor
+    return msgspec.structs.replace(flavor, projects=())
 
 
 def usable_image(call: Call, view: View, ref: str) -> Image:

@@ -20,10 +20,12 @@ from berth.api.http import Response
 from berth.model.commands import Enact
 from berth.model.ids import GroupId
 from berth.model.rejections import HostUnknown, Rejection
-from berth.model.servers import Server, ServerHints
+from berth.model.scheduling import SpecInvalid
+from berth.model.servers import Image, Server, ServerHints
 from berth.operations import create as operation
 from berth.scheduler.filters.zone import KIND as ZONE
 from berth.scheduler.hints import host_called
+from berth.scheduler.image_properties import properties_kept
 from berth.view import View
 
 _SINCE: Final = {"description": 19, "tags": 52, "host": 74, "hypervisor_hostname": 74}
@@ -172,7 +174,7 @@ def _described(
         user=call.user,
         flavor=flavor,
         image=None if image is None else image.id,
-        image_properties={} if image is None else image.properties,
+        image_properties={} if image is None else _properties(image),
         zone=where.zone,
         group=_group(call, view, hints.group),
         hints=ServerHints(_ids(hints.same_host), _ids(hints.different_host)),
@@ -180,6 +182,13 @@ def _described(
         key_name=asked.key_name,
         description=asked.description if isinstance(asked.description, str) else None,
     )
+
+
+def _properties(image: Image) -> dict[str, str]:
+    kept = properties_kept(image.properties)
+    if isinstance(kept, SpecInvalid):
+        raise problem_of(kept)
+    return kept
 
 
 def _group(call: Call, view: View, named: str | None) -> str | None:

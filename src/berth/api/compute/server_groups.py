@@ -14,6 +14,7 @@ from berth.api.compute.changing import change
 from berth.api.compute.errors import ComputeProblem, not_found
 from berth.api.compute.listing import limit_of, number_in
 from berth.api.http import Response
+from berth.api.page_bytes import render_page
 from berth.model.commands import Command, CreateGroup
 from berth.model.groups import HOST, MEMBERS_MAX, Group, Policy
 from berth.model.ids import GroupId
@@ -59,7 +60,7 @@ async def index(call: Call) -> Response:
             if everybody or record.group.project == call.project
         ]
         records.sort(key=lambda record: (record.group.created_at_s, record.id))
-        shown = [_shown(call, view, record) for record in records[offset : offset + limit]]
+        shown = render_page(records[offset : offset + limit], lambda record: _shown(call, view, record))
         return json({"server_groups": shown})
 
     return await call.read(answer)

@@ -15,6 +15,7 @@ from berth.api.compute.newest_first import Key, limit_of, newest, no_marker
 from berth.api.compute.server_wire import detail, reservation_of, status_of, summary, zone_of
 from berth.api.compute.times import parsed
 from berth.api.http import Response
+from berth.api.page_bytes import render_page
 from berth.model.servers import Server
 from berth.view import View
 
@@ -47,9 +48,10 @@ async def _page(call: Call, shown: Callable[[View, Server], dict[str, Any]]) -> 
         behind = _behind(call, view, query.get("marker"))
         matching = (server for server in servers if all(test(view, server) for test in tests))
         found, more = newest(matching, _key, limit, behind)
-        body: dict[str, Any] = {"servers": [shown(view, server) for server in found]}
-        if more:
-            body["servers_links"] = next_links(call, query, found[-1].id)
+        page = render_page(found, lambda server: shown(view, server))
+        body: dict[str, Any] = {"servers": page}
+        if more or len(page) < len(found):
+            body["servers_links"] = next_links(call, query, found[len(page) - 1].id)
         return body
 
     return json(await call.read(answer))

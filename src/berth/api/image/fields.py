@@ -13,8 +13,10 @@ from berth.model.scheduling import SpecInvalid
 from berth.model.servers import Image
 from berth.scheduler.flavors import Flavor as Sizes
 from berth.scheduler.flavors import ask_of
+from berth.scheduler.image_properties import bytes_in, properties_kept
 
 _PROPERTIES_MAX: Final = 128
+_PROPERTIES_BYTES_MAX: Final = 64 << 10
 _TAGS_MAX: Final = 128
 _NAME_MAX: Final = 255
 _VALUE_MAX: Final = 65_535
@@ -53,8 +55,20 @@ def checked(image: Image) -> Image:
     """The image, if there are not too many properties and the scheduler understands those that are for it."""
     if len(image.properties) > _PROPERTIES_MAX:
         raise ComputeProblem(
-            413, f"There would be {len(image.properties)} properties; there may be {_PROPERTIES_MAX} at most."
+            413,
+            f"The limit has been exceeded on the number of allowed image properties. Attempted: "
+            f"{len(image.properties)}, Maximum: {_PROPERTIES_MAX}",
         )
+    size = bytes_in(image.properties)
+    if size > _PROPERTIES_BYTES_MAX:
+        raise ComputeProblem(
+            413,
+            f"The properties of the image would have {size} bytes together, names and values; they may have "
+            f"{_PROPERTIES_BYTES_MAX} at most.",
+        )
+    kept = properties_kept(image.properties)
+    if isinstance(kept, SpecInvalid):
+        raise problem_of(kept)
     ask = ask_of(Sizes(vcpus=1, memory_mb=1), image.properties)
     if isinstance(ask, SpecInvalid):
         raise problem_of(ask)

@@ -14,6 +14,7 @@ from berth.api.http import Response
 from berth.api.image import fields, patching
 from berth.api.image.access import found, is_listed, own, refuse_publishing
 from berth.api.image.wire import shown
+from berth.api.page_bytes import render_page
 from berth.model.commands import Command, Enact
 from berth.model.servers import Image
 from berth.operations.beginning import removed, replaced
@@ -48,15 +49,16 @@ async def index(call: Call) -> Response:
     limit = min(number_in(query, "limit", _LIMIT), _LIMIT_MAX)
     wanted = await call.read(lambda view: _wanted(call, query, tags, view))
     start = _behind(wanted, query.get("marker"))
-    images = wanted[start : start + limit]
+    images = render_page(wanted[start : start + limit], shown)
     body: dict[str, Any] = {
-        "images": [shown(image) for image in images],
+        "images": images,
         "first": _link([pair for pair in pairs if pair[0] != "marker"]),
         "schema": "/v2/schemas/images",
     }
-    if images and start + limit < len(wanted):
+    end = start + len(images)
+    if images and end < len(wanted):
         kept = [pair for pair in pairs if pair[0] != "marker"]
-        body["next"] = _link([*kept, ("marker", images[-1].id)])
+        body["next"] = _link([*kept, ("marker", wanted[end - 1].id)])
     return json(body)
 
 

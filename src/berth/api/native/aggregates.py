@@ -7,7 +7,7 @@ from berth.api.http import Response
 from berth.api.native import bodies, wire_groups
 from berth.api.native.calls import Call, encoded
 from berth.api.native.errors import BAD_BODY, BAD_PARAMETER, NativeProblem
-from berth.api.native.pages import behind, cut, next_link
+from berth.api.native.pages import behind, cut, shown_page
 from berth.api.native.parameters import AggregatesQuery
 from berth.model.aggregates import Label
 from berth.model.commands import LabelAggregate
@@ -24,8 +24,7 @@ def page(view: View, call: Call) -> wire_groups.Aggregates:
     ids = labels if query.kind is None else view.groups.of_kind(query.kind)
     found, more = cut(behind(ids, query.marker), query.limit)
     return wire_groups.Aggregates(
-        [_aggregate(view, id) for id in found],
-        next_link(call.request, query, found[-1]) if more else None,
+        *shown_page(call.request, query, found, more, lambda id: _aggregate(view, id))
     )
 
 

@@ -1,6 +1,9 @@
 """GET /berth/v1/allocations: who holds what, a row per consumer and provider."""
 
 from collections.abc import Iterator
+from typing import Final
+
+import msgspec
 
 from berth.api.native import wire
 from berth.api.native.calls import Call
@@ -8,21 +11,26 @@ from berth.api.native.classes import class_named
 from berth.api.native.holders import Holders
 from berth.api.native.pages import next_link
 from berth.api.native.parameters import AllocationsQuery
+from berth.api.page_bytes import PAGE_BYTES_MAX
 from berth.model.ids import ConsumerId
 from berth.view import View
 
+_encode: Final = msgspec.json.Encoder().encode
+
 
 def page(view: View, call: Call) -> wire.Allocations:
+    """Whole consumers until the limit is reached, or the page is full; the first one whatever it holds."""
     query: AllocationsQuery = call.query
-    """Whole consumers until the limit is reached; the first one whatever it holds."""
     class_id = None if query.resource_class is None else class_named(view, query.resource_class)
     holders = Holders(view, query, class_id)
     candidates, more = holders.page()
     rows: list[wire.Allocation] = []
+    size = 0
     last: ConsumerId | None = None
     for id in candidates:
         own = list(_rows(view, id, holders))
-        if rows and len(rows) + len(own) > query.limit:
+        size += len(_encode(own))
+        if rows and (len(rows) + len(own) > query.limit or size > PAGE_BYTES_MAX):
             more = True
             break
         rows += own

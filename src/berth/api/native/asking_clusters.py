@@ -3,11 +3,16 @@
 A flavor or an image that the caller may not use is not there for it, whatever it is called.
 """
 
+import msgspec
+
 from berth.api.native import bodies_clusters as sent
 from berth.api.native.calls import Call
 from berth.api.native.errors import BAD_BODY, NativeProblem
+from berth.api.native.rejected import problem
 from berth.model.clusters import Cluster, NodeGroup
+from berth.model.scheduling import SpecInvalid
 from berth.model.servers import Flavor, Image
+from berth.scheduler.image_properties import properties_kept
 from berth.view import View
 
 
@@ -48,7 +53,7 @@ def _flavor(call: Call, view: View, asked: sent.NewNodeGroup) -> Flavor:
             f"node group {asked.name} asks for the flavor {asked.flavor}, and there is none of that id or "
             "name"
         )
-    return usable[0]
+    return msgspec.structs.replace(usable[0], projects=())
 
 
 def _image(call: Call, view: View, asked: sent.NewNodeGroup, ref: str) -> Image:
@@ -70,7 +75,10 @@ def _image(call: Call, view: View, asked: sent.NewNodeGroup, ref: str) -> Image:
             f"node group {asked.name} asks for the image {ref}, which is {usable[0].status}: it must be "
             "active"
         )
-    return active[0]
+    kept = properties_kept(active[0].properties)
+    if isinstance(kept, SpecInvalid):
+        raise problem(kept)
+    return msgspec.structs.replace(active[0], properties=kept, tags=())
 
 
 def _require_room(asked: sent.NewNodeGroup, flavor: Flavor, image: Image) -> None:

@@ -12,7 +12,7 @@ from berth.api.native.asking_clusters import cluster_of, node_group_of
 from berth.api.native.calls import Call, Handler, Reader, encoded, fixed
 from berth.api.native.clusters_shown import summary, whole
 from berth.api.native.errors import BAD_BODY, NativeProblem
-from berth.api.native.pages import behind, cut, next_link
+from berth.api.native.pages import behind, cut, shown_page
 from berth.api.native.parameters import ClustersQuery
 from berth.api.native.rejected import problem
 from berth.model.clusters import Cluster
@@ -50,9 +50,7 @@ def page(view: View, call: Call) -> wire.Clusters:
         if call.access.sees(cluster.project) and query.name in (None, cluster.name)
     }
     ids, more = cut(behind(found, query.marker), query.limit)
-    return wire.Clusters(
-        [summary(view, found[id]) for id in ids], next_link(call.request, query, ids[-1]) if more else None
-    )
+    return wire.Clusters(*shown_page(call.request, query, ids, more, lambda id: summary(view, found[id])))
 
 
 def show(view: View, call: Call) -> wire.OneCluster:

@@ -3,7 +3,7 @@
 from berth.api.native import wire
 from berth.api.native.calls import Call
 from berth.api.native.holders import Holders
-from berth.api.native.pages import next_link
+from berth.api.native.pages import shown_page
 from berth.api.native.parameters import ConsumersQuery
 from berth.model.ids import ConsumerId
 from berth.view import ConsumerRecord, View
@@ -13,8 +13,7 @@ def page(view: View, call: Call) -> wire.Consumers:
     query: ConsumersQuery = call.query
     found, more = Holders(view, query).page()
     return wire.Consumers(
-        [_consumer(id, view.consumers[id]) for id in found],
-        next_link(call.request, query, found[-1]) if more else None,
+        *shown_page(call.request, query, found, more, lambda id: _consumer(id, view.consumers[id]))
     )
 
 

@@ -16,6 +16,7 @@ from berth.api.native.classes import class_names
 from berth.api.native.errors import BAD_PARAMETER, INDEX_AHEAD, NativeProblem, refusal
 from berth.api.native.feed import STEP_BATCHES, pruned
 from berth.api.native.parameters import After, EventsQuery
+from berth.api.page_bytes import PAGE_BYTES_MAX
 from berth.engine import Engine, Pruned
 from berth.model.batches import Batch
 from berth.model.ids import Index
@@ -60,11 +61,14 @@ async def _page(call: Call, after: Index | None, current: Index) -> wire.Events:
         start = Index(too_old.oldest - 1)
         found = await _history(call.services.engine, start)
     last = start
+    size = 0
     while found:
         for batch in found:
-            if len(events) >= call.query.limit:
+            if len(events) >= call.query.limit or size > PAGE_BYTES_MAX:
                 return wire.Events(events, last, max(current, last))
-            events += events_of(batch, names)
+            more = events_of(batch, names)
+            events += more
+            size += len(_encode(more))
             last = batch.index
         found = await _history(call.services.engine, last)
     return wire.Events(events, last, max(current, last))

@@ -5,7 +5,7 @@ import msgspec
 from berth.api.http import Response
 from berth.api.native import bodies, wire_groups
 from berth.api.native.calls import Call, encoded
-from berth.api.native.pages import behind, cut, next_link
+from berth.api.native.pages import behind, cut, shown_page
 from berth.api.native.parameters import DeleteGroupQuery, GroupsQuery
 from berth.api.native.rejected import problem
 from berth.api.native.wire import time_of
@@ -23,10 +23,7 @@ def page(view: View, call: Call) -> wire_groups.Groups:
     records = view.groups.records
     ids = (id for id, record in records.items() if query.project in (None, record.group.project))
     found, more = cut(behind(ids, query.marker), query.limit)
-    return wire_groups.Groups(
-        [_summary(records[id]) for id in found],
-        next_link(call.request, query, found[-1]) if more else None,
-    )
+    return wire_groups.Groups(*shown_page(call.request, query, found, more, lambda id: _summary(records[id])))
 
 
 def show(view: View, call: Call) -> wire_groups.OneGroup:

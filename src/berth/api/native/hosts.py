@@ -3,7 +3,7 @@
 from berth.api.http import Response
 from berth.api.native import bodies, wire_groups
 from berth.api.native.calls import Call, encoded
-from berth.api.native.pages import cut, next_link
+from berth.api.native.pages import cut, shown_page
 from berth.api.native.parameters import HostsQuery
 from berth.model.commands import SetHostStatus
 from berth.model.hosts import HEALTHY, HostStatus
@@ -17,8 +17,7 @@ def page(view: View, call: Call) -> wire_groups.Hosts:
     roots = (id for id in view.provider_order.behind(query.marker) if providers[id].parent is None)
     found, more = cut(roots, query.limit)
     return wire_groups.Hosts(
-        [_host(view, providers[id]) for id in found],
-        next_link(call.request, query, found[-1]) if more else None,
+        *shown_page(call.request, query, found, more, lambda id: _host(view, providers[id]))
     )
 
 

@@ -5,7 +5,7 @@ throughout, whatever comes and goes in between: a marker need not exist any more
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import TypeVar
 from urllib.parse import urlencode
@@ -13,8 +13,10 @@ from urllib.parse import urlencode
 import msgspec
 
 from berth.api.http import Request
+from berth.api.page_bytes import cut_page
 
 K = TypeVar("K", bound=str)
+T = TypeVar("T")
 
 
 def behind(keys: Iterable[K], marker: str | None) -> list[K]:
@@ -27,6 +29,16 @@ def cut(keys: Iterable[K], limit: int) -> tuple[list[K], bool]:
     """The first of these, which are in order, and whether there are more. No more are made than it takes."""
     found = list(islice(keys, limit + 1))
     return found[:limit], len(found) > limit
+
+
+def shown_page(
+    request: Request, query: msgspec.Struct, keys: Sequence[K], more: bool, show: Callable[[K], T]
+) -> tuple[list[T], str | None]:
+    """What is shown of the keys, as many as one answer may have bytes for, and the link to the next page, if
+    there is one. ``more``: there are keys behind these."""
+    shown = list(cut_page([show(key) for key in keys]))
+    is_over = not more and len(shown) == len(keys)
+    return shown, None if is_over else next_link(request, query, keys[len(shown) - 1])
 
 
 def next_link(request: Request, query: msgspec.Struct, marker: str) -> str:

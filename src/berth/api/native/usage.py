@@ -16,7 +16,7 @@ from functools import cached_property
 from berth.api.native import wire
 from berth.api.native.calls import Call
 from berth.api.native.classes import class_named
-from berth.api.native.pages import behind, cut, next_link
+from berth.api.native.pages import behind, cut, shown_page
 from berth.api.native.parameters import UsageQuery
 from berth.model.consumer import Holdings
 from berth.model.ids import AggregateId, ClassId, ProviderId, Row
@@ -29,11 +29,8 @@ def page(view: View, call: Call) -> wire.Usage:
     class_id = None if query.resource_class is None else class_named(view, query.resource_class)
     usage = _Usage(view, query, class_id)
     keys, more = cut(usage.keys(), query.limit)
-    return wire.Usage(
-        query.by,
-        usage.rows(keys),
-        next_link(call.request, query, keys[-1]) if more else None,
-    )
+    rows = dict(zip(keys, usage.rows(keys), strict=True))
+    return wire.Usage(query.by, *shown_page(call.request, query, keys, more, rows.__getitem__))
 
 
 class _Usage:
