@@ -4,8 +4,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
-from contextlib import asynccontextmanager
+from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,10 @@ from berth.api.http import StreamResponse, send_stream
 from berth.engine import Engine, Pruned, Unavailable
 from berth.model.batches import Batch
 from berth.model.ids import Index
-from tests.unit.native.worlds import World, scope_of, uuid_of
+from tests.unit.native.streams import PATIENCE_S, Stream, listening
+from tests.unit.native.worlds import World, uuid_of
 
 pytestmark = pytest.mark.fast
-
-PATIENCE_S = 5.0
 
 
 @pytest.fixture
@@ -148,78 +146,10 @@ def test_what_is_no_longer_kept(world: World, monkeypatch: pytest.MonkeyPatch) -
 # -- streams ------------------------------------------------------------------------------------
 
 
-class Stream:
-    """The client's end of a stream."""
-
-    def __init__(self) -> None:
-        self.status = 0
-        self.headers: dict[str, str] = {}
-        self.text = ""
-        self.ended = False
-        self.reads = asyncio.Event()
-        self.reads.set()
-        self._gone = asyncio.Event()
-        self._more = asyncio.Event()
-
-    async def receive(self) -> MutableMapping[str, Any]:
-        await self._gone.wait()
-        return {"type": "http.disconnect"}
-
-    async def send(self, message: MutableMapping[str, Any]) -> None:
-        await self.reads.wait()
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
-        else:
-            self.text += message["body"].decode()
-            self.ended = not message["more_body"] if "more_body" in message else True
-        self._more.set()
-
-    def leave(self) -> None:
-        self._gone.set()
-
-    async def until(self, condition: Callable[["Stream"], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not condition(self):
-                self._more.clear()
-                await self._more.wait()
-
-    @property
-    def events(self) -> list[dict[str, str]]:
-        blocks = [block for block in self.text.split("\n\n") if "data: " in block]
-        return [dict(line.split(": ", 1) for line in block.splitlines()) for block in blocks]
-
-    @property
-    def ids(self) -> list[int]:
-        return [int(event["id"]) for event in self.events if "id" in event]
-
-
-@asynccontextmanager
-async def listening(
-    world: World, path: str = "", **headers: str
-) -> AsyncIterator[tuple[Stream, "asyncio.Task[None]"]]:
-    stream = Stream()
-    sent = {"x-auth-token": "admin", "accept": "text/event-stream"}
-    sent |= {name.replace("_", "-"): value for name, value in headers.items()}
-    scope = scope_of("GET", f"/berth/v1/events{path}", sent)
-    task = asyncio.create_task(_exchange(world.application(scope, stream.receive, stream.send)))
-    try:
-        await stream.until(lambda stream: stream.status > 0)
-        yield stream, task
-    finally:
-        stream.leave()
-        async with asyncio.timeout(PATIENCE_S):
-            await task
-
-
-async def _exchange(exchange: Awaitable[None]) -> None:
-    await exchange
-
-
 def test_a_stream_tells_what_comes(world: World) -> None:
     async def story(world: World) -> None:
         await world.change("PUT", "/traits/CUSTOM_BEFORE")
-        async with listening(world) as (stream, _):
+        async with listening(world.application) as (stream, _):
             assert stream.status == 200
             assert stream.headers["content-type"] == "text/event-stream"
             assert stream.headers["cache-control"] == "no-store"
@@ -240,7 +170,7 @@ def test_a_stream_is_resumed(world: World, how: str) -> None:
             await world.change("PUT", f"/traits/CUSTOM_{number}")
         path = {"after": "?after=5", "last-event-id": "", "both": "?after=2"}[how]
         headers = {} if how == "after" else {"last_event_id": "5"}
-        async with listening(world, path, **headers) as (stream, _):
+        async with listening(world.application, path, **headers) as (stream, _):
             await world.change("PUT", "/traits/CUSTOM_MORE")
             await stream.until(lambda stream: len(stream.events) == 36)
             assert stream.ids == list(range(6, 42))
@@ -250,7 +180,7 @@ def test_a_stream_is_resumed(world: World, how: str) -> None:
 
 def test_an_id_comes_with_the_last_event_of_its_index(world: World) -> None:
     async def story(world: World) -> None:
-        async with listening(world) as (stream, _):
+        async with listening(world.application) as (stream, _):
             await asyncio.gather(*(world.change("PUT", f"/traits/CUSTOM_{number}") for number in range(10)))
             await stream.until(lambda stream: len(stream.events) == 10)
             indexes = [json.loads(event["data"])["index"] for event in stream.events]
@@ -263,7 +193,7 @@ def test_an_id_comes_with_the_last_event_of_its_index(world: World) -> None:
 
 def test_silence_is_broken_by_comments(tmp_path: Path) -> None:
     async def story(world: World) -> None:
-        async with listening(world) as (stream, _):
+        async with listening(world.application) as (stream, _):
             await stream.until(lambda stream: ": nothing new after 0\n\n" in stream.text)
 
     World(tmp_path, event_heartbeat_seconds=1).run(story)
@@ -271,12 +201,12 @@ def test_silence_is_broken_by_comments(tmp_path: Path) -> None:
 
 def test_there_is_an_end_to_streams(tmp_path: Path) -> None:
     async def story(world: World) -> None:
-        async with listening(world):
+        async with listening(world.application):
             refused = await world.get("/berth/v1/events?stream=true")
             assert refused.status == 503
             assert refused.headers["retry-after"] == "5"
             assert refused.error["code"] == "berth.too_many_streams"
-        async with listening(world) as (stream, _):
+        async with listening(world.application) as (stream, _):
             assert stream.status == 200
 
     World(tmp_path, event_streams_max=1).run(story)
@@ -288,7 +218,7 @@ def test_a_stream_ends_with_its_server(world: World) -> None:
     before = signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
 
     async def story(world: World) -> None:
-        async with listening(world) as (stream, task), listening(world) as (other, _):
+        async with listening(world.application) as (stream, task), listening(world.application) as (other, _):
             os.kill(os.getpid(), signal.SIGTERM)
             await stream.until(lambda stream: stream.ended)
             await other.until(lambda stream: stream.ended)
@@ -307,7 +237,7 @@ def test_a_stream_ends_with_its_server(world: World) -> None:
 
 def test_a_stream_ends_with_its_engine(world: World) -> None:
     async def story(world: World) -> None:
-        async with listening(world) as (stream, _):
+        async with listening(world.application) as (stream, _):
             await world.engine.stop()
             await stream.until(lambda stream: stream.ended)
 
@@ -320,7 +250,7 @@ def test_a_stream_that_has_fallen_behind_what_is_kept(world: World, monkeypatch:
     async def story(world: World) -> None:
         for number in range(5):
             await world.change("PUT", f"/traits/CUSTOM_{number}")
-        async with listening(world, "?after=0") as (stream, _):
+        async with listening(world.application, "?after=0") as (stream, _):
             await stream.until(lambda stream: stream.ended)
             [event] = stream.events
             assert event["event"] == "error"
@@ -336,7 +266,7 @@ def test_a_stream_says_why_it_ends_early(world: World, monkeypatch: pytest.Monke
 
     async def story(world: World) -> None:
         monkeypatch.setattr(Engine, "wait_beyond", away)
-        async with listening(world) as (stream, _):
+        async with listening(world.application) as (stream, _):
             await stream.until(lambda stream: stream.ended)
             [event] = stream.events
             assert json.loads(event["data"])["code"] == "berth.unavailable"

@@ -1,9 +1,12 @@
 """The journal's events as a reader sees them: uuids and names in place of rows and numbers."""
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from berth.api.native import wire
+from berth.api.native import wire_events as wire
+from berth.api.native.record_changes import change_of_record, require_all
+from berth.api.native.wire import UNKNOWN_TYPE, time_of, time_of_ns
 from berth.model import events as e
 from berth.model.aggregates import Label
 from berth.model.batches import Batch
@@ -13,12 +16,14 @@ from berth.model.hosts import HostStatus
 from berth.model.ids import ClassId
 from berth.model.inventory import Inventory
 
+_log = logging.getLogger(__name__)
+
 ClassNames = Mapping[ClassId, str]
 """The names of classes now. One that is gone shows as its number."""
 
 
 def events_of(batch: Batch, names: ClassNames) -> list[wire.Event]:
-    at = wire.time_of_ns(batch.at_ns)
+    at = time_of_ns(batch.at_ns)
     return [
         wire.Event(
             batch.index,
@@ -34,7 +39,20 @@ def events_of(batch: Batch, names: ClassNames) -> list[wire.Event]:
 
 
 def change_of(event: e.Event, names: ClassNames) -> wire.Change:
-    return _RENDERERS[type(event)](event, names)
+    """A change as it is shown. One that cannot be shown stops nobody who reads on: it is told as such, and
+    the first of its kind is logged."""
+    kind = type(event).__name__
+    try:
+        return _RENDERERS[type(event)](event, names)
+    except Exception:
+        if kind not in _unreadable:
+            _unreadable.add(kind)
+            _log.exception("%s cannot be shown to those who read events; later ones are not logged", kind)
+        return wire.UnreadableChange(kind)
+
+
+_unreadable: Final[set[str]] = set()
+"""Kinds of events that were logged as unreadable, in this process."""
 
 
 def _name(id: ClassId, names: ClassNames) -> str:
@@ -53,8 +71,8 @@ def _trait(event: e.TraitChanged, names: ClassNames) -> wire.Change:
     before, after = event.before, event.after
     return wire.TraitChange(
         event.name,
-        None if before is None else wire.time_of(before),
-        None if after is None else wire.time_of(after),
+        None if before is None else time_of(before),
+        None if after is None else time_of(after),
     )
 
 
@@ -71,7 +89,7 @@ def _version(event: e.ProviderStamped, names: ClassNames) -> wire.Change:
 
 
 def _stamp(stamp: e.Stamp) -> wire.Version:
-    return wire.Version(stamp.generation, wire.time_of(stamp.updated_at_s))
+    return wire.Version(stamp.generation, time_of(stamp.updated_at_s))
 
 
 def _inventory(event: e.InventoryChanged, names: ClassNames) -> wire.Change:
@@ -117,7 +135,7 @@ def _consumer_state(
         consumer.generation,
         consumer.project,
         consumer.user,
-        consumer.type or wire.UNKNOWN_TYPE,
+        consumer.type or UNKNOWN_TYPE,
         {provider: {_name(id, names): amount for id, amount in amounts} for provider, amounts in held},
     )
 
@@ -150,6 +168,10 @@ def _group_state(group: Group | None) -> wire.GroupState | None:
     return wire.GroupState(group.name, group.policy, group.domain, group.max_per_domain, group.max_skew)
 
 
+def _record(event: e.RecordChanged, names: ClassNames) -> wire.Change:
+    return change_of_record(event)
+
+
 def _member(event: e.MemberChanged, names: ClassNames) -> wire.Change:
     return wire.MemberChange(event.consumer, _member_state(event.before), _member_state(event.after))
 
@@ -171,4 +193,7 @@ _RENDERERS: Final[dict[type[e.Event], Callable[[Any, ClassNames], wire.Change]]]
     e.HostChanged: _host,
     e.GroupChanged: _group,
     e.MemberChanged: _member,
+    e.RecordChanged: _record,
 }
+
+require_all(e.Event, set(_RENDERERS), "_RENDERERS in api/native/changes.py")

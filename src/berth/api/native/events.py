@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from berth.api.http import Request, Response, StreamResponse
-from berth.api.native import wire
+from berth.api.native import wire_events as wire
 from berth.api.native.calls import Call, encoded
 from berth.api.native.changes import events_of
 from berth.api.native.classes import class_names

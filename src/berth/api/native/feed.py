@@ -225,6 +225,8 @@ class Feed:
 def render(batch: Batch, names: ClassNames) -> bytes:
     """A batch as server-sent events. Only its last one has the id: who has that has them all."""
     lines = [b"event: change\ndata: %b\n" % _encode(event) for event in events_of(batch, names)]
+    if not lines:
+        return b": nothing changed\nid: %d\n\n" % batch.index
     return b"\n".join([*lines[:-1], b"%bid: %d\n\n" % (lines[-1], batch.index)])
 
 

@@ -22,6 +22,7 @@ from berth.api.native import (
     schedule,
     usage,
     wire,
+    wire_events,
     wire_groups,
     wire_schedule,
 )
@@ -88,7 +89,7 @@ TABLE: Final[dict[str, dict[str, Route]]] = {
             events.show,
             "berth:events:list",
             EventsQuery,
-            wire.Events,
+            wire_events.Events,
             "list_events",
             "Watch what changes",
             "Every change since an index, with who asked for it. As JSON in pages, or as server-sent events "

@@ -1,0 +1,405 @@
+"""What /berth/v1/events answers with.
+
+Of records (servers, flavors, ...) the fields that are named here are shown, and no others. Whatever a record
+gets in addition stays inside until it is named here: no secret is shown by default. Long values are cut, and
+``left_out`` names the fields whose values are not whole.
+"""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from berth.api.native.wire import Amounts, Index, Time, Uuid
+
+# -- the ledger ---------------------------------------------------------------------------------
+
+
+class ClassName(msgspec.Struct):
+    name: str
+
+
+class Place(msgspec.Struct):
+    name: str
+    parent_provider_uuid: str | None
+
+
+class Version(msgspec.Struct):
+    generation: int
+    updated_at: Time
+
+
+class InventoryState(msgspec.Struct):
+    total: int
+    reserved: int
+    min_unit: int
+    max_unit: int
+    step_size: int
+    allocation_ratio: float
+
+
+class ConsumerState(msgspec.Struct):
+    """``allocations``: amounts by class name, by provider."""
+
+    generation: int
+    project_id: str
+    user_id: str
+    consumer_type: str
+    allocations: dict[str, Amounts]
+
+
+class _Change(msgspec.Struct, tag_field="kind"):
+    """One thing and its value ``before`` and ``after``; null where it did not or does not exist."""
+
+
+class ResourceClassChange(_Change, tag="resource_class"):
+    """A custom class was created, renamed or deleted. ``number`` never changes."""
+
+    number: int
+    before: ClassName | None
+    after: ClassName | None
+
+
+class TraitChange(_Change, tag="trait"):
+    """A custom trait was created (``after`` is when) or deleted."""
+
+    trait: str
+    before: Time | None
+    after: Time | None
+
+
+class ProviderChange(_Change, tag="provider"):
+    """A provider was created, renamed, moved or deleted."""
+
+    provider: Uuid
+    before: Place | None
+    after: Place | None
+
+
+class VersionChange(_Change, tag="provider_version"):
+    """A provider's generation advanced."""
+
+    provider: Uuid
+    before: Version
+    after: Version
+
+
+class InventoryChange(_Change, tag="inventory"):
+    provider: Uuid
+    resource_class: str
+    before: InventoryState | None
+    after: InventoryState | None
+
+
+class TraitsChange(_Change, tag="provider_traits"):
+    provider: Uuid
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+class AggregatesChange(_Change, tag="provider_aggregates"):
+    provider: Uuid
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+
+
+class ConsumerChange(_Change, tag="consumer"):
+    """A consumer and all that it holds."""
+
+    consumer: Uuid
+    before: ConsumerState | None
+    after: ConsumerState | None
+
+
+class AggregateState(msgspec.Struct):
+    kind: str | None
+    name: str | None
+    metadata: dict[str, str]
+
+
+class AggregateChange(_Change, tag="aggregate"):
+    """Something was said of an aggregate."""
+
+    aggregate: str
+    before: AggregateState | None
+    after: AggregateState | None
+
+
+class HostState(msgspec.Struct):
+    disabled: bool
+    down: bool
+    build_failures: int
+    reason: str | None
+
+
+class HostChange(_Change, tag="host"):
+    """How a host is doing; null where there is nothing out of the ordinary."""
+
+    provider: Uuid
+    before: HostState | None
+    after: HostState | None
+
+
+class GroupState(msgspec.Struct):
+    name: str
+    policy: str
+    domain: str
+    max_per_domain: int | None
+    max_skew: int | None
+
+
+class GroupChange(_Change, tag="group"):
+    group: Uuid
+    before: GroupState | None
+    after: GroupState | None
+
+
+class MemberState(msgspec.Struct):
+    group: Uuid
+    stands_for: Uuid
+
+
+class MemberChange(_Change, tag="member"):
+    """A consumer came into a group, or left it."""
+
+    consumer: Uuid
+    before: MemberState | None
+    after: MemberState | None
+
+
+# -- records ------------------------------------------------------------------------------------
+
+
+class RecordValues(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """``left_out``: fields whose values are too long to be shown whole."""
+
+    left_out: tuple[str, ...] = ()
+
+
+class ServerValues(RecordValues, kw_only=True):
+    """``state`` and ``task`` are Nova's ``vm_state`` and ``task_state``; ``action`` is under way."""
+
+    name: str
+    project_id: str
+    user_id: str
+    state: str
+    task: str | None = None
+    power_state: int
+    host: str | None = None
+    cell: str | None = None
+    flavor: str
+    image: str | None = None
+    availability_zone: str | None = None
+    group: str | None = None
+    migration: str | None = None
+    action: str | None = None
+    is_locked: bool = False
+    fault: str | None = None
+    metadata: dict[str, str] = {}
+    updated_at: Time
+
+
+class MigrationValues(RecordValues, kw_only=True):
+    number: int
+    server: Uuid
+    migration_type: str
+    status: str
+    source_host: str
+    dest_host: str
+    flavor_before: str
+    flavor_after: str
+    project_id: str
+    user_id: str
+    updated_at: Time
+
+
+class FlavorValues(RecordValues, kw_only=True):
+    name: str
+    vcpus: int
+    memory_mb: int
+    disk_gb: int
+    ephemeral_gb: int
+    swap_mb: int
+    extra_specs: dict[str, str] = {}
+    is_public: bool
+    projects: tuple[str, ...] = ()
+
+
+class ImageValues(RecordValues, kw_only=True):
+    name: str | None
+    status: str
+    visibility: str
+    owner: str
+    size: int | None = None
+    properties: dict[str, str] = {}
+    is_protected: bool = False
+    is_hidden: bool = False
+    updated_at: Time
+
+
+class ActionValues(RecordValues, kw_only=True):
+    """``steps`` counts the steps that have begun; ``last_step`` is the last of them."""
+
+    server: Uuid
+    name: str
+    request_id: str
+    project_id: str
+    user_id: str
+    steps: int = 0
+    last_step: str | None = None
+    last_result: str | None = None
+    message: str | None = None
+    updated_at: Time
+
+
+class ComputeHostValues(RecordValues, kw_only=True):
+    """``is_silent``: no heartbeat of its agent has come in time."""
+
+    name: str
+    cell: str
+    driver: str
+    is_silent: bool
+    is_forced_down: bool
+    updated_at: Time
+
+
+class ComputeAggregateValues(RecordValues, kw_only=True):
+    number: int
+    name: str
+    availability_zone: str | None = None
+    metadata: dict[str, str] = {}
+    updated_at: Time
+
+
+class ClusterValues(RecordValues, kw_only=True):
+    """``node_groups``: how many nodes each has."""
+
+    name: str
+    project_id: str
+    user_id: str
+    state: str
+    ratio: int
+    domain: str
+    node_groups: dict[str, int] = {}
+    nodes: int
+    fault: str | None = None
+    updated_at: Time
+
+
+class ServerChange(_Change, tag="server"):
+    """A server; what it holds is told by the changes of its consumer."""
+
+    id: str
+    before: ServerValues | None
+    after: ServerValues | None
+
+
+class MigrationChange(_Change, tag="migration"):
+    """A move of a server."""
+
+    id: str
+    before: MigrationValues | None
+    after: MigrationValues | None
+
+
+class FlavorChange(_Change, tag="flavor"):
+    id: str
+    before: FlavorValues | None
+    after: FlavorValues | None
+
+
+class ImageChange(_Change, tag="image"):
+    id: str
+    before: ImageValues | None
+    after: ImageValues | None
+
+
+class ActionChange(_Change, tag="action"):
+    """What was asked of a server, and how far it has come."""
+
+    id: str
+    before: ActionValues | None
+    after: ActionValues | None
+
+
+class ComputeHostChange(_Change, tag="compute_host"):
+    """A host with an agent. Whether it is down or disabled is told by the kind ``host``."""
+
+    id: str
+    before: ComputeHostValues | None
+    after: ComputeHostValues | None
+
+
+class ComputeAggregateChange(_Change, tag="compute_aggregate"):
+    """An aggregate of the compute API. Its members are told by ``provider_aggregates``."""
+
+    id: str
+    before: ComputeAggregateValues | None
+    after: ComputeAggregateValues | None
+
+
+class ClusterChange(_Change, tag="cluster"):
+    id: str
+    before: ClusterValues | None
+    after: ClusterValues | None
+
+
+class InternalChange(_Change, tag="internal"):
+    """A record that Berth keeps for itself came, went or was replaced. Its content is not shown."""
+
+    record: str
+
+
+class UnreadableChange(_Change, tag="unreadable"):
+    """Something has changed that cannot be shown; the log of the server says why."""
+
+    event: str
+
+
+# -- events -------------------------------------------------------------------------------------
+
+
+Change = (
+    ResourceClassChange
+    | TraitChange
+    | ProviderChange
+    | VersionChange
+    | InventoryChange
+    | TraitsChange
+    | AggregatesChange
+    | ConsumerChange
+    | AggregateChange
+    | HostChange
+    | GroupChange
+    | MemberChange
+    | ServerChange
+    | MigrationChange
+    | FlavorChange
+    | ImageChange
+    | ActionChange
+    | ComputeHostChange
+    | ComputeAggregateChange
+    | ClusterChange
+    | InternalChange
+    | UnreadableChange
+)
+
+
+class Event(msgspec.Struct):
+    """What one request changed. Requests that were written together share an ``index``."""
+
+    index: Index
+    at: Time
+    request_id: str
+    user: str | None
+    project: str | None
+    action: Annotated[str, Meta(description="Method and path of the request.")]
+    changes: list[Change]
+
+
+class Events(msgspec.Struct):
+    """A page of events. Go on with ``after`` = ``next``; ``index`` is where the journal ends now."""
+
+    events: list[Event]
+    next: Index
+    index: Index

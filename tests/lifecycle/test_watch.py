@@ -1,0 +1,97 @@
+"""Whoever follows /berth/v1/events sees every operation of a server from its beginning to its end."""
+
+import asyncio
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+from berth.model.ids import Index
+from berth.model.servers import Server
+from berth.sim.cloud import SimCloud
+from tests.lifecycle.stories import BEGINNINGS, brought_before, done
+from tests.unit.native.streams import Stream, listening
+
+SEED = 20261115
+# A host dies for the evacuation: it comes last.
+OPERATIONS = ["create", *(name for name in BEGINNINGS if name != "evacuate"), "evacuate"]
+
+
+def changes_of(events: list[Any], server: str) -> list[Any]:
+    """What is told of a server, in order."""
+    every = (change for event in events for change in event["changes"])
+    return [change for change in every if change["kind"] == "server" and change["id"] == server]
+
+
+def told(stream: Stream) -> list[Any]:
+    return [json.loads(event["data"]) for event in stream.events]
+
+
+async def page(cloud: SimCloud, after: int) -> list[Any]:
+    """All events behind an index, page by page."""
+    events: list[Any] = []
+    while True:
+        async with listening(cloud.api, f"?after={after}&limit=50", accept="application/json") as (
+            answer,
+            task,
+        ):
+            await task
+        assert answer.status == 200, answer.text
+        found = json.loads(answer.text)
+        events += found["events"]
+        if found["next"] == after:
+            return events
+        after = found["next"]
+
+
+async def states_in_the_journal(cloud: SimCloud, after: int, id: str) -> list[tuple[str, str | None] | None]:
+    found: list[tuple[str, str | None] | None] = []
+    for batch in await cloud.region.history(Index(after), 10_000):
+        for entry in batch.entries:
+            for event in entry.events:
+                before, now = getattr(event, "before", None), getattr(event, "after", None)
+                if isinstance(now, Server) and now.id == id:
+                    found.append((now.state, now.task))
+                elif isinstance(before, Server) and before.id == id and now is None:
+                    found.append(None)
+    return found
+
+
+async def follow(cloud: SimCloud, operation: str) -> None:
+    server = await brought_before(cloud, operation)
+    before = await cloud.server(server.id)
+    start = await cloud.read(lambda view: int(view.index))
+    async with listening(cloud.api, f"?after={start}") as (stream, _):
+        await done(cloud, operation, server)
+        end = await cloud.read(lambda view: int(view.index))
+        await stream.until(lambda stream: bool(stream.ids) and stream.ids[-1] >= end)
+        events = [event for event in told(stream) if event["index"] <= end]
+    assert [event for event in await page(cloud, start) if event["index"] <= end] == events, operation
+
+    changes = changes_of(events, server.id)
+    states = [
+        change["after"] and (change["after"]["state"], change["after"].get("task")) for change in changes
+    ]
+    expected = await states_in_the_journal(cloud, start, server.id)
+    assert states == expected[: len(states)], operation
+    assert len(states) >= 2, f"{operation}: {states}"
+    assert (changes[0]["before"] is None) == (before is None), operation
+    for earlier, later in itertools.pairwise(changes):
+        assert earlier["after"] == later["before"], operation
+    after = await cloud.server(server.id)
+    assert states[-1] == (None if after is None else (after.state, after.task)), operation
+
+    middle = events[len(events) // 2]["index"]
+    async with listening(cloud.api, last_event_id=str(middle)) as (stream, _):
+        await stream.until(lambda stream: bool(stream.ids) and stream.ids[-1] >= end)
+        resumed = [event for event in told(stream) if event["index"] <= end]
+    assert resumed == [event for event in events if event["index"] > middle], operation
+
+
+def test_the_stream_tells_of_every_operation(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with SimCloud(tmp_path, seed=SEED, hosts=8).running() as cloud:
+            for operation in OPERATIONS:
+                await follow(cloud, operation)
+
+    asyncio.run(story())

@@ -1,0 +1,196 @@
+"""Records in /berth/v1/events: every kind has its rendering, nothing is shown that is not named, and nothing
+stops those who read on."""
+
+import json
+import logging
+import re
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+import pytest
+
+from berth.api.native import changes, record_changes, wire_events
+from berth.api.native.changes import change_of
+from berth.api.native.record_changes import require_all
+from berth.model import events as e
+from berth.model.clusters import Cluster
+from berth.model.events import RecordChanged
+from berth.model.orders import Agent, Book, Instance, Outbox, Spec, Term, Work
+from berth.model.records import AnyRecord
+from berth.model.servers import (
+    Action,
+    Aggregate,
+    Counter,
+    Fault,
+    Flavor,
+    Host,
+    Image,
+    Migration,
+    Place,
+    Server,
+)
+from tests.unit.compute.regions import Region
+from tests.unit.native.streams import listening
+from tests.unit.native.worlds import World
+
+pytestmark = pytest.mark.fast
+
+GUIDE = Path(__file__).parents[3] / "docs/guides/native-api.md"
+FLAVOR = Flavor(id="f", name="small", vcpus=1, memory_mb=1)
+PLACE = Place("p", "host-1", "cell1")
+SERVER = Server(id="s", name="db", project="p", user="u", flavor=FLAVOR)
+WORK = Work(
+    id="w",
+    number=1,
+    server="s",
+    operation="create",
+    request_id="r",
+    spec=Spec("db", "p", "u", FLAVOR),
+    project="p",
+    user="u",
+    books=Book((), None),
+)
+SAMPLES: tuple[AnyRecord, ...] = (
+    SERVER,
+    FLAVOR,
+    WORK,
+    Action(
+        id="w",
+        server="s",
+        name="create",
+        request_id="r",
+        project="p",
+        user="u",
+        started_at_s=1,
+        updated_at_s=1,
+    ),
+    Agent(id="p", name="host-1", driver="sim"),
+    Aggregate(id="a", number=1, name="rack"),
+    Cluster(id="c", name="c", project="p", user="u"),
+    Counter(id="migration", value=1),
+    Host(id="p", number=1, name="host-1", cell="cell1"),
+    Image(id="i"),
+    Instance(id="s"),
+    Migration(
+        id="m",
+        number=1,
+        server="s",
+        type="resize",
+        status="accepted",
+        source=PLACE,
+        dest=PLACE,
+        flavor_before=FLAVOR,
+        flavor_after=FLAVOR,
+        project="p",
+        user="u",
+    ),
+    Outbox(id="w", cell="cell1", work=WORK),
+    Term(id="term", number=1),
+)
+
+
+def test_every_event_and_every_record_has_its_rendering() -> None:
+    assert set(changes._RENDERERS) == set(get_args(e.Event))
+    assert set(record_changes._SHOWN) | record_changes._INTERNAL == set(get_args(AnyRecord))
+    assert not set(record_changes._SHOWN) & record_changes._INTERNAL
+
+
+def test_a_kind_without_one_is_named_when_the_program_is_loaded() -> None:
+    with pytest.raises(TypeError, match=r"^RecordChanged: the table must name every kind"):
+        require_all(e.Event, set(get_args(e.Event)) - {RecordChanged}, "the table")
+    with pytest.raises(TypeError, match=r"^Server: "):
+        require_all(e.Event, {*get_args(e.Event), Server}, "the table")
+
+
+@pytest.mark.parametrize("record", SAMPLES, ids=lambda record: type(record).__name__)
+def test_a_record_comes_changes_and_goes(record: AnyRecord) -> None:
+    came, went = change_of(RecordChanged(None, record), {}), change_of(RecordChanged(record, None), {})
+    assert not isinstance(came, wire_events.UnreadableChange)
+    assert type(came) is type(went)
+    if isinstance(came, wire_events.InternalChange):
+        assert msgspec.to_builtins(came) == {"kind": "internal", "record": record.__struct_config__.tag}
+        return
+    shown = msgspec.to_builtins(came)
+    assert shown["before"] is None
+    assert msgspec.to_builtins(went)["before"] == shown["after"]
+    assert msgspec.to_builtins(went)["after"] is None
+
+
+def test_the_samples_are_of_every_kind() -> None:
+    assert {type(record) for record in SAMPLES} == set(get_args(AnyRecord))
+
+
+def test_the_guide_names_every_kind_of_change() -> None:
+    table = GUIDE.read_text().partition("| kind | what changed |")[2].partition("\n\n")[0]
+    kinds = {kind.__struct_config__.tag for kind in get_args(wire_events.Change)}
+    assert set(re.findall(r"`([a-z_]+)`(?=[^|]*\|[^|]*\|$)", table, re.MULTILINE)) == kinds
+
+
+def test_fat_values_are_cut_and_named() -> None:
+    fat = msgspec.structs.replace(
+        SERVER,
+        metadata={f"key-{number}": "v" * 255 for number in range(128)},
+        fault=Fault("x" * 100_000, 1, details="d" * 100_000),
+        image_properties={"hw": "y" * 100_000},
+    )
+    flavor = msgspec.structs.replace(FLAVOR, projects=tuple(map(str, range(10_000))))
+    shown = msgspec.to_builtins(change_of(RecordChanged(SERVER, fat), {}))
+    assert sorted(shown["after"]["left_out"]) == ["fault", "metadata"]
+    assert "left_out" not in shown["before"]
+    assert len(shown["after"]["fault"]) == 255
+    assert 0 < len(shown["after"]["metadata"]) < 128
+    assert len(msgspec.json.encode(shown)) < 5_000
+    assert len(msgspec.json.encode(change_of(RecordChanged(None, flavor), {}))) < 5_000
+
+
+def test_nothing_is_shown_but_what_is_named() -> None:
+    """Whatever else a record holds: a field that is new is not shown because it is there."""
+    told = msgspec.structs.replace(
+        SERVER, key_name="SECRET", description="SECRET", image_properties={"a": "SECRET"}
+    )
+    assert "SECRET" not in str(msgspec.to_builtins(change_of(RecordChanged(None, told), {})))
+
+
+@pytest.mark.parametrize("how", ["page", "stream"])
+def test_a_change_that_cannot_be_shown_stops_nobody(
+    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_: Any) -> wire_events.Change:
+        raise KeyError("what nobody thought of")
+
+    monkeypatch.setitem(changes._RENDERERS, e.TraitChanged, fails)
+    monkeypatch.setattr(changes, "_unreadable", set())
+
+    async def story(world: World) -> list[Any]:
+        for number in range(3):
+            await world.change("PUT", f"/traits/CUSTOM_{number}")
+        await world.change("PUT", "/resource_classes/CUSTOM_A")
+        if how == "page":
+            events: list[Any] = (await world.get("/berth/v1/events")).json["events"]
+            return events
+        async with listening(world.application, "?after=0") as (stream, _):
+            await stream.until(lambda stream: len(stream.events) == 4)
+            return [json.loads(event["data"]) for event in stream.events]
+
+    with caplog.at_level(logging.ERROR):
+        told = World(tmp_path).run(story)
+    kinds = [change["kind"] for event in told for change in event["changes"]]
+    assert kinds == ["unreadable"] * 3 + ["resource_class"]
+    assert told[0]["changes"] == [{"kind": "unreadable", "event": "TraitChanged"}]
+    assert [record.getMessage() for record in caplog.records if "cannot be shown" in record.getMessage()] == [
+        "TraitChanged cannot be shown to those who read events; later ones are not logged"
+    ]
+
+
+def test_a_region_tells_of_its_records(tmp_path: Path) -> None:
+    async def story(region: Region) -> None:
+        flavor = {"flavor": {"name": "small", "vcpus": 1, "ram": 64, "disk": 1, "id": "small"}}
+        assert (await region.compute("POST", "/flavors", flavor)).status == 200
+        answer = await region.ask("GET", "/berth/v1/events")
+        assert answer.status == 200
+        told = [change for event in answer.json["events"] for change in event["changes"]]
+        assert [change["kind"] for change in told] == ["flavor"]
+        assert (told[0]["before"], told[0]["after"]["name"]) == (None, "small")
+
+    Region(tmp_path).run(story)
