@@ -36,6 +36,7 @@ class House(World):
     def __init__(self, path: Path, tokens: str | None = None, **settings: Any) -> None:
         super().__init__(path, **settings)
         self.clock = FakeClock()
+        self.policy = Policy(self.settings.policy_file, "legacy", self.clock)
         self.tokens_file = path / "tokens.toml"
         self._is_file = tokens is not None
         if tokens is not None:
@@ -51,25 +52,31 @@ class House(World):
 
     def run(self, story: Callable[["House"], Awaitable[T]]) -> T:
         async def told() -> T:
-            ids = Ids(seed=1)
-            telemetry = Telemetry(self.settings, self.clock)
-            journal = open_journal(SqliteAddress(self.path / "journal.db"), shared=False)
-            self.engine = Engine(journal, self.clock, ids, telemetry)
-            await self.engine.start()
+            await self.start()
             try:
-                self.application = self._composed(ids, telemetry)
                 return await story(self)
             finally:
                 await self.engine.stop()
 
         return asyncio.run(told())
 
+    async def start(self) -> None:
+        """As a process starts: on its journal, with nothing remembered."""
+        ids = Ids(seed=1)
+        telemetry = Telemetry(self.settings, self.clock)
+        journal = open_journal(SqliteAddress(self.path / "journal.db"), shared=False)
+        self.engine = Engine(journal, self.clock, ids, telemetry)
+        await self.engine.start()
+        self.application = self._composed(ids, telemetry)
+
     def _composed(self, ids: Ids, telemetry: Telemetry) -> Application:
-        policy, options = Policy(None, "legacy", self.clock), scheduler_options()
+        policy, options = self.policy, scheduler_options()
         services = Services(self.engine, ids, self.clock, options, self.settings, policy)
         authenticator = self.authenticator()
         issuer = issuer_of(authenticator)
         assert issuer is not None
+        identity = IdentityApi(services, issuer)
+        self.identity_routes = identity.routes
         return Application(
             PlacementApi(self.engine, policy, self.settings, self.clock, ids),
             NativeApi(self.engine, policy, self.settings, options, self.clock, ids),
@@ -80,5 +87,5 @@ class House(World):
             ids,
             telemetry,
             body_bytes_max=self.settings.body_bytes_max,
-            mounted=(ComputeApi(services), ImageApi(services), IdentityApi(services, issuer)),
+            mounted=(ComputeApi(services), ImageApi(services), identity),
         )

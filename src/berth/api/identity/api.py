@@ -30,13 +30,12 @@ class IdentityApi:
     def __init__(self, services: Services, issuer: Issuer) -> None:
         self._services = services
         self._desk = TokenDesk(issuer, services.clock, services.ids)
-        self._routes = Routes(
-            (
-                *Directory(issuer).routes,
-                Route("GET", "/auth/tokens", self._desk.show, "identity:validate_token"),
-                Route("DELETE", "/auth/tokens", self._desk.forget, "identity:revoke_token"),
-            )
+        self.routes: Final = (
+            *Directory(issuer).routes,
+            Route("GET", "/auth/tokens", self._desk.show, "identity:validate_token"),
+            Route("DELETE", "/auth/tokens", self._desk.forget, "identity:revoke_token"),
         )
+        self._routes = Routes(self.routes)
 
     def is_open(self, request: Request) -> bool:
         return request.path.rstrip("/") in _VERSIONS or _is_login(request)

@@ -21,6 +21,7 @@ from berth.engine.engine import Overloaded
 
 _PREFIX: Final = "/image"
 _V2: Final = f"{_PREFIX}/v2"
+ROUTES: Final = (*images.ROUTES, *contents.ROUTES, *schemas.ROUTES)
 _OPEN: Final = frozenset((_PREFIX, f"{_PREFIX}/versions", _V2))
 """What anybody may read without a token: the versions."""
 _MINOR: Final = 9
@@ -32,7 +33,7 @@ class ImageApi:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._routes = Routes((*images.ROUTES, *contents.ROUTES, *schemas.ROUTES))
+        self._routes = Routes(ROUTES)
 
     def is_open(self, request: Request) -> bool:
         return request.path.rstrip("/") in _OPEN

@@ -1,0 +1,80 @@
+"""Who may do what: every route of every API by every kind of caller, against the table that is checked in."""
+
+from pathlib import Path
+
+import pytest
+
+from berth.api.auth.rules import RULES
+from tests.unit.access.matrix import CALLERS, EXPECTED, Asked, Blue, measure, table
+from tests.unit.identity.houses import House
+
+pytestmark = pytest.mark.fast
+
+Measured = dict[Asked, list[int]]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    return measure(tmp_path_factory.mktemp("blue"))
+
+
+def test_the_table(measured: Measured) -> None:
+    """If this is a change that is meant: python -m tests.unit.access.matrix, and review the diff."""
+    assert table(measured).splitlines() == EXPECTED.read_text().splitlines()
+
+
+@pytest.mark.parametrize(
+    ("caller", "status"),
+    [
+        ("none", 401),
+        ("wrong", 401),
+        ("no-roles", 403),
+        ("unknown", 403),
+        ("domain-admin", 403),
+        ("system-admin", 403),
+    ],
+)
+def test_those_who_get_nothing(measured: Measured, caller: str, status: int) -> None:
+    """Whatever the table says."""
+    place = CALLERS.index(caller)
+    assert {statuses[place] for asked, statuses in measured.items() if asked.rule is not None} == {status}
+
+
+@pytest.mark.parametrize("caller", ["reader", "other-reader"])
+def test_readers_write_nothing(measured: Measured, caller: str) -> None:
+    place = CALLERS.index(caller)
+    written = [
+        asked.title for asked, statuses in measured.items() if asked.method != "GET" and statuses[place] < 300
+    ]
+    assert written == []
+
+
+def test_objects_of_a_project_are_not_there_for_another(measured: Measured) -> None:
+    own, other = CALLERS.index("member"), CALLERS.index("other-member")
+    objects = ("/servers/{id}", "/os-server-groups/{id}", "/image/v2/images/{id}", "/clusters/{cluster}")
+    about = [
+        (statuses[own], statuses[other])
+        for asked, statuses in measured.items()
+        if any(part in asked.template for part in objects)
+    ]
+    assert len(about) > 40
+    assert {status for _, status in about} == {403, 404}
+    assert sum(status < 300 for status, _ in about) > 20
+
+
+def test_every_route_names_a_rule_that_there_is(measured: Measured) -> None:
+    known = {rule.name for rule in RULES}
+    assert {asked.rule for asked in measured} - known == {None}
+    assert [asked.title for asked in measured if asked.rule is None] == ["GET /"]
+
+
+def test_what_is_open_to_everybody(tmp_path: Path) -> None:
+    """Versions and health, which are in no table of routes."""
+
+    async def story(house: House) -> None:
+        for path in ("/compute", "/compute/v2.1", "/image", "/image/v2", "/identity", "/identity/v3"):
+            assert (await house.ask("GET", path, token=None)).status == 200, path
+        for path in ("/healthz", "/readyz"):
+            assert (await house.ask("GET", path, token=None)).status == 200, path
+
+    Blue(tmp_path).run(story)
