@@ -164,6 +164,9 @@ class Server(Record, frozen=True, kw_only=True, tag="server"):
     """What it was before the resize, and will be again after it."""
     fault: Fault | None = None
     is_locked: bool = False
+    locked_by: Literal["owner", "admin"] | None = None
+    """None of a lock from before this was kept: an owner's."""
+    locked_reason: str | None = None
     created_at_s: int = 0
     updated_at_s: int = 0
     launched_at_s: int | None = None

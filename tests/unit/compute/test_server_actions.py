@@ -91,7 +91,7 @@ def test_what_cannot_be_resized_says_why(region: Region) -> None:
             ({"flavorRef": "99"}, 400, "Flavor 99 could not be found."),
             ({"flavorRef": SECRET.id}, 400, "Flavor 4 could not be found."),
             ({"flavorRef": SMALL.id}, 400, "has the flavor 1 already"),
-            ({"flavorRef": HUGE.id}, 400, "No valid host was found. 1 needed, 0 fit."),
+            ({"flavorRef": HUGE.id}, 400, "No valid host was found. Nothing free fits"),
             ({}, 400, "flavorRef"),
             (None, 400, "Invalid input"),
         ):

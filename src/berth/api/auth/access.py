@@ -27,6 +27,11 @@ class Access(NamedTuple):
     def is_admin(self) -> bool:
         return self.allows(IS_ADMIN)
 
+    @property
+    def sees_hosts(self) -> bool:
+        """Whether the names of hosts, and how many there are, are for the caller."""
+        return self.is_admin or self.allows("admin_or_service_api")
+
     def sees(self, project: str | None) -> bool:
         """Whether what belongs to a project is there for the caller."""
         return project == self.caller.project_id or self.is_admin

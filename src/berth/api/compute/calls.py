@@ -155,8 +155,11 @@ class Call(NamedTuple):
         """Have a change made and answer from the view right after it; ComputeProblem if it is refused."""
         outcome = await self.try_submit(wish, answer)
         if isinstance(outcome, Rejection):
-            raise problem_of(outcome)
+            raise self.problem_of(outcome)
         return outcome
+
+    def problem_of(self, rejection: Rejection) -> ComputeProblem:
+        return problem_of(rejection, names_hosts=self.access.sees_hosts)
 
     async def try_submit(self, wish: Wish, answer: Callable[[View], T]) -> T | Rejection:
         request, caller = self.request, self.caller

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from berth.api.compute.calls import Call
-from berth.api.compute.errors import ComputeProblem, problem_of
+from berth.api.compute.errors import ComputeProblem
 from berth.model.commands import Command
 from berth.model.rejections import RecordMoved, Rejection
 from berth.view import View
@@ -34,5 +34,5 @@ async def change(call: Call, make: Callable[[View, int], Command], answer: Calla
     if refused is not None:
         raise refused
     if isinstance(outcome, Rejection):
-        raise problem_of(outcome)
+        raise call.problem_of(outcome)
     return outcome

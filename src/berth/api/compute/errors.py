@@ -80,14 +80,14 @@ SENTENCES: Final[dict[type[Rejection], tuple[int, str]]] = {
         "Cannot 'confirmResize' instance {r.id}: it was being moved back or deleted, and that did not come "
         "to its end. Revert or delete it.",
     ),
-    r.HostNotDown: (409, "The host {r.host} is not down: evacuation is for servers of hosts that are."),
+    r.HostNotDown: (409, "The host{host} is not down: evacuation is for servers of hosts that are."),
     r.HostIsDown: (
         409,
-        "Cannot '{r.asked}': the host {r.host} is down. Wait until it is back, or evacuate.",
+        "Cannot '{r.asked}': the host{host} is down. Wait until it is back, or evacuate.",
     ),
     r.HostLacksTraits: (
         400,
-        "The image requires traits that the host {r.host} does not have: {traits}. The server stays on its "
+        "The image requires traits that the host{host} does not have: {traits}. The server stays on its "
         "host in a rebuild: choose another image, or move the server first.",
     ),
     r.SameFlavor: (400, "The server has the flavor {r.flavor} already: when resizing, choose another."),
@@ -107,14 +107,15 @@ SENTENCES: Final[dict[type[Rejection], tuple[int, str]]] = {
 }
 
 
-def problem_of(rejection: Rejection) -> ComputeProblem:
-    """What was refused, as an answer."""
+def problem_of(rejection: Rejection, *, names_hosts: bool = True) -> ComputeProblem:
+    """What was refused, as an answer; without hosts for callers that are not told of them."""
     found = SENTENCES.get(type(rejection))
     if found is None:
-        known = native_problem(rejection)
+        known = native_problem(rejection, names_hosts=names_hosts)
         return ComputeProblem(known.status, known.detail)
     status, sentence = found
     words = {
+        "host": f" {getattr(rejection, 'host', '')}" if names_hosts else "",
         "allowed": " or ".join(getattr(rejection, "allowed", ())) or "no state at all",
         "traits": ", ".join(getattr(rejection, "traits", ())),
     }

@@ -9,6 +9,7 @@ from berth.api.compute.newest_first import Key, limit_of, newest, no_marker
 from berth.api.compute.server_access import visible
 from berth.api.compute.server_wire import host_id_of
 from berth.api.compute.times import parsed, plain
+from berth.api.disclosure import words_for
 from berth.api.http import Response
 from berth.api.page_bytes import render_page
 from berth.model.servers import Action, ActionEvent
@@ -38,7 +39,7 @@ async def page(call: Call) -> Response:
         # Several may have begun in the same second: they came in this order.
         order = {action.id: number for number, action in enumerate(actions)}
         found, more = newest(matching, lambda action: (order[action.id], ""), limit, behind)
-        shown = render_page(found, lambda action: _summary(call, action))
+        shown = render_page(found, lambda action: _summary(call, view, action))
         body: dict[str, Any] = {"instanceActions": shown}
         if more or len(shown) < len(found):
             body["links"] = next_links(call, query, found[len(shown) - 1].request_id)
@@ -74,7 +75,7 @@ def _behind(actions: list[Action], marker: str | None) -> Key | None:
     raise no_marker(marker)
 
 
-def _summary(call: Call, action: Action) -> dict[str, Any]:
+def _summary(call: Call, view: View, action: Action) -> dict[str, Any]:
     body = {
         "action": action.name,
         "instance_uuid": action.server,
@@ -82,15 +83,19 @@ def _summary(call: Call, action: Action) -> dict[str, Any]:
         "project_id": action.project,
         "user_id": action.user,
         "start_time": plain(action.started_at_s),
-        "message": action.message,
+        "message": None if action.message is None else _message(call, view, action, action.message),
     }
     if call.version >= _PAGES_SINCE:
         body["updated_at"] = plain(action.updated_at_s)
     return body
 
 
+def _message(call: Call, view: View, action: Action, text: str) -> str:
+    return words_for(call.access, view, visible(call, view, action.server), text)
+
+
 def _whole(call: Call, view: View, action: Action) -> dict[str, Any]:
-    body = _summary(call, action)
+    body = _summary(call, view, action)
     project = visible(call, view, action.server).project
     if call.version >= 51 or call.allows(_EVENTS, project):
         body["events"] = [_event(call, project, event) for event in action.events]

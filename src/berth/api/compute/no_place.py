@@ -2,26 +2,14 @@
 
 from typing import Final
 
+from berth.api.disclosure import NO_PLACE
 from berth.api.native.rejected import problem
-from berth.model.rejections import (
-    CapacityExceeded,
-    GroupFull,
-    GroupPolicyBroken,
-    NoInventory,
-    Rejection,
-    UnitsViolated,
-)
-from berth.model.scheduling import NoFit
+from berth.model.rejections import Rejection
 
-_NO_PLACE: Final = (NoFit, GroupPolicyBroken, GroupFull, CapacityExceeded, NoInventory, UnitsViolated)
 _WORDS_MAX: Final = 2000
 """A group's members may be many, and a refusal may name them all."""
 
 
-def is_no_place(rejection: Rejection) -> bool:
-    return isinstance(rejection, _NO_PLACE)
-
-
 def why_no_place(rejection: Rejection) -> str:
-    words = f"No valid host was found. {problem(rejection).detail}"
+    words = f"{NO_PLACE} {problem(rejection).detail}"
     return words if len(words) <= _WORDS_MAX else f"{words[: _WORDS_MAX - 3]}..."

@@ -5,14 +5,14 @@ is on its way when the answer goes out. What becomes of it is told by the server
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from berth.api.compute import server_bodies as sent
 from berth.api.compute.calls import Call, Route, json
-from berth.api.compute.errors import ComputeProblem, problem_of
-from berth.api.compute.no_place import is_no_place, why_no_place
+from berth.api.compute.errors import ComputeProblem
+from berth.api.compute.no_place import why_no_place
 from berth.api.compute.server_access import (
     changed,
     require_since,
@@ -24,6 +24,7 @@ from berth.api.compute.server_access import (
 from berth.api.compute.server_create import require_host, require_zone
 from berth.api.compute.server_wire import detail
 from berth.api.compute.servers import deleted, renamed
+from berth.api.disclosure import is_no_place, no_place
 from berth.api.http import Response
 from berth.model.commands import Enact
 from berth.model.rejections import Rejection
@@ -79,7 +80,9 @@ async def _begun_and_answered(call: Call, begin: Begin, answer: Callable[[View],
 
     outcome = await call.try_submit(wish, answer)
     if isinstance(outcome, Rejection):
-        raise ComputeProblem(400, why_no_place(outcome)) if is_no_place(outcome) else problem_of(outcome)
+        if not is_no_place(outcome):
+            raise call.problem_of(outcome)
+        raise ComputeProblem(400, why_no_place(outcome) if call.access.sees_hosts else no_place())
     return outcome
 
 
@@ -220,20 +223,42 @@ async def _force_delete(call: Call, raw: msgspec.Raw) -> Response:
 
 
 async def _lock(call: Call, raw: msgspec.Raw) -> Response:
-    require_since(call, _sent(raw, sent.Lock, sent.Lock()), {"locked_reason": 73})
-    return await _locked(call, True)
+    body = _sent(raw, sent.Lock, sent.Lock())
+    require_since(call, body, {"locked_reason": 73})
+    reason = body.locked_reason if isinstance(body.locked_reason, str) else None
+
+    def wish(view: View, now_s: int) -> Enact:
+        server = visible(call, view, call.params[0])
+        locker = _locker(call, server)
+        if server.is_locked and locker == "owner":
+            # Whoever has locked it, it stays theirs, with their reason.
+            return Enact(())
+        return changed(
+            view,
+            msgspec.structs.replace(server, is_locked=True, locked_by=locker, locked_reason=reason),
+            now_s,
+        )
+
+    return await call.submit(wish, lambda _: Response(202))
 
 
 async def _unlock(call: Call, raw: msgspec.Raw) -> Response:
-    return await _locked(call, False)
-
-
-async def _locked(call: Call, is_locked: bool) -> Response:
     def wish(view: View, now_s: int) -> Enact:
         server = visible(call, view, call.params[0])
-        return changed(view, msgspec.structs.replace(server, is_locked=is_locked), now_s)
+        if server.is_locked and (server.locked_by or "owner") != _locker(call, server):
+            call.require("os_compute_api:os-lock-server:unlock:unlock_override", server.project)
+        return changed(
+            view,
+            msgspec.structs.replace(server, is_locked=False, locked_by=None, locked_reason=None),
+            now_s,
+        )
 
     return await call.submit(wish, lambda _: Response(202))
+
+
+def _locker(call: Call, server: Server) -> Literal["owner", "admin"]:
+    """As whom the caller locks: from its own project as an owner, as Nova has it."""
+    return "owner" if server.project == call.project else "admin"
 
 
 # -- the table ----------------------------------------------------------------------------------

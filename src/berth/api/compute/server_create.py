@@ -13,14 +13,15 @@ from berth.api.compute import server_bodies as sent
 from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.errors import ComputeProblem, problem_of
 from berth.api.compute.listing import links_of
-from berth.api.compute.no_place import is_no_place, why_no_place
+from berth.api.compute.no_place import why_no_place
 from berth.api.compute.server_access import require_room, require_since, usable_flavor, usable_image
 from berth.api.compute.server_wire import DEFAULT_ZONE, DISK_CONFIG, reservation_id
+from berth.api.disclosure import is_no_place
 from berth.api.http import Response
 from berth.model.commands import Enact
-from berth.model.ids import GroupId
+from berth.model.ids import ConsumerId, GroupId
 from berth.model.rejections import HostUnknown, Rejection
-from berth.model.scheduling import SpecInvalid
+from berth.model.scheduling import SpecInvalid, UnknownConsumer
 from berth.model.servers import Image, Server, ServerHints
 from berth.operations import create as operation
 from berth.scheduler.filters.zone import KIND as ZONE
@@ -64,7 +65,7 @@ async def create(call: Call) -> Response:
     outcome = await call.try_submit(wish, lambda _: None)
     if isinstance(outcome, Rejection):
         if not is_no_place(outcome):
-            raise problem_of(outcome)
+            raise call.problem_of(outcome)
         why = why_no_place(outcome)
         await call.submit(
             lambda view, now_s: operation.unplaced(view, now_s, who, servers(view)[:at_least], why),
@@ -177,7 +178,10 @@ def _described(
         image_properties={} if image is None else _properties(image),
         zone=where.zone,
         group=_group(call, view, hints.group),
-        hints=ServerHints(_ids(hints.same_host), _ids(hints.different_host)),
+        hints=ServerHints(
+            _servers(call, view, "same_host", hints.same_host),
+            _servers(call, view, "different_host", hints.different_host),
+        ),
         metadata=sent.checked_metadata(asked.metadata),
         key_name=asked.key_name,
         description=asked.description if isinstance(asked.description, str) else None,
@@ -200,8 +204,15 @@ def _group(call: Call, view: View, named: str | None) -> str | None:
     return record.id
 
 
-def _ids(named: str | list[str]) -> tuple[str, ...]:
-    return tuple(id.lower() for id in ([named] if isinstance(named, str) else named))
+def _servers(call: Call, view: View, hint: str, named: str | list[str]) -> tuple[str, ...]:
+    """The servers that a hint names. One that is not there for the caller is as good as none: where it is
+    must not be found out with a hint."""
+    ids = tuple(id.lower() for id in ([named] if isinstance(named, str) else named))
+    for id in ids if not call.is_admin else ():
+        server = view.records.get(Server, id)
+        if server is None or not call.access.sees(server.project):
+            raise problem_of(UnknownConsumer(hint, ConsumerId(id)))
+    return ids
 
 
 ROUTES: Final = (Route("POST", "/servers", create, "os_compute_api:servers:create"),)

@@ -12,6 +12,7 @@ from typing import Any, Final
 from berth.api.compute.calls import Call
 from berth.api.compute.listing import links_of
 from berth.api.compute.times import plain, zulu
+from berth.api.disclosure import words_for
 from berth.model.hosts import HEALTHY
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.servers import Action, Flavor, Server, Task, VmState
@@ -110,7 +111,7 @@ def detail(call: Call, view: View, server: Server, *, is_alone: bool = True) -> 
     if status in _WITH_PROGRESS:
         body["progress"] = 100 if server.task is None and status == "ACTIVE" else 0
     if server.fault is not None and status == "ERROR":
-        body["fault"] = _fault(call, server)
+        body["fault"] = _fault(call, view, server)
     if call.allows("os_compute_api:os-extended-server-attributes", server.project):
         body |= _extended(call, view, server)
     if call.version >= 16 and call.allows("os_compute_api:servers:show:host_status", server.project):
@@ -125,7 +126,7 @@ def _added_later(call: Call, view: View, server: Server, is_alone: bool) -> dict
         (19, {"description": server.description}),
         (26, {"tags": []}),
         (63, {"trusted_image_certificates": None}),
-        (73, {"locked_reason": None}),
+        (73, {"locked_reason": server.locked_reason}),
     ]
     if is_alone:
         added.append((71, {"server_groups": _groups(view, server)}))
@@ -192,10 +193,11 @@ def _flavor(call: Call, flavor: Flavor) -> dict[str, Any]:
     }
 
 
-def _fault(call: Call, server: Server) -> dict[str, Any]:
+def _fault(call: Call, view: View, server: Server) -> dict[str, Any]:
     fault = server.fault
     assert fault is not None, "asked for only where there is one"
-    body = {"code": fault.code, "created": zulu(fault.at_s), "message": fault.message}
+    message = words_for(call.access, view, server, fault.message)
+    body = {"code": fault.code, "created": zulu(fault.at_s), "message": message}
     if call.is_admin and fault.details is not None:
         body["details"] = fault.details
     return body

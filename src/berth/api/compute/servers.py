@@ -7,7 +7,6 @@ import msgspec
 from berth.api.compute import server_bodies as sent
 from berth.api.compute import server_create, server_list
 from berth.api.compute.calls import Call, Handler, Route, json
-from berth.api.compute.errors import problem_of
 from berth.api.compute.server_access import changed, require_since, require_version, unlocked, visible
 from berth.api.compute.server_wire import detail
 from berth.api.http import Response
@@ -61,7 +60,7 @@ async def deleted(call: Call, *, is_forced: bool, status: int) -> Response:
         # It is what was asked for, and it is being done.
         return Response(status)
     if isinstance(outcome, Rejection):
-        raise problem_of(outcome)
+        raise call.problem_of(outcome)
     return outcome
 
 

@@ -61,7 +61,7 @@ class Call(NamedTuple):
         engine = self.services.engine
         outcome = await engine.submit(wish, origin, lambda view, _: answer(view), len(request.body))
         if isinstance(outcome, Rejection):
-            raise problem(outcome)
+            raise problem(outcome, names_hosts=self.access.sees_hosts)
         return outcome
 
 

@@ -50,7 +50,9 @@ def page(view: View, call: Call) -> wire.Clusters:
         if call.access.sees(cluster.project) and query.name in (None, cluster.name)
     }
     ids, more = cut(behind(found, query.marker), query.limit)
-    return wire.Clusters(*shown_page(call.request, query, ids, more, lambda id: summary(view, found[id])))
+    return wire.Clusters(
+        *shown_page(call.request, query, ids, more, lambda id: summary(call.access, view, found[id]))
+    )
 
 
 def show(view: View, call: Call) -> wire.OneCluster:
@@ -141,7 +143,7 @@ def _one(view: View, call: Call, id: str) -> wire.OneCluster:
     cluster = view.records.get(Cluster, id)
     if cluster is None:
         raise problem(ClusterNotFound(id))
-    return wire.OneCluster(whole(view, cluster, with_hosts=call.access.is_admin))
+    return wire.OneCluster(whole(call.access, view, cluster))
 
 
 def _accepted(view: View, call: Call) -> Response:

@@ -1,6 +1,8 @@
 """Clusters and their nodes as /berth/v1 shows them, at one look."""
 
+from berth.api.auth.access import Access
 from berth.api.compute.server_wire import host_id_of, status_of
+from berth.api.disclosure import words_for
 from berth.api.native import wire_clusters as wire
 from berth.api.native.wire import time_of
 from berth.model.clusters import Cluster, NodeGroup
@@ -8,23 +10,23 @@ from berth.operations.clusters_showing import ClusterShown, NodeShown, shown
 from berth.view import View
 
 
-def summary(view: View, cluster: Cluster) -> wire.ClusterSummary:
-    return _summary(cluster, shown(view, cluster))
+def summary(access: Access, view: View, cluster: Cluster) -> wire.ClusterSummary:
+    return _summary(access, cluster, shown(view, cluster))
 
 
-def whole(view: View, cluster: Cluster, *, with_hosts: bool) -> wire.Cluster:
-    """``with_hosts``: the names of hosts too, which are not for everybody."""
+def whole(access: Access, view: View, cluster: Cluster) -> wire.Cluster:
+    """With the names of hosts for callers that may know them."""
     seen = shown(view, cluster)
-    above = _summary(cluster, seen)
+    above = _summary(access, cluster, seen)
     return wire.Cluster(
         **{name: getattr(above, name) for name in above.__struct_fields__},
         groups=list(cluster.groups),
         node_groups=[_node_group(group) for group in cluster.node_groups],
-        nodes=[_node(one, with_hosts=with_hosts) for one in seen.nodes],
+        nodes=[_node(access, view, one) for one in seen.nodes],
     )
 
 
-def _summary(cluster: Cluster, seen: ClusterShown) -> wire.ClusterSummary:
+def _summary(access: Access, cluster: Cluster, seen: ClusterShown) -> wire.ClusterSummary:
     return wire.ClusterSummary(
         uuid=cluster.id,
         name=cluster.name,
@@ -37,7 +39,7 @@ def _summary(cluster: Cluster, seen: ClusterShown) -> wire.ClusterSummary:
         user_id=cluster.user,
         created_at=time_of(cluster.created_at_s),
         updated_at=time_of(cluster.updated_at_s),
-        fault=cluster.fault,
+        fault=_fault(access, cluster.fault),
     )
 
 
@@ -46,7 +48,12 @@ def _node_group(group: NodeGroup) -> wire.ClusterNodeGroup:
     return wire.ClusterNodeGroup(group.name, group.flavor.name, image, group.count, list(group.processes))
 
 
-def _node(one: NodeShown, *, with_hosts: bool) -> wire.ClusterNode:
+def _fault(access: Access, fault: str | None) -> str | None:
+    """What stands behind the bracket tells of hosts."""
+    return fault if fault is None or access.sees_hosts else fault.partition(" (")[0]
+
+
+def _node(access: Access, view: View, one: NodeShown) -> wire.ClusterNode:
     node, server = one.node, one.server
     return wire.ClusterNode(
         name=node.name,
@@ -56,8 +63,10 @@ def _node(one: NodeShown, *, with_hosts: bool) -> wire.ClusterNode:
         server_uuid=node.server,
         status="DELETED" if server is None else status_of(server),
         task=None if server is None else server.task,
-        host_name=one.host if with_hosts else None,
+        host_name=one.host if access.sees_hosts else None,
         host_id=None if server is None or one.host is None else host_id_of(server.project, one.host),
         group_uuid=node.group,
-        fault=None if server is None or server.fault is None else server.fault.message,
+        fault=None
+        if server is None or server.fault is None
+        else words_for(access, view, server, server.fault.message),
     )

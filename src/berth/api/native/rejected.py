@@ -5,6 +5,7 @@ Those that the Placement API knows too are told in its words.
 
 from typing import Final, NamedTuple
 
+from berth.api.disclosure import is_no_place, no_place
 from berth.api.native import errors
 from berth.api.native.errors import NativeProblem
 from berth.api.placement.errors import Attempt, problem_of
@@ -164,17 +165,20 @@ ROWS: Final[dict[type[Rejection], _Row]] = {
 _STEPS_SHOWN_MAX: Final = 20
 
 
-def problem(rejection: Rejection) -> NativeProblem:
-    """A rejection as an answer."""
+def problem(rejection: Rejection, *, names_hosts: bool = True) -> NativeProblem:
+    """A rejection as an answer; without hosts for callers that are not told of them."""
     row = ROWS.get(type(rejection))
+    if not names_hosts and is_no_place(rejection):
+        return NativeProblem(409, errors.NO_FIT, no_place())
     if row is None:
         known = problem_of(rejection, Attempt.POST_ALLOCATIONS)
         code = known.code if known.code.startswith("berth.") else errors.CONFLICT
         return NativeProblem(known.status, code, known.text)
-    return NativeProblem(row.status, row.code, row.text.format(r=rejection, **_words(rejection)))
+    words = _words(rejection, names_hosts=names_hosts)
+    return NativeProblem(row.status, row.code, row.text.format(r=rejection, **words).rstrip())
 
 
-def _words(rejection: Rejection) -> dict[str, str]:
+def _words(rejection: Rejection, *, names_hosts: bool) -> dict[str, str]:
     """The parts of sentences that are more than a field."""
     match rejection:
         case r.KindInUse():
@@ -186,7 +190,8 @@ def _words(rejection: Rejection) -> dict[str, str]:
         case r.NodeGroupNotFound():
             return {"there": ", ".join(rejection.there) or "none"}
         case r.ClusterDoesNotFit():
-            return {"advice": _ratio_advice(rejection), "why": problem(rejection.why).detail}
+            why = problem(rejection.why).detail if names_hosts else ""
+            return {"advice": _ratio_advice(rejection), "why": why}
         case r.NeedDoesNotFit(refused=None):
             return {"refused": "No provider of it has as much free, or what is required of it."}
         case r.NeedDoesNotFit(refused=Rejection() as refused):

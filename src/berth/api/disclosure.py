@@ -1,0 +1,68 @@
+"""What callers are told of hosts: administrators and services all of it, others neither their names nor how
+many there are.
+
+Records and rejections say what there is to say; what of it goes out is decided when it is shown.
+"""
+
+import re
+from typing import Final
+
+from berth.api.auth.access import Access
+from berth.model.rejections import (
+    CapacityExceeded,
+    GroupFull,
+    GroupPolicyBroken,
+    NoInventory,
+    Rejection,
+    UnitsViolated,
+)
+from berth.model.scheduling import NoFit
+from berth.model.servers import Server
+from berth.view import View
+
+NO_PLACE: Final = "No valid host was found."
+_NO_PLACE: Final = (NoFit, GroupPolicyBroken, GroupFull, CapacityExceeded, NoInventory, UnitsViolated)
+_WORD: Final = re.compile(r"\b(host )?(\w[\w.-]*\w|\w)")
+_LEDGERS: Final = "resource provider"
+"""Words of a refusal that goes on to say what the provider has."""
+
+
+def is_no_place(rejection: Rejection) -> bool:
+    """Whether it means: there is no place for it now."""
+    return isinstance(rejection, _NO_PLACE)
+
+
+def no_place_for(server: Server) -> str:
+    """What of a request can be changed, where there is no place for it."""
+    asked = [f"the flavor {server.flavor.name}"]
+    if server.zone is not None:
+        asked.append(f"the availability zone {server.zone}")
+    if server.group is not None:
+        asked.append("the server group")
+    if server.hints.same_host or server.hints.different_host:
+        asked.append("the scheduler hints")
+    if any(name.startswith("trait:") for name in server.image_properties):
+        asked.append("the traits that the image requires")
+    return f"{NO_PLACE} Nothing free fits what was asked for. Change {' or '.join(asked)}, or retry later."
+
+
+def no_place() -> str:
+    return f"{NO_PLACE} Nothing free fits what was asked for. Ask for less, or retry later."
+
+
+def words_for(access: Access, view: View, server: Server, text: str) -> str:
+    """What a record says of a failure, as the caller may read it."""
+    if access.sees_hosts:
+        return text
+    if NO_PLACE in text:
+        return no_place_for(server)
+    if _LEDGERS in text:
+        return "What it needs could not be claimed. Retry later, or ask an administrator."
+    return _WORD.sub(lambda found: _hidden(view, found), text)
+
+
+def _hidden(view: View, found: re.Match[str]) -> str:
+    lead, word = found[1] or "", found[2]
+    if word in view.names or word in view.providers:
+        return "host" if lead else "a host"
+    return f"{lead}{word}"

@@ -1,0 +1,216 @@
+"""What a member can find out about other projects' servers, about hosts and about the fleet: nothing."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from berth.model.servers import Fault
+from tests.unit.compute.regions import HUGE, LARGE, Region
+from tests.unit.native.worlds import Answer, uuid_of
+
+pytestmark = pytest.mark.fast
+
+ANN, BOB = "ann:blue", "bob:red"
+FLEET = ("host-", "hosts left", "free")
+
+
+@pytest.fixture
+def region(tmp_path: Path) -> Region:
+    return Region(tmp_path)
+
+
+def said(answer: Answer) -> str:
+    [fault] = answer.json.values()
+    text: str = fault["message"]
+    return text
+
+
+def tells_of_hosts(text: str | None) -> list[str]:
+    return [word for word in FLEET if word in (text or "").replace("Nothing free", "")]
+
+
+# -- hints --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hint", ["same_host", "different_host"])
+def test_a_hint_names_servers_that_are_there_for_the_caller(region: Region, hint: str) -> None:
+    async def story(region: Region) -> None:
+        await region.fleet()
+        hers = await region.create("hers", who=ANN)
+        body: dict[str, Any] = {"server": {"name": "his", "flavorRef": "1"}}
+        answers = []
+        for named in (hers, uuid_of(4711)):
+            body["os:scheduler_hints"] = {hint: [named]}
+            answer = await region.compute("POST", "/servers", body, who=BOB)
+            answers.append((answer.status, said(answer).replace(named, "ID")))
+        # One of another project is refused in the very words for one that there is not.
+        assert answers[0] == answers[1]
+        assert answers[0][0] == 400
+        body["os:scheduler_hints"] = {hint: [hers]}
+        for who in (ANN, "admin"):
+            assert (await region.compute("POST", "/servers", body, who=who)).status == 202
+
+    region.run(story)
+
+
+# -- no place -----------------------------------------------------------------------------------
+
+
+def test_a_member_is_told_what_to_change_and_not_what_there_is(region: Region) -> None:
+    async def story(region: Region) -> None:
+        await region.fleet()
+        await region.host_status(1, disabled=True)
+        id = await region.create("big", who=ANN, flavorRef=HUGE.id)
+        fault = (await region.server(id, who=ANN))["fault"]
+        assert fault["message"] == (
+            "No valid host was found. Nothing free fits what was asked for. Change the flavor huge, or retry "
+            "later."
+        )
+        assert "details" not in fault
+        path = f"/servers/{id}/os-instance-actions"
+        [action] = (await region.compute("GET", path, who=ANN)).json["instanceActions"]
+        assert action["message"] == fault["message"]
+        whole = (await region.compute("GET", f"{path}/{action['request_id']}", who=ANN)).json[
+            "instanceAction"
+        ]
+        assert tells_of_hosts(str(whole)) == []
+        assert [event.keys() & {"host", "details", "traceback"} for event in whole["events"]] == [set()]
+        # An administrator reads all of it.
+        assert "hosts left" in (await region.server(id))["fault"]["message"]
+        [action] = (await region.compute("GET", path)).json["instanceActions"]
+        assert "hosts left" in action["message"]
+
+    region.run(story)
+
+
+def test_a_move_that_finds_no_place(region: Region) -> None:
+    async def story(region: Region) -> None:
+        await region.fleet(count=1)
+        id = await region.active(who=ANN)
+        await region.put(msgspec.structs.replace(LARGE, vcpus=64))
+        for who, is_told in ((ANN, False), ("admin", True)):
+            answer = await region.act(id, "resize", {"flavorRef": LARGE.id}, who=who)
+            assert (answer.status, said(answer).startswith("No valid host was found.")) == (400, True)
+            assert bool(tells_of_hosts(said(answer))) == is_told
+
+    region.run(story)
+
+
+# -- hosts --------------------------------------------------------------------------------------
+
+
+def test_a_host_that_is_down_is_not_named(region: Region) -> None:
+    async def story(region: Region) -> None:
+        await region.fleet()
+        id = await region.active(who=ANN)
+        place = region.record(id).place
+        assert place is not None
+        await region.host_status(int(place.name.removeprefix("host-")), down=True)
+        answer = await region.act(id, "os-stop", who=ANN)
+        assert (answer.status, said(answer)) == (
+            409,
+            "Cannot 'stop': the host is down. Wait until it is back, or evacuate.",
+        )
+        assert place.name in said(await region.act(id, "os-stop"))
+
+    region.run(story)
+
+
+@pytest.mark.parametrize(
+    ("stored", "shown"),
+    [
+        ("the host host-2 is down", "the host is down"),
+        ("host-2: no space left", "a host: no space left"),
+        (f"it is on {uuid_of(2)}.", "it is on a host."),
+        ("disk of host-22 is full", "disk of host-22 is full"),
+        (
+            "Unable to create allocation for 'VCPU' on resource provider 'x'. others use 3 of 8.",
+            "What it needs could not be claimed. Retry later, or ask an administrator.",
+        ),
+    ],
+)
+def test_a_fault_names_no_host(region: Region, stored: str, shown: str) -> None:
+    async def story(region: Region) -> None:
+        await region.fleet()
+        id = await region.active(who=ANN)
+        fault = Fault(stored, 5, details="host-2 said so")
+        await region.put(msgspec.structs.replace(region.record(id), state="error", fault=fault))
+        seen = (await region.server(id, who=ANN))["fault"]
+        assert (seen["message"], "details" in seen) == (shown, False)
+        seen = (await region.server(id))["fault"]
+        assert (seen["message"], seen["details"]) == (stored, "host-2 said so")
+
+    region.run(story)
+
+
+def test_a_manager_moves_servers_and_is_not_told_where(region: Region) -> None:
+    manager = {"x-roles": "manager"}
+
+    async def story(region: Region) -> None:
+        await region.fleet()
+        id = await region.active(who=ANN)
+        body = {"host": None, "block_migration": "auto"}
+        named = body | {"host": "host-1"}
+        assert (await region.act(id, "os-migrateLive", named, who=ANN, headers=manager)).status == 403
+        assert (await region.act(id, "os-migrateLive", body, who=ANN, headers=manager)).status == 202
+        hosts = ("source_compute", "source_node", "dest_compute", "dest_node", "dest_host")
+        for path in ("/os-migrations?project_id=blue", f"/servers/{id}/migrations"):
+            [seen] = (await region.compute("GET", path, who=ANN, headers=manager)).json["migrations"]
+            assert {seen[name] for name in hosts} == {None}
+            [seen] = (await region.compute("GET", path)).json["migrations"]
+            assert None not in {seen[name] for name in hosts}
+        for path in ("/os-migrations", "/os-migrations?project_id=red"):
+            assert (await region.compute("GET", path, who=ANN, headers=manager)).status == 403
+
+    region.run(story)
+
+
+def test_a_cluster_that_does_not_fit(region: Region) -> None:
+    async def story(region: Region) -> None:
+        await region.fleet()
+        body = {"cluster": {"name": "c", "node_groups": [{"name": "w", "flavor": "huge", "count": 2}]}}
+        for who, is_told in ((ANN, False), ("admin", True)):
+            headers = {"x-roles": "member"} if who == ANN else {}
+            answer = await region.ask("POST", "/berth/v1/clusters", body, token=who, headers=headers)
+            assert (answer.status, answer.error["code"]) == (409, "berth.no_fit")
+            assert bool(tells_of_hosts(answer.error["detail"])) == is_told
+            assert "there is no place for its 2 new nodes" in answer.error["detail"]
+
+    region.run(story)
+
+
+# -- locks --------------------------------------------------------------------------------------
+
+
+def test_an_administrators_lock_is_the_administrators(region: Region) -> None:
+    async def story(region: Region) -> None:
+        await region.fleet()
+        id = await region.active(who=ANN)
+        assert (await region.act(id, "lock", {"locked_reason": "abuse"})).status == 202
+        # The owner's own lock on top of it changes nothing.
+        assert (await region.act(id, "lock", {"locked_reason": "mine"}, who=ANN)).status == 202
+        refused = await region.act(id, "unlock", who=ANN)
+        assert (refused.status, "unlock_override" in said(refused)) == (403, True)
+        seen = await region.server(id, who=ANN)
+        assert (seen["locked"], seen["locked_reason"]) == (True, "abuse")
+        assert (await region.act(id, "os-stop", who=ANN)).status == 409
+        assert (await region.act(id, "unlock")).status == 202
+        seen = await region.server(id, who=ANN)
+        assert (seen["locked"], seen["locked_reason"]) == (False, None)
+
+    region.run(story)
+
+
+def test_an_owners_lock_is_undone_by_both(region: Region) -> None:
+    async def story(region: Region) -> None:
+        await region.fleet()
+        id = await region.active(who=ANN)
+        for who in (ANN, "admin"):
+            assert (await region.act(id, "lock", who=ANN)).status == 202
+            assert (await region.act(id, "unlock", who=who)).status == 202
+            assert (await region.server(id, who=ANN))["locked"] is False
+        assert "locked_reason" not in await region.server(id, version="2.72")
+
+    region.run(story)
