@@ -84,6 +84,7 @@ class Server:
             ids,
             telemetry,
             body_bytes_max=self._settings.body_bytes_max,
+            public_url=self._settings.public_url,
             mounted=_mounted(
                 ComputeServices(engine, ids, clock, scheduler, self._settings, policy), authenticator
             ),

@@ -56,7 +56,42 @@ def test_refused(url: str, why: str, capsys: pytest.CaptureFixture[str]) -> None
     assert said.endswith("(from --database)\n")
 
 
-def test_a_refusal_shows_no_password(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["serve", "--database", "mysql://u:secret@h:0/berth"]) == 2
+@pytest.mark.parametrize(
+    "url",
+    [
+        "mysql://u:secret@h:0/berth",
+        "mysql://u:secret@secret:secret@h:0/berth",
+        "mysql://u:secret/secret@h/berth",
+        "mysql://u:secret/secret@h",
+        "mysql://:secret@h:0/berth",
+        "mysql://h/berth?password=secret",
+        "mysql://u:a@h/berth?password=secret&x=1",
+        "oracle://u:cret@cret:secret@h/berth",
+    ],
+)
+def test_a_refusal_shows_no_password(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["serve", "--database", url]) == 2
     said = capsys.readouterr()
-    assert "secret" not in said.out + said.err
+    assert "is refused" in said.err
+    assert "cret" not in said.out + said.err
+
+
+def test_a_slash_in_a_password_is_told_how_to_be_written() -> None:
+    with pytest.raises(AddressError, match="%2F"):
+        parse_address("mysql://u:a/b@h")
+
+
+def test_a_password_with_an_at_sign_is_hidden_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BERTH_KEYSTONE_AUTH_URL", "https://u:p@ssw0rd@keystone/v3")
+    assert main(["settings", "--database", "postgresql://u:p@ssw0rd@h/db"]) == 0
+    said = capsys.readouterr().out
+    assert "ssw0rd" not in said
+    assert "postgresql://u:***@h/db" in said
+    assert "https://u:***@keystone/v3" in said
+    config = tmp_path / "berth.toml"
+    config.write_text('database = ["postgresql://u:p@ssw0rd@h/db"]\n')
+    config.chmod(0o600)
+    assert main(["settings", "--config", str(config)]) == 2
+    assert "ssw0rd" not in capsys.readouterr().err

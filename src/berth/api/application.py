@@ -77,6 +77,7 @@ class Application:
         telemetry: Telemetry,
         *,
         body_bytes_max: int,
+        public_url: str | None = None,
         mounted: Sequence[MountedApi] = (),
     ) -> None:
         self._placement = placement
@@ -88,12 +89,14 @@ class Application:
         self._ids = ids
         self._telemetry = telemetry
         self._body_bytes_max = body_bytes_max
+        self._public_url = public_url
         self._mounted = {api.PREFIX: api for api in mounted}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started_ns = self._clock.monotonic_ns()
         request = request_from_scope(scope)
         request.request_id = self._ids.request_id()
+        request.public_url = self._public_url
         try:
             response = await self._respond(request, receive)
         except Exception:

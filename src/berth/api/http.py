@@ -36,9 +36,20 @@ class Request:
     """What the client sent. Header names are lower case; the values of a repeated header are joined.
 
     ``route`` is the template of the path, once it is known: metrics must not grow with what is asked for.
+    ``public_url`` is where clients find this server, if the operator has said so.
     """
 
-    __slots__ = ("body", "client", "headers", "method", "path", "query_string", "request_id", "route")
+    __slots__ = (
+        "body",
+        "client",
+        "headers",
+        "method",
+        "path",
+        "public_url",
+        "query_string",
+        "request_id",
+        "route",
+    )
 
     def __init__(
         self,
@@ -58,11 +69,26 @@ class Request:
         self.request_id = request_id
         self.client = client
         self.route = "unknown"
+        self.public_url: str | None = None
 
     @property
     def has_body(self) -> bool:
         """Whether a body follows the headers."""
         return "content-length" in self.headers or "transfer-encoding" in self.headers
+
+
+def origin_of(request: Request) -> str:
+    """What links to this server begin with: its public URL, or else the scheme and the host by which the
+    client reached it, or a proxy in front of it. A client of HTTP/1.0 that names no host gets links without
+    one."""
+    if request.public_url is not None:
+        return request.public_url
+    host = request.headers.get("host")
+    if not host:
+        return ""
+    # Anybody can send this header: nothing but a scheme that we serve may get into a link.
+    forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+    return f"{'https' if forwarded == 'https' else 'http'}://{host}"
 
 
 class Response:

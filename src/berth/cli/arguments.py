@@ -4,13 +4,12 @@ A secret has no flag: every user of a machine can read the command lines of its 
 """
 
 import argparse
-import re
 from typing import Final
 
 from berth import __version__
 from berth.cli.arguments_of_parts import add_parts
 from berth.cli.cluster_arguments import add_cluster
-from berth.runtime.settings import TABLE, Setting
+from berth.runtime.settings import TABLE, Setting, redact_password
 
 _DESCRIPTION: Final = """\
 A placement control plane that speaks the OpenStack Placement API."""
@@ -28,8 +27,6 @@ examples:
 Settings come from, later wins: defaults, the TOML file of --config (or BERTH_CONFIG), BERTH_* variables,
 flags. 'workers = 4' in the file, BERTH_WORKERS=4 and --workers 4 say the same.
 """
-
-_PASSWORD = re.compile(r"(://[^:/@]*:)[^@]*@")
 
 _FORMAT: Final = argparse.RawDescriptionHelpFormatter
 
@@ -134,9 +131,11 @@ def _limits(setting: Setting) -> str:
 
 
 def shown(value: object) -> str:
-    """A setting's value for people, a password in it blotted out."""
+    """A setting's value for people, without the password that it may hold."""
     if value is None or value == ():
         return "none"
     if isinstance(value, bool):
         return str(value).lower()
-    return _PASSWORD.sub(r"\1***@", ",".join(value) if isinstance(value, tuple) else str(value))
+    if isinstance(value, tuple):
+        return ",".join(redact_password(item) for item in value)
+    return redact_password(str(value))

@@ -115,7 +115,7 @@ def _serve(cell: CellSettings, settings: Settings, address: Address) -> int:
         cell.name,
         settings.listen,
         shown(cell.database),
-        cell.placement,
+        shown(cell.placement),
     )
     with housekeeper(settings):
         # Held back until there is somebody who hears them; the housekeeper hears its own.

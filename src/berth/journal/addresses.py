@@ -64,6 +64,8 @@ def _sqlite_path(rest: str) -> Path:
 
 def _server(kind: str, rest: str) -> ServerAddress:
     authority, _, database = rest.partition("/")
+    if "@" in database:
+        raise AddressError("a slash in a user's name or password is written as %2F")
     if not database or "?" in database or "/" in database:
         raise AddressError(f"a database's name is expected at the end, and no options: {kind}://HOST/NAME")
     credentials, _, hosts = authority.rpartition("@")

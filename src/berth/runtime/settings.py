@@ -6,6 +6,7 @@ go together. Where values come from is the business of ``sources``.
 """
 
 import ipaddress
+import re
 from collections.abc import Callable, Iterator
 from typing import Annotated, Any, Final, Literal, get_args, get_origin, get_type_hints
 
@@ -34,6 +35,15 @@ def _check_listen(value: str) -> str | None:
     return None
 
 
+_PUBLIC_URL: Final = re.compile(r"https?://[A-Za-z0-9.\-_~%\[\]:]+(/[A-Za-z0-9.\-_~%/]*[A-Za-z0-9.\-_~%])?")
+
+
+def _check_public_url(value: str) -> str | None:
+    if _PUBLIC_URL.fullmatch(value):
+        return None
+    return "http:// or https://, a host and at most a path is expected, without a slash at its end"
+
+
 def _check_cap(value: int) -> str | None:
     return "0 would answer nothing; -1 means no cap" if value == 0 else None
 
@@ -41,6 +51,14 @@ def _check_cap(value: int) -> str | None:
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # -- serving --
     listen: Annotated[str, About("address to serve on, HOST:PORT", check=_check_listen)] = "127.0.0.1:8778"
+    public_url: Annotated[
+        str | None,
+        About(
+            "URL by which clients reach this server, for links in answers; none: the request's own Host, and "
+            "https where a proxy says so in X-Forwarded-Proto",
+            check=_check_public_url,
+        ),
+    ] = None
     database: Annotated[
         str,
         About(
@@ -256,6 +274,20 @@ def conflicts(settings: Settings) -> str | None:
         if missing:
             return f"{', '.join(missing)}: auth=keystone needs {'it' if len(missing) == 1 else 'them'}"
     return None
+
+
+_PASSWORD_OPTION: Final = re.compile(r"(password=)[^&\s'\"]*", re.IGNORECASE)
+
+
+def redact_password(text: str) -> str:
+    """A text with the password of a URL in it replaced. A password may hold any character, "@" and "/" too,
+    so it reaches from the first colon behind the scheme to the last "@"."""
+    before, scheme_end, rest = text.partition("://")
+    credentials, at, behind = rest.rpartition("@")
+    user, colon, _ = credentials.partition(":")
+    if scheme_end and at and colon:
+        text = f"{before}://{user}:***@{behind}"
+    return _PASSWORD_OPTION.sub(r"\1***", text)
 
 
 def is_loopback(host: str) -> bool:

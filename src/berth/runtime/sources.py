@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from berth.runtime.settings import BY_NAME, TABLE, Setting, Settings, conflicts
+from berth.runtime.settings import BY_NAME, TABLE, Setting, Settings, conflicts, redact_password
 
 PREFIX: Final = "BERTH_"
 CONFIG_VARIABLE: Final = "BERTH_CONFIG"
@@ -147,7 +147,7 @@ def _checked(setting: Setting, value: Any, origin: str) -> Any:
 
 
 def _refusal(setting: Setting, given: Any, why: str, origin: str) -> SettingsError:
-    shown = "the value given" if setting.about.secret else repr(given)
+    shown = "the value given" if setting.about.secret else redact_password(repr(given))
     return SettingsError(f"{setting.name}: {shown} is refused: {why} (from {origin})")
 
 

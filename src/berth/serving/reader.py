@@ -42,6 +42,7 @@ which methods there are is for the application to say."""
 _TOKEN: Final = re.compile(rb"[!#$%%&'*+\-.^_`|~0-9A-Za-z]{1,%d}" % METHOD_BYTES_MAX)
 _UPGRADE: Final = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
 _CHUNK: Final = re.compile(rb"([0-9A-Fa-f]+)[^\r\n]*\r\n")
+_HOST: Final = re.compile(rb"[A-Za-z0-9.\-_~!$&'()*+,;=%:\[\]]*")
 _VERSION: Final = re.compile(rb" HTTP/[0-9]\.[0-9]")
 
 _NO_METHOD: Final = "The request is malformed: it does not begin with a method."
@@ -148,6 +149,8 @@ class RequestReader:
         version = head[line_end - 9 : line_end]
         if version != b" HTTP/1.1":
             _refuse_version(version)
+        if head.count(b" ", 0, line_end) != 2:
+            raise Refused(400, "The request is malformed: its first line is not METHOD TARGET VERSION.")
         self.is_old = version == b" HTTP/1.0"
         token = head[: head.find(b" ")]
         method = _METHODS.get(token)
@@ -159,6 +162,7 @@ class RequestReader:
         self._parse_head(head)
         if len(headers) > HEADERS_MAX:
             raise Refused(431, f"The request has more than {HEADERS_MAX} headers.")
+        _refuse_hosts([value for name, value in headers if name == b"host"], self.is_old)
         if not self.complete:
             self._expect_body(headers)
         if b" \r\n" in head or b"\t\r\n" in head:
@@ -351,6 +355,17 @@ def _refuse_version(version: bytes) -> None:
     if _VERSION.fullmatch(version):
         raise Refused(505, "The server speaks HTTP/1.1 and HTTP/1.0.")
     raise Refused(400, "The request is malformed: its first line does not end with a version of HTTP.")
+
+
+def _refuse_hosts(hosts: list[bytes], is_old: bool) -> None:
+    """RFC 9112, 3.2: HTTP/1.1 has one Host, HTTP/1.0 one at most. It goes into links, so it must be one."""
+    if len(hosts) == 1:
+        if _HOST.fullmatch(hosts[0].rstrip(b" \t")) is None:
+            raise Refused(400, "The request is malformed: its Host header is no host.")
+    elif hosts:
+        raise Refused(400, "The request is malformed: it has more than one Host header.")
+    elif not is_old:
+        raise Refused(400, "The request is malformed: it has no Host header.")
 
 
 def _unusual(token: bytes, head: bytes) -> tuple[str, bytes]:

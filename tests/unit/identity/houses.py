@@ -87,5 +87,6 @@ class House(World):
             ids,
             telemetry,
             body_bytes_max=self.settings.body_bytes_max,
+            public_url=self.settings.public_url,
             mounted=(ComputeApi(services), ImageApi(services), identity),
         )

@@ -44,6 +44,9 @@ class Client:
         self.writer = writer
 
     def send(self, *lines: str, body: bytes = b"") -> None:
+        """One request. HTTP/1.1 demands a Host: one is added unless the lines have it."""
+        if lines[0].endswith("/1.1") and not any(line.lower().startswith("host:") for line in lines):
+            lines = (*lines, "host: a")
         self.writer.write("".join(f"{line}\r\n" for line in (*lines, "")).encode("latin-1") + body)
 
     def send_raw(self, data: bytes) -> None:

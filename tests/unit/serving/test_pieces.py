@@ -10,14 +10,15 @@ from tests.unit.serving.sockets import Answer, World, echo, run
 
 REQUESTS = (
     b"GET /plain?q=1 HTTP/1.1\r\nhost: a\r\n\r\n",
-    b"\r\nGET /after-a-line HTTP/1.1\r\n\r\n",
-    b"PUT /counted HTTP/1.1\r\ncontent-length: 9\r\n\r\n\r\n\r\nab\r\n\r",
-    b"PUT /nothing HTTP/1.1\r\ncontent-length: 0\r\n\r\n",
-    b"POST /chunked HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"\r\nGET /after-a-line HTTP/1.1\r\nhost: a\r\n\r\n",
+    b"PUT /counted HTTP/1.1\r\nhost: a\r\ncontent-length: 9\r\n\r\n\r\n\r\nab\r\n\r",
+    b"PUT /nothing HTTP/1.1\r\nhost: a\r\ncontent-length: 0\r\n\r\n",
+    b"POST /chunked HTTP/1.1\r\nhost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
     b"4\r\n\r\n\r\n\r\n3;x=y\r\nabc\r\n0\r\nTrailer: x\r\n\r\n",
-    b"POST /empty HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
-    b"PATCH /upgraded HTTP/1.1\r\nconnection: upgrade\r\nupgrade: h2c\r\ncontent-length: 4\r\n\r\nGET ",
-    b"MOVE /unusual HTTP/1.1\r\ncontent-length: 2\r\n\r\nok",
+    b"POST /empty HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+    b"PATCH /upgraded HTTP/1.1\r\nhost: a\r\n"
+    b"connection: upgrade\r\nupgrade: h2c\r\ncontent-length: 4\r\n\r\nGET ",
+    b"MOVE /unusual HTTP/1.1\r\nhost: a\r\ncontent-length: 2\r\n\r\nok",
 )
 
 
@@ -39,7 +40,7 @@ async def answers_to(world: World, pieces: list[bytes]) -> list[Answer]:
 def streams(draw: st.DrawFn) -> list[bytes]:
     chosen = draw(st.lists(st.sampled_from(REQUESTS), min_size=1, max_size=6))
     if draw(st.booleans()):
-        chosen.append(b"G(T / HTTP/1.1\r\n\r\n")
+        chosen.append(b"G(T / HTTP/1.1\r\nhost: a\r\n\r\n")
     data = b"".join(chosen)
     cuts = sorted(draw(st.sets(st.integers(1, len(data) - 1), max_size=30)))
     return [data[begin:end] for begin, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]

@@ -46,7 +46,7 @@ def test_any_method_reaches_the_application(method: str) -> None:
 def test_headers_are_lower_case_and_trimmed() -> None:
     async def story(world: World) -> None:
         answer = await world.ask("GET / HTTP/1.1", "X-One:  a b \t ", "X-TWO:", "x-three: \xe9")
-        assert answer.json["headers"] == {"x-one": "a b", "x-two": "", "x-three": "\xe9"}
+        assert answer.json["headers"] == {"x-one": "a b", "x-two": "", "x-three": "\xe9", "host": "a"}
 
     run(story, echo)
 
@@ -55,7 +55,7 @@ def test_lines_before_a_request_are_nothing() -> None:
     async def story(world: World) -> None:
         client = await world.connect()
         for _ in range(2):
-            client.send_raw(b"\r\n\r\n\r\nGET /a HTTP/1.1\r\n\r\n")
+            client.send_raw(b"\r\n\r\n\r\nGET /a HTTP/1.1\r\nhost: a\r\n\r\n")
             assert (await client.answer()).json["path"] == "/a"
 
     run(story, echo)
@@ -90,7 +90,7 @@ def test_the_client_may_close(length: int) -> None:
 def test_an_upgrade_is_not_taken_and_its_body_is_no_request(connection: str) -> None:
     async def story(world: World) -> None:
         client = await world.connect()
-        smuggled = b"GET /smuggled HTTP/1.1\r\n\r\n"
+        smuggled = b"GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n"
         lines = (f"connection: {connection}", "UPGRADE: h2c", f"content-length: {len(smuggled)}")
         for _ in range(2):
             client.send("POST /a HTTP/1.1", *lines, body=smuggled)
@@ -105,7 +105,7 @@ def test_an_upgrade_is_not_taken_and_its_body_is_no_request(connection: str) -> 
 def test_as_many_and_as_long_headers_as_may_be() -> None:
     async def story(world: World) -> None:
         target = "/" + "x" * (REQUEST_LINE_BYTES_MAX - len("GET / HTTP/1.1"))
-        headers = [f"h{number}: 1" for number in range(HEADERS_MAX - 1)]
+        headers = ["host: a", *(f"h{number}: 1" for number in range(HEADERS_MAX - 2))]
         left = HEADER_BYTES_MAX - sum(len(line) + 2 for line in headers)
         headers.append("x: " + "y" * (left - 5))
         answer = await world.ask(f"GET {target} HTTP/1.1", *headers)
@@ -120,61 +120,79 @@ def test_as_many_and_as_long_headers_as_may_be() -> None:
 LONG = "x" * REQUEST_LINE_BYTES_MAX
 
 REFUSED = {
-    "no method": (400, b"/ HTTP/1.1\r\n\r\n"),
-    "no token": (400, b"G(T / HTTP/1.1\r\n\r\n"),
-    "a long method": (400, b"G" * 100 + b" / HTTP/1.1\r\n\r\n"),
+    "no Host": (400, b"GET / HTTP/1.1\r\naccept: a\r\n\r\n"),
+    "two Hosts": (400, b"GET / HTTP/1.1\r\nhost: a\r\nhost: a\r\n\r\n"),
+    "a Host that is none": (400, b'GET / HTTP/1.1\r\nhost: a/"><script>\r\n\r\n'),
+    "two Hosts in HTTP/1.0": (400, b"GET / HTTP/1.0\r\nhost: a\r\nhost: b\r\n\r\n"),
+    "two spaces before the target": (400, b"GET  / HTTP/1.1\r\nhost: a\r\n\r\n"),
+    "two spaces before the version": (400, b"GET /  HTTP/1.1\r\nhost: a\r\n\r\n"),
+    "no method": (400, b"/ HTTP/1.1\r\nhost: a\r\n\r\n"),
+    "no token": (400, b"G(T / HTTP/1.1\r\nhost: a\r\n\r\n"),
+    "a long method": (400, b"G" * 100 + b" / HTTP/1.1\r\nhost: a\r\n\r\n"),
     "TLS": (400, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"),
     "HTTP/0.9": (400, b"GET /\r\n\r\n"),
     "no version": (400, b"GET / HTTP/x.1\r\n\r\n"),
     "HTTP/2": (505, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
     "HTTP/1.2": (505, b"GET / HTTP/1.2\r\n\r\n"),
     "bare LF": (400, b"GET / HTTP/1.1\nhost: a\n\n"),
-    "not a path": (400, b"GET foo HTTP/1.1\r\n\r\n"),
-    "space in the path": (400, b"GET /a b HTTP/1.1\r\n\r\n"),
-    "raw bytes in the path": (400, b"GET /\xc3\xa9 HTTP/1.1\r\n\r\n"),
-    "CONNECT": (501, b"CONNECT a:1 HTTP/1.1\r\n\r\n"),
-    "folded header": (400, b"GET / HTTP/1.1\r\na: b\r\n c\r\n\r\n"),
-    "space before the colon": (400, b"GET / HTTP/1.1\r\na : b\r\n\r\n"),
-    "no colon": (400, b"GET / HTTP/1.1\r\na\r\n\r\n"),
-    "NUL": (400, b"GET / HTTP/1.1\r\na: b\0c\r\n\r\n"),
-    "CR in a header": (400, b"GET / HTTP/1.1\r\na: b\rc\r\n\r\n"),
+    "not a path": (400, b"GET foo HTTP/1.1\r\nhost: a\r\n\r\n"),
+    "space in the path": (400, b"GET /a b HTTP/1.1\r\nhost: a\r\n\r\n"),
+    "raw bytes in the path": (400, b"GET /\xc3\xa9 HTTP/1.1\r\nhost: a\r\n\r\n"),
+    "CONNECT": (501, b"CONNECT a:1 HTTP/1.1\r\nhost: a\r\n\r\n"),
+    "folded header": (400, b"GET / HTTP/1.1\r\nhost: a\r\na: b\r\n c\r\n\r\n"),
+    "space before the colon": (400, b"GET / HTTP/1.1\r\nhost: a\r\na : b\r\n\r\n"),
+    "no colon": (400, b"GET / HTTP/1.1\r\nhost: a\r\na\r\n\r\n"),
+    "NUL": (400, b"GET / HTTP/1.1\r\nhost: a\r\na: b\0c\r\n\r\n"),
+    "CR in a header": (400, b"GET / HTTP/1.1\r\nhost: a\r\na: b\rc\r\n\r\n"),
     "length and chunks": (
         400,
-        b"PUT / HTTP/1.1\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
     ),
     "chunks and length": (
         400,
-        b"PUT / HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n0\r\n\r\n",
+        b"PUT / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n0\r\n\r\n",
     ),
-    "two lengths": (400, b"PUT / HTTP/1.1\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nabcdef"),
-    "a list of lengths": (400, b"PUT / HTTP/1.1\r\ncontent-length: 5, 5\r\n\r\nabcde"),
-    "no length": (400, b"PUT / HTTP/1.1\r\ncontent-length: hi mom\r\n\r\n"),
-    "a negative length": (400, b"PUT / HTTP/1.1\r\ncontent-length: -1\r\n\r\n"),
-    "an endless length": (400, b"PUT / HTTP/1.1\r\ncontent-length: 99999999999999999999999\r\n\r\n"),
+    "two lengths": (
+        400,
+        b"PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nabcdef",
+    ),
+    "a list of lengths": (400, b"PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: 5, 5\r\n\r\nabcde"),
+    "no length": (400, b"PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: hi mom\r\n\r\n"),
+    "a negative length": (400, b"PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: -1\r\n\r\n"),
+    "an endless length": (
+        400,
+        b"PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: 99999999999999999999999\r\n\r\n",
+    ),
     "chunks in HTTP/1.0": (400, b"PUT / HTTP/1.0\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"),
-    "a coding that does not end": (400, b"PUT / HTTP/1.1\r\ntransfer-encoding: gzip\r\n\r\n"),
-    "a coding we do not know": (501, b"PUT / HTTP/1.1\r\ntransfer-encoding: gzip, chunked\r\n\r\n"),
+    "a coding that does not end": (400, b"PUT / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip\r\n\r\n"),
+    "a coding we do not know": (
+        501,
+        b"PUT / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip, chunked\r\n\r\n",
+    ),
     "two codings": (
         400,
-        b"PUT / HTTP/1.1\r\ntransfer-encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"PUT / HTTP/1.1\r\nhost: a\r\n"
+        b"transfer-encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     ),
     "chunked twice": (
         400,
-        b"PUT / HTTP/1.1\r\ntransfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"PUT / HTTP/1.1\r\nhost: a\r\n"
+        b"transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
     ),
     "a coding behind chunked": (
         400,
-        b"PUT / HTTP/1.1\r\ntransfer-encoding: chunked\r\ntransfer-encoding: gzip\r\n\r\n0\r\n\r\n",
+        b"PUT / HTTP/1.1\r\nhost: a\r\n"
+        b"transfer-encoding: chunked\r\ntransfer-encoding: gzip\r\n\r\n0\r\n\r\n",
     ),
     "a coding that is empty": (
         400,
-        b"PUT / HTTP/1.1\r\ntransfer-encoding: \r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"PUT / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: \r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
     ),
-    "a long line": (414, f"GET /{LONG} HTTP/1.1\r\n\r\n".encode()),
+    "a long line": (414, f"GET /{LONG} HTTP/1.1\r\nhost: a\r\n\r\n".encode()),
     "a line without end": (414, f"GET /{LONG}".encode()),
-    "long headers": (431, f"GET / HTTP/1.1\r\na: {LONG}\r\n\r\n".encode()),
-    "headers without end": (431, f"GET / HTTP/1.1\r\na: {LONG}xxxxxxxx".encode()),
-    "many headers": (431, b"GET / HTTP/1.1\r\n" + b"a: b\r\n" * (HEADERS_MAX + 1) + b"\r\n"),
+    "long headers": (431, f"GET / HTTP/1.1\r\nhost: a\r\na: {LONG}\r\n\r\n".encode()),
+    "headers without end": (431, f"GET / HTTP/1.1\r\nhost: a\r\na: {LONG}xxxxxxxx".encode()),
+    "many headers": (431, b"GET / HTTP/1.1\r\nhost: a\r\n" + b"a: b\r\n" * (HEADERS_MAX + 1) + b"\r\n"),
 }
 
 
@@ -216,7 +234,10 @@ def test_a_length_that_is_no_number_is_refused_in_the_words_of_placement() -> No
 def test_what_follows_a_refused_request_is_not_read() -> None:
     async def story(world: World) -> None:
         client = await world.connect()
-        client.send_raw(b"GET /a HTTP/1.1\r\n\r\nG(T / HTTP/1.1\r\n\r\nGET /b HTTP/1.1\r\n\r\n")
+        client.send_raw(
+            b"GET /a HTTP/1.1\r\nhost: a\r\n"
+            b"\r\nG(T / HTTP/1.1\r\nhost: a\r\n\r\nGET /b HTTP/1.1\r\nhost: a\r\n\r\n"
+        )
         assert [answer.status for answer in await client.answers()] == [200, 400]
 
     run(story, echo)

@@ -4,10 +4,10 @@ from typing import Final
 
 from berth.api.auth.caller import Caller
 from berth.api.compute import versions
-from berth.api.compute.calls import Route, Services, json, origin_of
+from berth.api.compute.calls import Route, Services, json
 from berth.api.compute.errors import ComputeProblem, render
 from berth.api.compute.routes import ROUTES
-from berth.api.http import Request, Response
+from berth.api.http import Request, Response, origin_of
 from berth.engine import Unavailable
 from berth.engine.engine import Overloaded
 
@@ -22,7 +22,7 @@ class ComputeApi:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._routes = Routes(ROUTES)
+        self._routes = Routes(ROUTES, below=_V21)
 
     def is_open(self, request: Request) -> bool:
         return request.path in _OPEN
@@ -49,7 +49,7 @@ class ComputeApi:
         if path in _OPEN:
             return _versions(request)
         assert caller is not None, "only the versions are for everybody"
-        route, params, template = self._routes.find(request.method, path.removeprefix(_V21))
+        route, params, template = self._routes.find(request.method, path)
         request.route = _V21 + template
         return await route.handler(route.admit(request, caller, params, version, self._services))
 
@@ -62,10 +62,11 @@ def _versions(request: Request) -> Response:
 
 
 class Routes:
-    """Finds the route of a path. Fixed parts are looked at before variable ones: /servers/detail is no
-    server."""
+    """Finds the route of a path ``below`` a prefix. Fixed parts are looked at before variable ones:
+    /servers/detail is no server."""
 
-    def __init__(self, routes: tuple[Route, ...]) -> None:
+    def __init__(self, routes: tuple[Route, ...], below: str) -> None:
+        self._below = f"{below}/"
         self._by_length: dict[int, list[tuple[tuple[str, ...], dict[str, Route]]]] = {}
         for route in routes:
             parts = tuple(route.path.strip("/").split("/"))
@@ -80,7 +81,9 @@ class Routes:
             bucket.sort(key=lambda entry: [part.startswith("{") for part in entry[0]])
 
     def find(self, method: str, path: str) -> tuple[Route, tuple[str, ...], str]:
-        parts = tuple(path.strip("/").split("/"))
+        if not path.startswith(self._below):
+            raise ComputeProblem(404, f"There is nothing at {path}: this API is below {self._below}.")
+        parts = tuple(path.removeprefix(self._below).strip("/").split("/"))
         for template, methods in self._by_length.get(len(parts), ()):
             if all(
                 known.startswith("{") or known == part for known, part in zip(template, parts, strict=True)

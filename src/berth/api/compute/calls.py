@@ -11,7 +11,7 @@ from berth.api.auth.access import Access, refusal
 from berth.api.auth.caller import Caller
 from berth.api.auth.policy import Policy
 from berth.api.compute.errors import ComputeProblem, problem_of
-from berth.api.http import JSON, Request, Response
+from berth.api.http import JSON, Request, Response, origin_of
 from berth.engine import Engine, Wish
 from berth.model.origin import Origin
 from berth.model.rejections import Rejection
@@ -25,12 +25,6 @@ from berth.view import View
 T = TypeVar("T")
 _encode: Final = msgspec.json.Encoder().encode
 _QUERY_MAX: Final = 100
-
-
-def origin_of(request: Request) -> str:
-    """The scheme and host by which the caller has reached us."""
-    scheme = request.headers.get("x-forwarded-proto", "http")
-    return f"{scheme}://{request.headers.get('host', 'localhost')}"
 
 
 class Services(NamedTuple):

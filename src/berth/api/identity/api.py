@@ -12,8 +12,7 @@ from berth.api.auth.caller import Caller
 from berth.api.compute.api import Routes
 from berth.api.compute.calls import Route, Services, json
 from berth.api.compute.errors import ComputeProblem
-from berth.api.http import JSON, Request, Response
-from berth.api.identity.catalog import origin_of
+from berth.api.http import JSON, Request, Response, origin_of
 from berth.api.identity.directory import Directory
 from berth.api.identity.issuers import Issuer
 from berth.api.identity.tokens import TokenDesk
@@ -35,7 +34,7 @@ class IdentityApi:
             Route("GET", "/auth/tokens", self._desk.show, "identity:validate_token"),
             Route("DELETE", "/auth/tokens", self._desk.forget, "identity:revoke_token"),
         )
-        self._routes = Routes(self.routes)
+        self._routes = Routes(self.routes, below=_V3)
 
     def is_open(self, request: Request) -> bool:
         return request.path.rstrip("/") in _VERSIONS or _is_login(request)
@@ -58,7 +57,7 @@ class IdentityApi:
             request.route = _TOKENS
             return self._desk.log_in(request)
         assert caller is not None, "the rest is for those who are known"
-        route, params, template = self._routes.find(request.method, path.removeprefix(_V3))
+        route, params, template = self._routes.find(request.method, path)
         request.route = _V3 + template
         return await route.handler(route.admit(request, caller, params, 0, self._services))
 

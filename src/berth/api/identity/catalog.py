@@ -3,8 +3,6 @@
 import uuid
 from typing import Any, Final
 
-from berth.api.http import Request
-
 REGION: Final = "RegionOne"
 _INTERFACES: Final = ("public", "internal", "admin")
 _PATHS: Final = {
@@ -14,13 +12,6 @@ _PATHS: Final = {
     "placement": "",
 }
 _NAMESPACE: Final = uuid.UUID("2c0cb6f0-6c2d-4c32-8b0e-63bd0f2f8d4e")
-
-
-def origin_of(request: Request) -> str:
-    """The scheme and the host by which the caller reached this server, or a proxy in front of it."""
-    headers = request.headers
-    scheme = "https" if headers.get("x-forwarded-proto", "").split(",")[0].strip() == "https" else "http"
-    return f"{scheme}://{headers.get('host', 'localhost')}"
 
 
 def catalog(origin: str) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 from berth.api.auth.caller import Caller
 from berth.api.compute.calls import Call, Handler, Route, json
 from berth.api.compute.errors import ComputeProblem
-from berth.api.http import Response
+from berth.api.http import Response, origin_of
 from berth.api.identity import catalog
 from berth.api.identity.bodies import DOMAIN_ID, DOMAIN_NAME
 from berth.api.identity.issuers import Issuer
@@ -28,9 +28,7 @@ class Directory:
             *_collection("domains", "domain", lambda call: _DOMAINS),
             *_collection("regions", "region", lambda call: _REGIONS),
             *_collection("services", "service", lambda call: catalog.services()),
-            *_collection(
-                "endpoints", "endpoint", lambda call: catalog.endpoints(catalog.origin_of(call.request))
-            ),
+            *_collection("endpoints", "endpoint", lambda call: catalog.endpoints(origin_of(call.request))),
             Route(
                 "GET", "/auth/projects", _list("projects", self._own_projects), "identity:get_auth_projects"
             ),
@@ -111,7 +109,7 @@ def _list(plural: str, items: Items) -> Handler:
     async def index(call: Call) -> Response:
         query = call.query()
         found = [item for item in items(call) if _is_asked_for(item, query)]
-        base = f"{catalog.origin_of(call.request)}/identity/v3"
+        base = f"{origin_of(call.request)}/identity/v3"
         links = {"self": f"{base}/{plural}", "next": None, "previous": None}
         return json({plural: [_linked(base, plural, item) for item in found], "links": links})
 
@@ -120,7 +118,7 @@ def _list(plural: str, items: Items) -> Handler:
 
 def _one(plural: str, singular: str, items: Items) -> Handler:
     async def show(call: Call) -> Response:
-        base = f"{catalog.origin_of(call.request)}/identity/v3"
+        base = f"{origin_of(call.request)}/identity/v3"
         for item in items(call):
             if item["id"] == call.params[0]:
                 return json({singular: _linked(base, plural, item)})
@@ -138,5 +136,5 @@ def _is_asked_for(item: dict[str, Any], query: dict[str, str]) -> bool:
 
 
 async def _catalog(call: Call) -> Response:
-    origin = catalog.origin_of(call.request)
+    origin = origin_of(call.request)
     return json({"catalog": catalog.catalog(origin), "links": {"self": f"{origin}/identity/v3/auth/catalog"}})

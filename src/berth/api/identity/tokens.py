@@ -13,9 +13,9 @@ from berth.api.auth.caller import Caller
 from berth.api.auth.issued import Grant
 from berth.api.compute.calls import Call, json
 from berth.api.compute.errors import ComputeProblem
-from berth.api.http import Request, Response
+from berth.api.http import Request, Response, origin_of
 from berth.api.identity.bodies import DOMAIN_ID, DOMAIN_NAME, Auth, LogIn, is_ours, project_of
-from berth.api.identity.catalog import catalog, origin_of
+from berth.api.identity.catalog import catalog
 from berth.api.identity.issuers import Issuer, Login
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids

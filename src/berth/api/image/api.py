@@ -14,7 +14,7 @@ from berth.api.auth.caller import Caller
 from berth.api.compute.api import Routes
 from berth.api.compute.calls import Services, json
 from berth.api.compute.errors import ComputeProblem
-from berth.api.http import JSON, Request, Response
+from berth.api.http import JSON, Request, Response, origin_of
 from berth.api.image import contents, images, schemas
 from berth.engine import Unavailable
 from berth.engine.engine import Overloaded
@@ -33,7 +33,7 @@ class ImageApi:
 
     def __init__(self, services: Services) -> None:
         self._services = services
-        self._routes = Routes(ROUTES)
+        self._routes = Routes(ROUTES, below=_V2)
 
     def is_open(self, request: Request) -> bool:
         return request.path.rstrip("/") in _OPEN
@@ -57,16 +57,13 @@ class ImageApi:
             request.route = path
             return _versions(request)
         assert caller is not None, "only the versions are for everybody"
-        if not path.startswith(f"{_V2}/"):
-            raise ComputeProblem(404, f"There is nothing at {path}: images are below {_V2}.")
-        route, params, template = self._routes.find(request.method, path.removeprefix(_V2))
+        route, params, template = self._routes.find(request.method, path)
         request.route = _V2 + template
         return await route.handler(route.admit(request, caller, params, 0, self._services))
 
 
 def _versions(request: Request) -> Response:
-    scheme = "https" if request.headers.get("x-forwarded-proto") == "https" else "http"
-    href = f"{scheme}://{request.headers.get('host', 'localhost')}{_V2}/"
+    href = f"{origin_of(request)}{_V2}/"
     return json(
         {
             "versions": [

@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from berth.api.auth.caller import Caller
-from berth.api.http import JSON, Request, Response
+from berth.api.http import JSON, Request, Response, origin_of
 from berth.api.placement.errors import Attempt, Problem, problem_of
 from berth.api.placement.query import Query
 from berth.api.placement.wire import Body
@@ -160,11 +160,8 @@ class Call:
         return response
 
     def located(self, response: Response, path: str) -> Response:
-        """With an absolute Location, on the host and by the scheme that the client used."""
-        headers = self.request.headers
-        host = headers.get("host")
-        origin = f"{headers.get('x-forwarded-proto', 'http')}://{host}" if host else ""
-        response.headers.append(("location", origin + path))
+        """With an absolute Location."""
+        response.headers.append(("location", origin_of(self.request) + path))
         return response
 
 
