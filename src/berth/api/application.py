@@ -45,6 +45,9 @@ _log = logging.getLogger(__name__)
 
 REQUEST_ID_HEADER: Final = "x-openstack-request-id"
 
+OPEN_BODY_BYTES_MAX: Final = 16 << 10
+"""The largest body where no token is asked for: that of a login."""
+
 _OPEN_PATHS: Final = frozenset(("/", ""))
 """What anybody may read without a token."""
 
@@ -141,8 +144,7 @@ class Application:
             if caller is None:
                 return self._refuse_unknown(request)
         try:
-            if request.has_body:
-                request.body = await read_body(receive, self._body_bytes_max)
+            await self._read_body(request, receive, caller)
         except BodyCutShort:
             # Nobody will read this but the log.
             return _refuse(Problem(400, "The body ended early."), native.UNEXPECTED, request)
@@ -165,13 +167,17 @@ class Application:
                     401, "Nobody is known by this token: send one that is valid in X-Auth-Token."
                 )
         try:
-            if request.has_body:
-                request.body = await read_body(receive, self._body_bytes_max)
+            await self._read_body(request, receive, caller)
         except BodyCutShort:
             return api.refuse(400, "The body ended early.")
         except BodyTooLarge as error:
             return api.refuse(413, f"The body is larger than the limit of {error.limit} bytes.")
         return await api.handle(request, caller)
+
+    async def _read_body(self, request: Request, receive: Receive, caller: Caller | None) -> None:
+        if request.has_body:
+            limit = self._body_bytes_max if caller is not None else OPEN_BODY_BYTES_MAX
+            request.body = await read_body(receive, limit, request.told_length)
 
     def _refuse_unknown(self, request: Request) -> Response:
         challenge = self._authenticator.challenge

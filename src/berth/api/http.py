@@ -76,6 +76,12 @@ class Request:
         """Whether a body follows the headers."""
         return "content-length" in self.headers or "transfer-encoding" in self.headers
 
+    @property
+    def told_length(self) -> int:
+        """How long the headers say that the body is; 0 if they do not say."""
+        length = self.headers.get("content-length", "")
+        return int(length) if length.isascii() and length.isdigit() else 0
+
 
 def origin_of(request: Request) -> str:
     """What links to this server begin with: its public URL, or else the scheme and the host by which the
@@ -147,9 +153,11 @@ def request_from_scope(scope: Scope) -> Request:
     )
 
 
-async def read_body(receive: Receive, limit: int) -> bytes:
-    """The whole body; BodyTooLarge as soon as more than ``limit`` bytes have come, BodyCutShort if the end of
-    it does not come."""
+async def read_body(receive: Receive, limit: int, told_length: int = 0) -> bytes:
+    """The whole body; BodyTooLarge as soon as more than ``limit`` bytes have come, or at once if they are
+    told to be more; BodyCutShort if the end of it does not come."""
+    if told_length > limit:
+        raise BodyTooLarge(limit)
     message = await receive()
     body: bytes = message.get("body", b"")
     if message["type"] == "http.disconnect":

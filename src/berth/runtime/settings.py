@@ -77,6 +77,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 100_000
     workers: Annotated[int, About("server processes", 1, 64)] = 1
     shutdown_seconds: Annotated[int, About("time for requests in flight when told to stop", 1, 3600)] = 30
+    worker_hung_seconds: Annotated[
+        int, About("a worker that gives no sign of life for this long is killed and replaced", 5, 3600)
+    ] = 60
 
     # -- who may do what --
     auth: Annotated[
@@ -173,7 +176,28 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     cors_allow_headers: Annotated[tuple[str, ...], About("headers that those pages may send")] = ()
 
     # -- limits --
+    connections_max: Annotated[
+        int,
+        About("connections to each worker; when all are taken, idle ones make room for new ones", 16, 65536),
+    ] = 4096
+    connections_per_peer_max: Annotated[
+        int,
+        About(
+            "connections from one address to each worker, those of this machine excepted; 0: no limit, as is "
+            "needed where a proxy on another machine speaks for all clients",
+            0,
+            65536,
+        ),
+    ] = 1024
     body_bytes_max: Annotated[int, About("largest request body", 1024, 1 << 30)] = 4 << 20
+    bodies_bytes_max: Annotated[
+        int,
+        About(
+            "bytes that each worker keeps of the bodies of all requests in flight; small bodies do not count",
+            1 << 20,
+            64 << 30,
+        ),
+    ] = 64 << 20
     request_providers_max: Annotated[int, About("providers in one write", 1, 1_000_000)] = 5000
     request_list_max: Annotated[int, About("entries in one list of a write", 1, 100_000)] = 5000
     request_groups_max: Annotated[int, About("request groups in one candidates query", 1, 128)] = 64
@@ -266,6 +290,8 @@ def conflicts(settings: Settings) -> str | None:
             f"listen: {settings.listen} can be reached by others, and auth=noauth believes whoever comes. "
             "Choose auth=tokens or auth=keystone, listen on 127.0.0.1, or set allow_remote_noauth"
         )
+    if settings.bodies_bytes_max < settings.body_bytes_max:
+        return "bodies_bytes_max, body_bytes_max: one body must fit into what there is for all of them"
     if settings.auth == "tokens" and settings.tokens_file is None:
         return "tokens_file: auth=tokens needs it"
     if settings.auth == "keystone":

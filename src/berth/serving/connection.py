@@ -22,9 +22,11 @@ from berth.serving.heads import CONTINUE, refusal
 from berth.serving.limits import (
     BODY_BYTES_PER_S,
     BODY_S,
+    FREE_BODY_BYTES,
     HEAD_S,
     IDLE_S,
     LINGER_S,
+    STALLED_BODY_S,
     UNREAD_BODY_BYTES_MAX,
     UNTAKEN_BODY_BYTES_MAX,
     UNWANTED_BODY_S,
@@ -45,6 +47,8 @@ class Stage(IntEnum):
     LINGERING = 3
     CLOSING = 4
 
+
+_BODIES: Final = "The bodies of other requests take all the room there is for them."
 
 # Read for every request: a name of the module is found faster than one of a class.
 _HEAD: Final = Stage.HEAD
@@ -70,12 +74,17 @@ class Connection(asyncio.Protocol):
         "_unclogging",
         "_unsent_bytes",
         "_unsent_since",
+        "crowd",
         "is_clogged",
+        "peer",
         "shared",
     )
 
     def __init__(self, shared: "Connections") -> None:
         self.shared = shared
+        self.peer = ""
+        # Why there is no room for this connection, if there is none: then its first request is refused.
+        self.crowd = ""
         self._stage = _HEAD
         self._exchange: Exchange | None = None
         # What came behind a request that is not answered yet.
@@ -98,7 +107,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
-        self._reader = RequestReader((str(peer[0]), int(peer[1])) if peer else None)
+        self.peer = str(peer[0]) if peer else ""
+        self._reader = RequestReader((self.peer, int(peer[1])) if peer else None)
         self.shared.add(self)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -157,6 +167,14 @@ class Connection(asyncio.Protocol):
     def _begin(self, scope: Scope) -> None:
         reader = self._reader
         shared = self.shared
+        shared.note_busy(self)
+        if self.crowd and scope["path"] not in shared.limits.always_answered:
+            self._refuse(503, f"The server has {self.crowd}.")
+            return
+        told = 0 if reader.complete else reader.body_left or 0
+        if told > FREE_BODY_BYTES and not shared.has_room_for(told - FREE_BODY_BYTES):
+            self._refuse(503, _BODIES)
+            return
         exchange = self._exchange = Exchange(self, scope, reader.keeps_alive, reader.is_old)
         # It runs when this callback has returned, and finds what has come of the body by then.
         exchange.task = asyncio.Task(exchange.run(shared.application), loop=shared.loop)
@@ -181,9 +199,13 @@ class Connection(asyncio.Protocol):
             return
         exchange = self._exchange
         if exchange is not None:
-            self._since = self.shared.tick
+            shared = self.shared
+            shared.note_busy(self)
+            self._since = shared.tick
             self._body_bytes += len(data)
-            exchange.add_body(body, reader.complete)
+            if not exchange.add_body(body, reader.complete):
+                self._refuse(503, _BODIES)
+                return
             if reader.complete:
                 self._stage = _ANSWER
                 self._hold(reader.rest)
@@ -207,6 +229,7 @@ class Connection(asyncio.Protocol):
         self._stage = _HEAD
         self._since = self.shared.tick
         self._is_fresh = False
+        self.shared.note_kept(self)
         if self._held:
             held, self._held = self._held, b""
             self._read_head(held)
@@ -259,6 +282,7 @@ class Connection(asyncio.Protocol):
         else:
             # The rest of the body is read, and dropped.
             self._since = self.shared.tick
+            self.shared.note_kept(self)
             self._resume()
 
     def left(self, exchange: Exchange) -> None:
@@ -281,8 +305,18 @@ class Connection(asyncio.Protocol):
     def drop(self) -> None:
         self._abort()
 
-    def refuse_crowd(self) -> None:
-        self._refuse(503, "The server has too many connections.")
+    def evict(self, *, at_once: bool) -> None:
+        """Make room for another connection. Only one that is idle is asked to."""
+        exchange, self._exchange = self._exchange, None
+        if exchange is not None:
+            self._abandon(exchange)
+            self._transport.write(
+                refusal(self.shared.status_lines[408], 408, "The request's body did not come.")
+            )
+        if at_once:
+            self._abort()
+        else:
+            self.close()
 
     def close(self) -> None:
         """End in good order: what has been written is sent."""
@@ -365,6 +399,8 @@ class Connection(asyncio.Protocol):
         elif exchange.waiting is not None:
             # Only these seconds are the client's; the others are the application's.
             self._body_s += 1
+            if waited_s == STALLED_BODY_S:
+                self.shared.note_stalled(self)
             if waited_s > BODY_S:
                 self._refuse(408, f"Nothing came of the request's body for {BODY_S} seconds.")
             elif self._body_s > BODY_S + self._body_bytes // BODY_BYTES_PER_S:

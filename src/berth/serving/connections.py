@@ -1,21 +1,31 @@
 """All connections of a worker: how many there may be, how long each may take, and how they end.
 
+When all are taken, a new connection takes the place of one that is idle, in this order: connections that have
+never sent a whole request, the oldest first; kept ones, by how long they have been idle; requests whose
+bodies do not come. A request in progress is never ended for another. An address that has its share makes room
+among its own.
+
 Time is counted here, in ticks of a second: one sweep over all connections in place of a timer for every
 request, and the date of all answers with it.
 """
 
 import asyncio
+import ipaddress
+import logging
 import resource
 import time
+from collections import Counter
 from typing import Final
 
 from berth.serving.asgi import Application
 from berth.serving.connection import Connection
 from berth.serving.exchange import Exchange
 from berth.serving.heads import StatusLines
-from berth.serving.limits import CONNECTIONS_MAX, OTHER_FILES, REFUSALS_MAX
+from berth.serving.limits import CONNECTIONS_LEAST, OTHER_FILES, REFUSALS_MAX, Limits
 
 _TICK_S: Final = 1.0
+
+_log = logging.getLogger(__name__)
 
 
 class Connections:
@@ -25,36 +35,99 @@ class Connections:
     """
 
     def __init__(
-        self, application: Application, loop: asyncio.AbstractEventLoop, limit: int = CONNECTIONS_MAX
+        self, application: Application, loop: asyncio.AbstractEventLoop, limits: Limits | None = None
     ) -> None:
         self.application = application
         self.loop = loop
         self.tick = 0
         self.status_lines = StatusLines(time.time())
         self.is_draining = False
-        self._limit = limit
+        self.limits = limits or Limits()
+        self.body_bytes = 0
+        """What is held of the bodies of requests in progress, as far as it is counted."""
         self._open: set[Connection] = set()
+        # Those that were told to make room, until they are gone.
+        self._leaving: set[Connection] = set()
+        self._of_peer: Counter[str] = Counter()
+        # Those that can make room, each in the order in which it came to be so.
+        self._fresh: dict[Connection, None] = {}
+        self._kept: dict[Connection, None] = {}
+        self._stalled: dict[Connection, None] = {}
         # The work of clients that have gone: it is finished, and somebody must have a hold of it.
         self._orphans: set[Exchange] = set()
         self._drained = asyncio.Event()
         self._ticking = loop.call_later(_TICK_S, self._tick)
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self._open) + len(self._leaving)
 
     def make(self) -> Connection:
         return Connection(self)
 
+    # -- who gets in ----------------------------------------------------------------------------
+
     def add(self, connection: Connection) -> None:
+        crowd = ""
+        if self._has_its_share(connection.peer) and not self._make_room(connection.peer):
+            crowd = "too many connections from this address"
+        elif len(self._open) >= self.limits.connections and not self._make_room():
+            crowd = "too many connections"
         self._open.add(connection)
-        if len(self._open) > self._limit + REFUSALS_MAX:
+        self._of_peer[connection.peer] += 1
+        if not crowd or len(self._open) <= self.limits.connections + REFUSALS_MAX:
+            self._fresh[connection] = None
+            connection.crowd = crowd
+        else:
             connection.drop()
-        elif len(self._open) > self._limit:
-            connection.refuse_crowd()
 
     def remove(self, connection: Connection) -> None:
-        self._open.discard(connection)
+        self._leaving.discard(connection)
+        if connection in self._open:
+            self._give_place(connection)
         self._see_whether_drained()
+
+    def _has_its_share(self, peer: str) -> bool:
+        share = self.limits.connections_per_peer
+        return share > 0 and self._of_peer[peer] >= share and not is_local(peer)
+
+    def _make_room(self, peer: str | None = None) -> bool:
+        """End the connection that is missed least, of those of a peer if one is named; whether there is
+        one."""
+        for idle in (self._fresh, self._kept, self._stalled):
+            for connection in idle:
+                if peer is None or connection.peer == peer:
+                    self._give_place(connection)
+                    self._leaving.add(connection)
+                    connection.evict(at_once=len(self._leaving) > REFUSALS_MAX)
+                    return True
+        return False
+
+    def _give_place(self, connection: Connection) -> None:
+        self._open.remove(connection)
+        self.note_busy(connection)
+        self._of_peer[connection.peer] -= 1
+        if not self._of_peer[connection.peer]:
+            del self._of_peer[connection.peer]
+
+    def note_kept(self, connection: Connection) -> None:
+        """It has had its answer, and nothing has come since."""
+        self._kept[connection] = None
+
+    def note_stalled(self, connection: Connection) -> None:
+        """Its request waits for a body that does not come."""
+        self._stalled[connection] = None
+
+    def note_busy(self, connection: Connection) -> None:
+        self._fresh.pop(connection, None)
+        self._kept.pop(connection, None)
+        self._stalled.pop(connection, None)
+
+    # -- what is held of bodies -----------------------------------------------------------------
+
+    def has_room_for(self, body_bytes: int) -> bool:
+        return self.body_bytes + body_bytes <= self.limits.bodies_bytes
+
+    # -- how they end ---------------------------------------------------------------------------
 
     def adopt(self, exchange: Exchange) -> None:
         self._orphans.add(exchange)
@@ -64,21 +137,27 @@ class Connections:
             self._orphans.discard(exchange)
             self._see_whether_drained()
 
-    async def drain(self) -> None:
-        """Finish what is in work, and take no more; when there is nothing left, return."""
+    async def drain(self, within_s: float) -> None:
+        """Finish what is in work, and take no more; when there is nothing left, or no time, return."""
         self.is_draining = True
         for connection in list(self._open):
             if connection.is_idle:
                 connection.close()
         self._see_whether_drained()
-        await self._drained.wait()
+        try:
+            async with asyncio.timeout(within_s):
+                await self._drained.wait()
+        except TimeoutError:
+            _log.warning("%d requests were not finished within %g s and are dropped", len(self), within_s)
+            for connection in [*self._open, *self._leaving]:
+                connection.drop()
         self.stop_ticking()
 
     def stop_ticking(self) -> None:
         self._ticking.cancel()
 
     def _see_whether_drained(self) -> None:
-        if self.is_draining and not self._open and not self._orphans:
+        if self.is_draining and not (self._open or self._leaving or self._orphans):
             self._drained.set()
 
     def _tick(self) -> None:
@@ -89,17 +168,38 @@ class Connections:
     def pass_second(self) -> None:
         """See to it that nobody takes longer than is due."""
         self.tick += 1
-        for connection in list(self._open):
+        for connection in [*self._open, *self._leaving]:
             connection.look_at_the_time(self.tick)
 
 
-def room_for_connections() -> int:
-    """How many connections this process can have, after asking for as many as it may want."""
+def is_local(peer: str) -> bool:
+    """Whether an address is of this machine. Connections without one come through a socket in its files."""
+    try:
+        return not peer or ipaddress.ip_address(peer).is_loopback
+    except ValueError:
+        return False
+
+
+class TooFewFiles(Exception):
+    """The process may not open as many files as it takes to serve. The message is for the operator."""
+
+
+def room_for_connections(wanted: int) -> int:
+    """How many connections this process can have of those that are wanted, after asking for the files that it
+    takes; TooFewFiles if it is next to none."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = CONNECTIONS_MAX + REFUSALS_MAX + OTHER_FILES
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    files = wanted + REFUSALS_MAX + OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < files:
+        soft = files if hard == resource.RLIM_INFINITY else min(files, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    if soft == resource.RLIM_INFINITY:
-        return CONNECTIONS_MAX
-    return max(1, min(CONNECTIONS_MAX, soft - REFUSALS_MAX - OTHER_FILES))
+    if soft == resource.RLIM_INFINITY or soft >= files:
+        return wanted
+    # Those who are refused need files too; where there are few, they get few.
+    room = min(wanted, max(soft - OTHER_FILES - REFUSALS_MAX, (soft - OTHER_FILES) * 7 // 8))
+    if room < CONNECTIONS_LEAST:
+        least = OTHER_FILES + CONNECTIONS_LEAST * 8 // 7 + 1
+        raise TooFewFiles(
+            f"the process may open {soft} files, and it takes at least {least} to serve: raise the limit "
+            "(ulimit -n, or LimitNOFILE= of a systemd unit)"
+        )
+    return room

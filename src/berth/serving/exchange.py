@@ -23,7 +23,7 @@ from berth.serving.heads import (
     told_length,
     with_length,
 )
-from berth.serving.limits import JOINED_BODY_BYTES_MAX
+from berth.serving.limits import FREE_BODY_BYTES, JOINED_BODY_BYTES_MAX
 
 if TYPE_CHECKING:
     from berth.serving.connection import Connection
@@ -41,10 +41,12 @@ class Exchange:
     """
 
     __slots__ = (
+        "_body_bytes",
         "_body_taken",
         "_chunked",
         "_client_left",
         "_connection",
+        "_counted_bytes",
         "_headers",
         "_is_old",
         "_left",
@@ -68,6 +70,9 @@ class Exchange:
         self._headers: Headers = []
         self._pieces: list[bytes] = []
         self._whole = False
+        # What has come of the body, also where the application has taken it; and what of that is counted.
+        self._body_bytes = 0
+        self._counted_bytes = 0
         self._body_taken = False
         self._client_left = False
         self._chunked = False
@@ -87,15 +92,30 @@ class Exchange:
         except Exception:
             _log.exception("%s %r failed", self._scope["method"], self._scope["path"])
         finally:
+            self._connection.shared.body_bytes -= self._counted_bytes
             self._connection.left(self)
 
     # -- what the connection tells --------------------------------------------------------------
 
-    def add_body(self, piece: bytes, whole: bool) -> None:
+    def add_body(self, piece: bytes, whole: bool) -> bool:
+        """Take a piece of the body; False if there is no room for it beside those of other requests."""
         if piece:
+            self._body_bytes += len(piece)
+            if self._body_bytes > FREE_BODY_BYTES and not self._count():
+                return False
             self._pieces.append(piece)
         self._whole = whole
         self._wake()
+        return True
+
+    def _count(self) -> bool:
+        more = self._body_bytes - FREE_BODY_BYTES - self._counted_bytes
+        shared = self._connection.shared
+        if not shared.has_room_for(more):
+            return False
+        self._counted_bytes += more
+        shared.body_bytes += more
+        return True
 
     def tell_disconnect(self) -> None:
         """The client has left, by all we know. If it only stopped sending, it still gets its answer."""

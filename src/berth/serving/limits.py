@@ -1,10 +1,30 @@
-"""How much of anything a connection may ask for. These protect the process and are not settings: a client
-that keeps to HTTP does not come near them.
+"""How much of anything clients may ask for. ``Limits`` are the operator's to set; the others protect the
+process and are no settings: a client that keeps to HTTP does not come near them.
 
 Seconds are counted by one sweep over all connections each second, so they are kept to within a second.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
+
+
+class Limits(NamedTuple):
+    """What the connections of a worker may take together."""
+
+    connections: int = 4096
+    """When all are taken, an idle one makes room; when none is idle, the new one is answered 503."""
+
+    connections_per_peer: int = 1024
+    """From one address; 0: no limit. Those of this machine have none: a proxy on it speaks for everybody."""
+
+    bodies_bytes: int = 64 << 20
+    """For the bodies of all requests in progress, as far as each is larger than FREE_BODY_BYTES."""
+
+    always_answered: frozenset[str] = frozenset(("/healthz",))
+    """Paths that are answered on a connection beyond the limit too."""
+
+    drain_s: float = 30
+    """For requests in progress when told to stop. What is left then is dropped."""
+
 
 REQUEST_LINE_BYTES_MAX: Final = 64 << 10
 """Candidate queries are long: 64 groups with all they may name fit."""
@@ -27,14 +47,24 @@ chunk costs about the same, however small: many tiny ones would be cheap to send
 JOINED_BODY_BYTES_MAX: Final = 32 << 10
 """Up to here, copying a body behind its head is cheaper than handing the kernel two pieces."""
 
-CONNECTIONS_MAX: Final = 4096
-"""Per worker. Beyond it a connection is answered 503 and closed."""
+FREE_BODY_BYTES: Final = 16 << 10
+"""So much of every body is not counted: small requests, logins among them, are served while large ones wait.
+All connections together can hold this many bytes beyond the budget."""
 
 REFUSALS_MAX: Final = 256
 """Connections beyond the limit that are being told so. Beyond that they are dropped without a word."""
 
 OTHER_FILES: Final = 128
 """File descriptors that a worker needs for anything but connections."""
+
+CONNECTIONS_LEAST: Final = 16
+"""A worker that has files for fewer connections than this does not start."""
+
+STOP_GRACE_S: Final = 5
+"""Behind the time for requests in progress: for the application to shut down."""
+
+ORPHAN_DRAIN_S: Final = 3
+"""For requests in progress when the parent process is gone: whoever restarts it needs the database soon."""
 
 HEAD_S: Final = 30
 """From the first byte of a request to the end of its headers."""
@@ -45,6 +75,9 @@ IDLE_S: Final = 75
 BODY_S: Final = 30
 """Without a byte of a body that the application waits for. Also what any body may take in all, as far as it
 has not earned more by coming."""
+
+STALLED_BODY_S: Final = 5
+"""Without a byte of a body: from then on the connection makes room for others when all are taken."""
 
 BODY_BYTES_PER_S: Final = 16 << 10
 """For so much of a body that has come, it may take a second more in all. The slowest of links are faster;

@@ -143,7 +143,7 @@ async def served(application: Application, port: int = 0) -> AsyncIterator[str]:
         yield f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
     finally:
         server.close()
-        await connections.drain()
+        await connections.drain(10)
 
 
 class Host:

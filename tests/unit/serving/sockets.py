@@ -12,7 +12,7 @@ import uvloop
 
 from berth.serving.asgi import Application, Message, Receive, Scope, Send
 from berth.serving.connections import Connections
-from berth.serving.limits import CONNECTIONS_MAX
+from berth.serving.limits import Limits
 
 HOST = "127.0.0.1"
 PATIENCE_S = 10
@@ -147,9 +147,9 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def serving(application: Application, limit: int = CONNECTIONS_MAX) -> AsyncIterator[World]:
+async def serving(application: Application, limits: Limits | None = None) -> AsyncIterator[World]:
     loop = asyncio.get_running_loop()
-    connections = Connections(application, loop, limit)
+    connections = Connections(application, loop, limits)
     server = await loop.create_server(connections.make, HOST, 0)
     world = World(connections, server)
     try:
@@ -159,10 +159,10 @@ async def serving(application: Application, limit: int = CONNECTIONS_MAX) -> Asy
 
 
 def run(
-    story: Callable[[World], Awaitable[None]], application: Application, limit: int = CONNECTIONS_MAX
+    story: Callable[[World], Awaitable[None]], application: Application, limits: Limits | None = None
 ) -> None:
     async def main() -> None:
-        async with serving(application, limit) as world:
+        async with serving(application, limits) as world:
             await story(world)
             leftover = asyncio.all_tasks() - {asyncio.current_task()}
             for task in leftover:

@@ -385,7 +385,7 @@ def test_draining_finishes_what_is_in_work_and_closes_the_rest() -> None:
         await world.until(lambda: application.asked == 2)
         gone.reset()
         await world.until(lambda: len(world.connections) == 3)
-        draining = asyncio.create_task(world.connections.drain())
+        draining = asyncio.create_task(world.connections.drain(10))
         assert await idle.rest() == b""
         assert await half.rest() == b""
         await asyncio.sleep(0.01)
@@ -412,6 +412,23 @@ def test_draining_does_not_wait_for_a_body_that_nobody_wants() -> None:
         client.send("PUT / HTTP/1.1", "content-length: 5")
         assert (await client.answer()).status == 200
         async with asyncio.timeout(LINGER_S):
-            await world.connections.drain()
+            await world.connections.drain(10)
+
+    run(story, application)
+
+
+def test_draining_has_a_deadline() -> None:
+    application = Slow()
+
+    async def story(world: World) -> None:
+        upload, answered = await world.connect(), await world.connect()
+        upload.send("PUT /listen HTTP/1.1", "content-length: 100", body=b"x")
+        answered.send("GET / HTTP/1.1")
+        await world.until(lambda: application.asked == 2)
+        async with asyncio.timeout(5):
+            await world.connections.drain(0.05)
+        await world.until_empty()
+        assert application.heard[-1] == "http.disconnect"
+        application.go_on.set()
 
     run(story, application)

@@ -241,23 +241,3 @@ def test_what_follows_a_refused_request_is_not_read() -> None:
         assert [answer.status for answer in await client.answers()] == [200, 400]
 
     run(story, echo)
-
-
-def test_more_connections_than_there_may_be() -> None:
-    async def story(world: World) -> None:
-        clients = [await world.connect() for _ in range(2)]
-        await world.until(lambda: len(world.connections) == 2)
-        third = await world.connect()
-        third.send("GET / HTTP/1.1")
-        refused = await third.answer()
-        assert refused.status == 503
-        assert refused.headers["retry-after"] == "1"
-        assert "too many connections" in refused.detail
-        third.writer.close()
-        clients.pop().writer.close()
-        await world.until(lambda: len(world.connections) == 1)
-        assert (await world.ask("GET / HTTP/1.1")).status == 200
-        clients.pop().writer.close()
-        await world.until_empty()
-
-    run(story, echo, limit=2)

@@ -1,0 +1,117 @@
+"""A body is read only for those who may send it, and only as much of it as may be sent."""
+
+import asyncio
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from berth.api.application import OPEN_BODY_BYTES_MAX
+from tests.unit.identity.houses import House
+
+pytestmark = pytest.mark.fast
+
+TOKENS = '[[token]]\ntoken = "good-token-of-ann"\nuser = "ann"\nproject = "blue"\nroles = ["admin"]\n'
+GOOD = "good-token-of-ann"
+PIECE = 4096
+
+
+class Outcome(NamedTuple):
+    status: int
+    read_bytes: int
+
+
+async def send_endless_body(
+    house: House, method: str, path: str, *, token: str | None, length: int | None = None
+) -> Outcome:
+    """Ask with a body that goes on as long as it is read: the status, and how much was read."""
+    read = 0
+    statuses: list[int] = []
+
+    async def receive() -> MutableMapping[str, Any]:
+        nonlocal read
+        read += PIECE
+        assert read < 64 << 20, "nobody stops reading"
+        return {"type": "http.request", "body": b"x" * PIECE, "more_body": True}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            statuses.append(message["status"])
+
+    told = {"transfer-encoding": "chunked"} if length is None else {"content-length": str(length)}
+    headers = {"host": "c", "content-type": "application/json", **told}
+    if token is not None:
+        headers["x-auth-token"] = token
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "client": ("192.0.2.1", 1),
+    }
+    async with asyncio.timeout(30):
+        await house.application(scope, receive, send)
+    return Outcome(statuses[0], read)
+
+
+def house_with_tokens(path: Path) -> House:
+    return House(path, TOKENS, body_bytes_max=1 << 20)
+
+
+PATHS = [
+    ("PUT", "/resource_providers"),
+    ("POST", "/nothing/is/here"),
+    ("POST", "/berth/v1/schedule"),
+    ("POST", "/berth/v1/nothing"),
+    ("POST", "/compute/v2.1/servers"),
+    ("POST", "/compute/nothing"),
+    ("POST", "/image/v2/images"),
+    ("PUT", "/image/v2/images/x/file"),
+    ("POST", "/image/nothing"),
+    ("GET", "/identity/v3/auth/tokens"),
+    ("POST", "/identity/v3/users"),
+    ("POST", "/identity/nothing"),
+]
+
+
+@pytest.mark.parametrize(("method", "path"), PATHS)
+@pytest.mark.parametrize("token", [None, "a-token-that-nobody-has"])
+def test_who_has_no_token_is_not_listened_to(
+    tmp_path: Path, method: str, path: str, token: str | None
+) -> None:
+    async def story(house: House) -> None:
+        assert await send_endless_body(house, method, path, token=token) == Outcome(401, 0)
+
+    house_with_tokens(tmp_path).run(story)
+
+
+@pytest.mark.parametrize(("method", "path"), PATHS)
+def test_a_length_above_the_limit_is_refused_unread(tmp_path: Path, method: str, path: str) -> None:
+    async def story(house: House) -> None:
+        outcome = await send_endless_body(house, method, path, token=GOOD, length=(1 << 20) + 1)
+        assert outcome == Outcome(413, 0)
+
+    house_with_tokens(tmp_path).run(story)
+
+
+@pytest.mark.parametrize("path", ["/identity/v3/auth/tokens", "/identity/v3", "/compute", "/image", "/"])
+def test_what_anybody_may_send_is_small(tmp_path: Path, path: str) -> None:
+    async def story(house: House) -> None:
+        told = await send_endless_body(house, "POST", path, token=None, length=OPEN_BODY_BYTES_MAX + 1)
+        assert told == Outcome(413, 0)
+        untold = await send_endless_body(house, "POST", path, token=None)
+        assert untold == Outcome(413, OPEN_BODY_BYTES_MAX + PIECE)
+
+    house_with_tokens(tmp_path).run(story)
+
+
+def test_a_login_is_no_larger_with_a_token(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        outcome = await send_endless_body(
+            house, "POST", "/identity/v3/auth/tokens", token=GOOD, length=20_000
+        )
+        assert outcome == Outcome(413, 0)
+
+    house_with_tokens(tmp_path).run(story)
