@@ -31,13 +31,18 @@ PROGRAM = textwrap.dedent(
 
     from berth.cli.serve import CannotServe, serve
     from berth.runtime.settings import Settings
+    from berth.serving import processes
 
     startup = sys.argv[4]
+    if startup == "dies":
+        processes._PAUSE_FIRST_S = processes._PAUSE_LONGEST_S = 0.01
 
 
     async def application(scope, receive, send):
         if scope["type"] == "lifespan":
             await receive()
+            if startup == "dies":
+                os.kill(os.getpid(), 9)
             if startup == "raises":
                 raise OSError("the database is not there")
             if startup == "fails":
@@ -55,6 +60,13 @@ PROGRAM = textwrap.dedent(
             print("closed", flush=True)
             await send({"type": "lifespan.shutdown.complete"})
             return
+        if scope["path"] == "/upload":
+            print("asked", flush=True)
+            while (await receive()).get("more_body"):
+                pass
+        if scope["path"] == "/block":
+            print("blocked", flush=True)
+            time.sleep(60)
         if scope["path"] == "/slow":
             print("asked", flush=True)
             await asyncio.sleep(float(scope["query_string"]))
@@ -68,6 +80,7 @@ PROGRAM = textwrap.dedent(
             listen=sys.argv[1],
             workers=int(sys.argv[2]),
             shutdown_seconds=int(sys.argv[3]),
+            worker_hung_seconds=5,
             log_format="text",
         )
         try:
@@ -79,18 +92,23 @@ PROGRAM = textwrap.dedent(
 
 
 class Process:
-    def __init__(self, directory: Path, workers: int, shutdown_s: int, startup: str, listen: str) -> None:
+    def __init__(
+        self, directory: Path, workers: int, shutdown_s: int, startup: str, listen: str, limit: str
+    ) -> None:
         program = directory / "program.py"
         program.write_text(PROGRAM)
         self.log_path = directory / "output"
         self.host, _, port = listen.rpartition(":")
         self.port = int(port)
+        words = [sys.executable, str(program), listen, str(workers), str(shutdown_s), startup]
         with self.log_path.open("ab") as output:
             self.popen = subprocess.Popen(
-                [sys.executable, str(program), listen, str(workers), str(shutdown_s), startup],
+                ["sh", "-c", f'{limit} exec "$@"', "sh", *words],
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
+                # Where the housekeeper finds, and makes, the database.
+                cwd=directory,
             )
 
     @property
@@ -102,6 +120,16 @@ class Process:
         with contextlib.closing(connection):
             connection.request("GET", path)
             return connection.getresponse().read()
+
+    @property
+    def children(self) -> set[int]:
+        """Of all its threads."""
+        lists = Path(f"/proc/{self.popen.pid}/task").glob("*/children")
+        return {int(child) for children in lists for child in children.read_text().split()}
+
+    def workers(self) -> set[int]:
+        """Those of them that answer: connections are spread over them."""
+        return {int(self.get()) for _ in range(60)}
 
     def wait_until_up(self) -> None:
         self.wait_for(lambda: bool(self.get()))
@@ -128,11 +156,13 @@ class Process:
 def start(tmp_path: Path) -> Iterator["Callable[..., Process]"]:
     started: list[Process] = []
 
-    def begin(workers: int = 1, shutdown_s: int = 10, startup: str = "", listen: str = "") -> Process:
+    def begin(
+        workers: int = 1, shutdown_s: int = 10, startup: str = "", listen: str = "", limit: str = ""
+    ) -> Process:
         listen = listen or f"127.0.0.1:{free_port()}"
         directory = tmp_path / str(len(started))
         directory.mkdir()
-        started.append(Process(directory, workers, shutdown_s, startup, listen))
+        started.append(Process(directory, workers, shutdown_s, startup, listen, limit))
         return started[-1]
 
     yield begin
@@ -180,7 +210,8 @@ def test_one_that_takes_too_long_is_not(start: Callable[..., Process]) -> None:
     assert time.monotonic() - began < 5
     client.join()
     assert len(failures) == 1
-    assert "worker 1 did not end within 1 seconds and is killed" in server.log
+    assert "1 requests were not finished within 1 s and are dropped" in server.log
+    assert server.log.count("closed") == 1, "the application is shut down in good order all the same"
 
 
 def test_a_kept_connection_does_not_hold_it_up(start: Callable[..., Process]) -> None:
@@ -241,17 +272,70 @@ def test_a_stopped_server_says_that_it_closes(start: Callable[..., Process]) -> 
     assert server.popen.wait(20) == 0
 
 
-@pytest.mark.parametrize(("number", "words"), [(signal.SIGTERM, "status 0"), (signal.SIGKILL, "SIGKILL")])
-def test_a_worker_that_ends_ends_the_server(
+def test_a_worker_that_ends_by_itself_ends_the_server(start: Callable[..., Process]) -> None:
+    server = start(2)
+    server.wait_for(lambda: server.log.count("opened") == 2)
+    os.kill(int(server.get()), signal.SIGTERM)
+    assert server.popen.wait(20) == 1
+    assert "ended (status 0); the server ends with it" in server.log
+    # The one that was told to, and the other one, in good order.
+    assert server.log.count("closed") == 2
+
+
+# -- accidents ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (signal.SIGKILL, "ended (SIGKILL); it is restarted in 0.5 s"),
+        (signal.SIGSTOP, "gave no sign of life for 5 s and was killed; it is restarted in 0.5 s"),
+    ],
+)
+def test_a_worker_that_is_killed_or_hangs_is_replaced_while_the_other_serves(
     start: Callable[..., Process], number: signal.Signals, words: str
 ) -> None:
     server = start(2)
     server.wait_for(lambda: server.log.count("opened") == 2)
-    os.kill(int(server.get()), number)
+    kept = http.client.HTTPConnection(server.host, server.port, timeout=10)
+    with contextlib.closing(kept):
+        kept.request("GET", "/")
+        other = int(kept.getresponse().read())
+        [gone] = server.workers() - {other}
+        os.kill(gone, number)
+        server.wait_for_line(words)
+        server.wait_for(lambda: server.log.count("opened") == 3)
+        kept.request("GET", "/")
+        assert int(kept.getresponse().read()) == other, "nothing has happened to this one"
+    assert not Path(f"/proc/{gone}").exists()
+    assert len(server.workers() - {gone, other}) == 1
+    assert server.end() == 0
+    assert server.log.count("closed") == 2
+
+
+def test_one_that_keeps_dying_ends_the_server(start: Callable[..., Process]) -> None:
+    server = start(startup="dies")
     assert server.popen.wait(20) == 1
-    assert f"ended ({words}); the server ends with it" in server.log
-    # The one that was told to, and the other one, in good order.
-    assert server.log.count("closed") == (2 if number == signal.SIGTERM else 1)
+    assert server.log.count("ended (SIGKILL); it is restarted in") == 6
+    assert server.log.count("ended (SIGKILL); the server ends with it") == 1
+
+
+def test_a_housekeeper_that_is_killed_is_replaced(start: Callable[..., Process]) -> None:
+    server = start()
+    server.wait_until_up()
+    worker = int(server.get())
+    [first] = server.children - {worker}
+    os.kill(first, signal.SIGKILL)
+    server.wait_for_line("the housekeeper ended (SIGKILL); it is restarted in 1 s")
+    server.wait_for(lambda: len(server.children - {worker, first}) == 1)
+    [second] = server.children - {worker, first}
+    server.wait_for(lambda: "berth.cli.housekeeper" in Path(f"/proc/{second}/cmdline").read_text())
+    os.kill(second, signal.SIGKILL)
+    server.wait_for_line("the housekeeper ended (SIGKILL); it is restarted in 2 s")
+    server.wait_for(lambda: len(server.children - {worker}) == 1)
+    assert int(server.get()) == worker
+    assert server.end() == 0
+    assert "Traceback" not in server.log
 
 
 def test_workers_go_with_a_parent_that_is_killed(start: Callable[..., Process]) -> None:
@@ -260,11 +344,40 @@ def test_workers_go_with_a_parent_that_is_killed(start: Callable[..., Process]) 
     worker = int(server.get())
     server.popen.kill()
     server.popen.wait()
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{worker}").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until_gone(worker, 10)
     with pytest.raises(OSError, match="refused"):
         server.get()
+
+
+def wait_until_gone(pid: int, within_s: float) -> None:
+    deadline = time.monotonic() + within_s
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < deadline, "it lives on"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_an_orphan_ends_though_a_client_is_slow(start: Callable[..., Process], hangs: bool) -> None:
+    """It has half a minute when it is told to stop by its parent, and less when that is gone."""
+    server = start(shutdown_s=30)
+    server.wait_until_up()
+    worker = int(server.get())
+    with socket.create_connection((server.host, server.port)) as slow:
+        slow.sendall(b"PUT /upload HTTP/1.1\r\nhost: a\r\ncontent-length: 1000000\r\n\r\nx")
+        server.wait_for_line("asked")
+        if hangs:
+            # Its event loop does not run any more: only the kernel can end it.
+            with socket.create_connection((server.host, server.port)) as blocking:
+                blocking.sendall(b"GET /block HTTP/1.1\r\nhost: a\r\n\r\n")
+                server.wait_for_line("blocked")
+        server.popen.kill()
+        server.popen.wait()
+        deadline = time.monotonic() + 15
+        while Path(f"/proc/{worker}").exists():
+            assert time.monotonic() < deadline, "it lives on"
+            with contextlib.suppress(OSError):
+                slow.sendall(b"x")
+            time.sleep(0.1)
 
 
 def test_it_is_quiet_and_says_what_it_serves(start: Callable[..., Process]) -> None:
@@ -293,6 +406,31 @@ def test_a_failed_startup_ends_it(
     assert server.popen.wait(20) == 1
     assert message in server.log
     assert "Traceback" not in server.log
+
+
+def test_next_to_no_files_are_refused(start: Callable[..., Process]) -> None:
+    server = start(limit="ulimit -n 64;")
+    assert server.popen.wait(20) == 1
+    assert server.log.startswith("cannot serve: the process may open 64 files, and it takes at least 147 to ")
+
+
+def test_few_files_are_warned_of(start: Callable[..., Process]) -> None:
+    server = start(limit="ulimit -n 256;")
+    server.wait_until_up()
+    assert server.end() == 0
+    assert (
+        "connections_max is 4096, but the limit of open files leaves room for 112 connections" in server.log
+    )
+
+
+def test_a_limit_that_may_be_raised_is_raised(start: Callable[..., Process]) -> None:
+    server = start(limit="ulimit -S -n 64;")
+    server.wait_until_up()
+    limits = Path(f"/proc/{int(server.get())}/limits").read_text()
+    [files] = [line.split()[3] for line in limits.splitlines() if line.startswith("Max open files")]
+    assert int(files) >= 4096
+    assert server.end() == 0
+    assert "WARNING" not in server.log
 
 
 def test_an_address_that_is_taken(start: Callable[..., Process]) -> None:

@@ -123,3 +123,28 @@ def test_what_is_left_has_a_bound() -> None:
     turns.leave(202, b"y")
     asyncio.run(turns.take())
     assert turns.left_behind(201) == [], "nothing is left by those whose turn it is not"
+
+
+def leave_and_hold(turns: Turns, line: Connection) -> None:
+    asyncio.run(turns.take())
+    turns.leave(1, b"half")
+    line.send("mine")
+    line.recv()
+
+
+def test_a_turn_that_died_with_its_holder_is_given_to_the_others() -> None:
+    turns = Turns()
+    with another(turns, leave_and_hold) as (pid, line):
+        assert line.recv() == "mine"
+        turns.recover(os.getpid())
+        assert turns._last_holder() is None, "somebody else's death is nothing to its holder"
+        os.kill(pid, signal.SIGKILL)
+        turns.recover(pid)
+        assert asyncio.run(turns.take()) is True
+        assert turns.left_behind(0) == [], "what it left may be half written"
+        turns.leave(2, b"whole")
+        assert turns.left_behind(1) == [b"whole"]
+        turns.give()
+        turns.recover(pid)
+        assert turns._last_holder() == os.getpid()
+        assert turns._last_holder() is None, "there is one turn"

@@ -21,12 +21,13 @@ from berth.cell.conductor import Deadlines
 from berth.cli.arguments import shown
 from berth.cli.housekeeper import housekeeper
 from berth.cli.secrets import SecretError, needed, secret
+from berth.cli.serve import CannotServe, limits_of
 from berth.client.tokens import Token, keystone_token
 from berth.journal import AddressError, parse_address
 from berth.runtime.memory import keep_freed_memory
 from berth.runtime.settings import Settings, is_loopback
 from berth.runtime.telemetry import configure_logging
-from berth.serving import Address, CannotListen, free_address, serve_until_stopped
+from berth.serving import Address, CannotListen, Limits, free_address, serve_until_stopped
 
 _log = logging.getLogger(__name__)
 
@@ -50,13 +51,14 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         cell = _cell_settings(arguments, settings)
         address = free_address(settings.listen_host, settings.listen_port)
-    except (CellRefused, SecretError) as error:
+        limits = limits_of(settings)
+    except (CannotServe, CellRefused, SecretError) as error:
         print(f"berth: {error}", file=sys.stderr)
         return 2
     except CannotListen as error:
         print(f"berth: cannot listen on {settings.listen}: {error}", file=sys.stderr)
         return 2
-    return _serve(cell, settings, address)
+    return _serve(cell, settings, address, limits)
 
 
 def _cell_settings(arguments: argparse.Namespace, settings: Settings) -> CellSettings:
@@ -108,7 +110,7 @@ def _placement_token(file: Path | None) -> Token:
     return keystone_token(url, user, password, project, *domains)
 
 
-def _serve(cell: CellSettings, settings: Settings, address: Address) -> int:
+def _serve(cell: CellSettings, settings: Settings, address: Address, limits: Limits) -> int:
     _log.info(
         "Berth %s: the cell %s at http://%s, database %s, Placement %s",
         __version__,
@@ -121,7 +123,7 @@ def _serve(cell: CellSettings, settings: Settings, address: Address) -> int:
         # Held back until there is somebody who hears them; the housekeeper hears its own.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
         keep_freed_memory()
-        status = serve_until_stopped(Cell(cell), address)
+        status = serve_until_stopped(Cell(cell), address, limits)
     if status == 0:
         _log.info("stopped")
     return status

@@ -1,7 +1,8 @@
-"""The process beside a server that sees to it that snapshots are taken.
+"""The process beside a server that sees to it that snapshots are taken, and the thread that keeps it running.
 
 It looks at the journal now and then, and has ``berth db snapshot`` run when enough has come: the memory that
-takes is given back when it ends. It ends with the server.
+takes is given back when it ends. It ends with the server. Whatever goes wrong with one look or one snapshot
+is logged, and the next one is tried; if the process dies all the same, it is started again after a pause.
 """
 
 import contextlib
@@ -12,33 +13,136 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from typing import Final
+import time
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+import msgspec
 
 from berth.engine.housekeeping import is_due
-from berth.journal import JournalError, connect, parse_address
+from berth.journal import connect, parse_address
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import configure_logging
 
-_log = logging.getLogger(__name__)
+# By its name: it is run as a program, too.
+_log = logging.getLogger("berth.cli.housekeeper")
 _LOOK_EVERY_S: Final = 10
 _NICENESS: Final = 10
+_SNAPSHOT_S: Final = 3600
+"""A snapshot that takes longer is given up."""
+_LISTEN_EVERY_S: Final = 0.2
+_STOP_WITHIN_S: Final = 5.0
+_PAUSE_FIRST_S: Final = 1.0
+_PAUSE_LONGEST_S: Final = 60.0
+_STEADY_S: Final = 600.0
+"""After so long the deaths before are forgotten."""
+_STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+# -- in the server's process --------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def housekeeper(settings: Settings) -> Iterator[None]:
     """A housekeeper beside whatever is done meanwhile."""
-    # Forked: a process that begins afresh spends half a second on reading the program, which those who come
-    # first would feel.
+    keeping = _Keeping(settings)
+    # The thread must not hear signals that are meant for the main one: it inherits that they are blocked.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+    keeping.start()
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    try:
+        yield
+    finally:
+        keeping.stop()
+
+
+class _Running(NamedTuple):
+    """A process: ``wait`` gives its exit status, negative if a signal ended it; ``tell`` sends it a
+    signal."""
+
+    wait: Callable[[], int]
+    tell: Callable[[signal.Signals], None]
+
+
+class _Keeping(threading.Thread):
+    """Waits for the housekeeper to end, and starts another."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(name="housekeeper watch", daemon=True)
+        self._settings = settings
+        self._stopping = threading.Event()
+        # Held to start a process, so that none is started once all is to stop.
+        self._starting = threading.Lock()
+        self._running = _fork(settings)
+
+    def run(self) -> None:
+        deaths = 0
+        while True:
+            started_s = time.monotonic()
+            status = self._running.wait()
+            if self._stopping.is_set():
+                return
+            deaths = 1 if time.monotonic() - started_s > _STEADY_S else deaths + 1
+            pause_s = min(_PAUSE_FIRST_S * 2 ** (deaths - 1), _PAUSE_LONGEST_S)
+            _log.error("the housekeeper ended (%s); it is restarted in %g s", _ending(status), pause_s)
+            if self._stopping.wait(pause_s):
+                return
+            with self._starting:
+                if self._stopping.is_set():
+                    return
+                self._running = _execute(self._settings)
+
+    def stop(self) -> None:
+        with self._starting:
+            self._stopping.set()
+        self._running.tell(signal.SIGTERM)
+        self.join(_STOP_WITHIN_S)
+        if self.is_alive():
+            _log.warning("the housekeeper did not end within %g s and is killed", _STOP_WITHIN_S)
+            self._running.tell(signal.SIGKILL)
+            self.join(_STOP_WITHIN_S)
+
+
+def _fork(settings: Settings) -> _Running:
+    # The first one is forked: a process that begins afresh spends half a second on reading the program, which
+    # those who come first would feel.
     process = multiprocessing.get_context("fork").Process(
         target=keep_house, args=(settings, os.getpid()), name="housekeeper", daemon=True
     )
     process.start()
-    try:
-        yield
-    finally:
-        process.terminate()
+    assert process.pid is not None, "a started process has an id"
+    pid = process.pid
+
+    def wait() -> int:
         process.join()
+        return process.exitcode or 0
+
+    def tell(number: signal.Signals) -> None:
+        if process.is_alive():
+            os.kill(pid, number)
+
+    return _Running(wait, tell)
+
+
+def _execute(settings: Settings) -> _Running:
+    # Not forked: by now the server has threads, connections and a listening socket, none of which may live on
+    # in another process. The settings may hold passwords, so they do not go on the command line.
+    process = subprocess.Popen(
+        [sys.executable, "-m", "berth.cli.housekeeper", str(os.getpid())],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    )
+    assert process.stdin is not None, "it was asked for"
+    with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
+        stdin.write(msgspec.json.encode(settings))
+    return _Running(process.wait, process.send_signal)
+
+
+def _ending(status: int) -> str:
+    return f"status {status}" if status >= 0 else signal.Signals(-status).name
+
+
+# -- in the housekeeper's process ---------------------------------------------------------------
 
 
 def keep_house(settings: Settings, parent: int) -> None:
@@ -46,14 +150,19 @@ def keep_house(settings: Settings, parent: int) -> None:
     stop = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
     configure_logging(settings)
     os.nice(_NICENESS)
-    while not stop.wait(_LOOK_EVERY_S) and os.getppid() == parent:
-        try:
-            if _is_due(settings):
-                _take_snapshot(settings)
-        except JournalError as error:
-            _log.warning("no snapshot was taken: %s", error)
+    try:
+        while not stop.wait(_LOOK_EVERY_S) and os.getppid() == parent:
+            try:
+                if _is_due(settings):
+                    _take_snapshot(settings, stop)
+            except Exception as error:
+                _log.warning("no snapshot was taken, next try in %d s: %s", _LOOK_EVERY_S, error)
+                _log.debug("no snapshot was taken", exc_info=True)
+    finally:
+        logging.shutdown()
 
 
 def _is_due(settings: Settings) -> bool:
@@ -64,12 +173,27 @@ def _is_due(settings: Settings) -> bool:
         journal.close()
 
 
-def _take_snapshot(settings: Settings) -> None:
+def _take_snapshot(settings: Settings, stop: threading.Event) -> None:
     # In the environment, and not on the command line: the address may hold a password.
     env = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
     env["BERTH_DATABASE"] = settings.database
     env["BERTH_JOURNAL_KEEP_BATCHES"] = str(settings.journal_keep_batches)
     words = [sys.executable, "-m", "berth.cli", "db", "snapshot"]
-    done = subprocess.run(words, env=env, capture_output=True, text=True, check=False)
-    if done.returncode:
-        _log.warning("no snapshot was taken: %s", done.stderr.strip()[-500:])
+    process = subprocess.Popen(
+        words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL
+    )
+    deadline_s = time.monotonic() + _SNAPSHOT_S
+    while True:
+        try:
+            _, said = process.communicate(timeout=_LISTEN_EVERY_S)
+            break
+        except subprocess.TimeoutExpired:
+            if stop.is_set() or time.monotonic() > deadline_s:
+                # What it has written is not a snapshot before the last part is in.
+                process.kill()
+    if process.returncode and not stop.is_set():
+        _log.warning("no snapshot was taken (%s): %s", _ending(process.returncode), said.strip()[-500:])
+
+
+if __name__ == "__main__":
+    keep_house(msgspec.json.decode(sys.stdin.buffer.read(), type=Settings), int(sys.argv[1]))

@@ -2,8 +2,9 @@
 
     address free? -> housekeeper and workers start -> told to stop -> workers finish -> housekeeper ends
 
-A worker whose startup fails, or that dies, ends the whole server with a status that is not 0: whoever
-started Berth decides whether it is started again. How a worker serves is the business of ``serving``.
+A worker whose startup fails, or that ends by itself, ends the whole server with a status that is not 0:
+whoever started Berth decides whether it is started again. One that hangs or is killed is replaced. How a
+worker serves is the business of ``serving``.
 """
 
 import functools
@@ -17,7 +18,18 @@ from berth.runtime.memory import keep_freed_memory
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import configure_logging
 from berth.runtime.turns import Turns
-from berth.serving import Address, Application, CannotListen, free_address, run_workers, serve_until_stopped
+from berth.serving import (
+    Address,
+    Application,
+    CannotListen,
+    Heartbeat,
+    Limits,
+    TooFewFiles,
+    free_address,
+    room_for_connections,
+    run_workers,
+    serve_until_stopped,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +48,7 @@ def serve(settings: Settings, build: Build) -> int:
         address = free_address(settings.listen_host, settings.listen_port)
     except CannotListen as error:
         raise CannotServe(f"cannot listen on {settings.listen}: {error}") from error
+    limits = limits_of(settings)
     _log.info(
         "Berth %s: http://%s, database %s, auth %s, workers %d",
         __version__,
@@ -46,15 +59,51 @@ def serve(settings: Settings, build: Build) -> int:
     )
     with housekeeper(settings):
         turns = Turns() if settings.workers > 1 else None
-        work = functools.partial(_work, settings, build, turns, address)
-        status = run_workers(settings.workers, work, settings.shutdown_seconds)
+        status = run_workers(
+            settings.workers,
+            functools.partial(_work, settings, build, turns, address, limits),
+            limits,
+            hung_after_s=settings.worker_hung_seconds,
+            on_death=turns.recover if turns is not None else lambda _: None,
+        )
     if status == 0:
         _log.info("stopped")
     return status
 
 
-def _work(settings: Settings, build: Build, turns: Turns | None, address: Address, number: int) -> int:
+def limits_of(settings: Settings) -> Limits:
+    """What the connections of a process may take, as far as the process may open files for them; CannotServe
+    if that is next to nothing."""
+    wanted = settings.connections_max
+    try:
+        connections = room_for_connections(wanted)
+    except TooFewFiles as error:
+        raise CannotServe(str(error)) from error
+    if connections < wanted:
+        _log.warning(
+            "connections_max is %d, but the limit of open files leaves room for %d connections to each "
+            "worker: raise it (ulimit -n, or LimitNOFILE= of a systemd unit)",
+            wanted,
+            connections,
+        )
+    return Limits(
+        connections=connections,
+        connections_per_peer=settings.connections_per_peer_max,
+        bodies_bytes=settings.bodies_bytes_max,
+        drain_s=settings.shutdown_seconds,
+    )
+
+
+def _work(
+    settings: Settings,
+    build: Build,
+    turns: Turns | None,
+    address: Address,
+    limits: Limits,
+    number: int,
+    heartbeat: Heartbeat,
+) -> int:
     """The work of one worker, in its process; its exit status."""
     configure_logging(settings)
     keep_freed_memory()
-    return serve_until_stopped(build(settings, turns, number), address)
+    return serve_until_stopped(build(settings, turns, number), address, limits, heartbeat)

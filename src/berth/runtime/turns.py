@@ -28,7 +28,11 @@ _NOBODY: Final = 0
 
 _LEFT_BYTES_MAX: Final = 64 << 10
 """A few turns' worth: all of it is gone through in every turn."""
+_HOLDER: Final = struct.Struct("=q")
+"""The process whose turn it is, so that a turn which dies with it can be given to another."""
+_LENGTH_AT: Final = _HOLDER.size
 _LENGTH: Final = struct.Struct("=q")
+_CONTENT_AT: Final = _LENGTH_AT + _LENGTH.size
 _ENTRY: Final = struct.Struct("=qq")
 """Before each entry: its index, and how many bytes follow."""
 
@@ -56,38 +60,48 @@ class Turns:
         self._mine = last is not None
         if self._mine:
             self._impatient_until_s = 0.0
+            _HOLDER.pack_into(self._memory, 0, os.getpid())
         return last is not None and last != os.getpid()
 
     def give(self) -> None:
         """Pass the turn on, if it was had."""
         if self._mine:
             self._mine = False
+            _HOLDER.pack_into(self._memory, 0, _NOBODY)
             self._pass_on(os.getpid())
+
+    def recover(self, dead: int) -> None:
+        """Give the turn of a process that has died to the others, if it died in its turn. What it left may be
+        half written, and is dropped: it is in the journal."""
+        if _HOLDER.unpack_from(self._memory)[0] == dead:
+            _LENGTH.pack_into(self._memory, _LENGTH_AT, _CONTENT_AT)
+            _HOLDER.pack_into(self._memory, 0, _NOBODY)
+            self._pass_on(dead)
 
     def leave(self, index: int, content: bytes) -> None:
         """Leave for the others what was appended at an index, in our turn. What was left earlier makes room
         when there is none."""
         if not self._mine:
             return
-        (end,) = _LENGTH.unpack_from(self._memory, 0)
-        start = max(end, _LENGTH.size)
+        (end,) = _LENGTH.unpack_from(self._memory, _LENGTH_AT)
+        start = max(end, _CONTENT_AT)
         size = _ENTRY.size + len(content)
         if start + size > _LEFT_BYTES_MAX:
-            start = _LENGTH.size
+            start = _CONTENT_AT
         if start + size > _LEFT_BYTES_MAX:
             size = 0
         else:
             _ENTRY.pack_into(self._memory, start, index, len(content))
             self._memory[start + _ENTRY.size : start + size] = content
-        _LENGTH.pack_into(self._memory, 0, start + size)
+        _LENGTH.pack_into(self._memory, _LENGTH_AT, start + size)
 
     def left_behind(self, index: int) -> list[bytes]:
         """What was left at the indices that follow this one, without a gap. There may be more elsewhere."""
         found: list[bytes] = []
         if not self._mine:
             return found
-        (end,) = _LENGTH.unpack_from(self._memory, 0)
-        start = _LENGTH.size
+        (end,) = _LENGTH.unpack_from(self._memory, _LENGTH_AT)
+        start = _CONTENT_AT
         while start < end:
             at, length = _ENTRY.unpack_from(self._memory, start)
             start += _ENTRY.size

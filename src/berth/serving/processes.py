@@ -1,17 +1,19 @@
-"""The parent of the workers: forks them, watches them, passes a stop on.
+"""The parent of the workers: forks them, watches them, replaces one that dies, passes a stop on.
 
-    running --(SIGTERM, SIGINT)--> stopping --(all have ended, or were killed for want of time)--> status 0
-        \\--(a worker ends)--> stopping the others --> status 1
+    a worker:    running --(killed, or no heartbeat)--> waiting --(after a pause)--> running ...
+    the server:  running --(SIGTERM, SIGINT)--> stopping --(all have ended, or were killed)--> status 0
+                     \\--(a worker ends by itself, or dies too often)--> stopping --> status 1
 
-A worker that ends by itself ends the server, whatever its reason: whoever started Berth decides whether it is
-started again. Workers are forked, so what was made before (a pipe, a setting) is theirs too.
+A worker that hangs or is killed is an accident: it is replaced while the others serve. A worker that ends by
+itself, with a status, has a reason that a restart would meet again: the server ends, and whoever started
+Berth decides. Why is told in docs/decisions/018-workers-are-replaced.md. Workers are forked, so what was made
+before (a pipe, a setting) is theirs too.
 """
 
 import ctypes
 import logging
 import multiprocessing
 import multiprocessing.connection
-import os
 import signal
 import socket
 import sys
@@ -21,56 +23,164 @@ from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
+from berth.serving.heartbeat import Heartbeat
+from berth.serving.limits import STOP_GRACE_S, Limits
 from berth.serving.worker import STOP_SIGNALS
 
 _PR_SET_PDEATHSIG: Final = 1
+_LOOK_S: Final = 1.0
+_PAUSE_FIRST_S: Final = 0.5
+_PAUSE_LONGEST_S: Final = 8.0
+_STEADY_S: Final = 60.0
+"""After so long the deaths before are forgotten."""
+_DEATHS_MAX: Final = 6
+"""A worker that dies more often than this, one soon after the other, ends the server."""
 
 _log = logging.getLogger(__name__)
 
 
-def run_workers(count: int, work: Callable[[int], int], stop_within_s: float) -> int:
-    """Run ``work`` in so many processes until told to stop; the exit status. ``work`` is given each one's
-    number, from 1 on, and gives its status."""
+Work = Callable[[int, Heartbeat], int]
+"""What a worker does: given its number, from 1 on, and what it shows that it is alive with, its exit
+status."""
+
+
+def run_workers(
+    count: int,
+    work: Work,
+    limits: Limits,
+    *,
+    hung_after_s: float,
+    on_death: Callable[[int], None] = lambda _: None,
+) -> int:
+    """Run ``work`` in so many processes until told to stop; the exit status. ``on_death`` is given the
+    process id of each worker that was killed, before it is replaced."""
     with _Signals() as signals:
-        workers = [_start(number, work, signals) for number in range(1, count + 1)]
-        fallen = _watch(workers, signals)
+        workers = [_Worker(number, work, signals, hung_after_s) for number in range(1, count + 1)]
+        for worker in workers:
+            worker.start()
+        fallen = _watch(workers, signals, on_death)
         if fallen is not None and not signals.told_to_stop:
-            _log.error("%s ended (%s); the server ends with it", fallen.name, _ending(fallen))
-        _stop(workers, stop_within_s)
+            _log.error("%s; the server ends with it", fallen)
+        _stop(workers, limits.drain_s + STOP_GRACE_S)
     return 0 if signals.told_to_stop else 1
 
 
-def _start(number: int, work: Callable[[int], int], signals: "_Signals") -> BaseProcess:
-    worker = multiprocessing.get_context("fork").Process(
-        target=_work, args=(work, number, signals, os.getpid()), name=f"worker {number}"
-    )
-    with _held_back():
-        worker.start()
-    return worker
-
-
-def _watch(workers: Sequence[BaseProcess], signals: "_Signals") -> BaseProcess | None:
-    """Wait until there is a signal to stop, or a worker has ended: that one."""
-    awaited: list[Any] = [signals.socket, *(worker.sentinel for worker in workers)]
+def _watch(workers: Sequence["_Worker"], signals: "_Signals", on_death: Callable[[int], None]) -> str | None:
+    """Watch and replace workers until there is a signal to stop, or one cannot be replaced: what happened."""
+    before_s = time.monotonic()
     while not signals.told_to_stop:
-        multiprocessing.connection.wait(awaited)
+        awaited: list[Any] = [signals.socket, *(worker.sentinel for worker in workers if worker.is_running)]
+        multiprocessing.connection.wait(awaited, _LOOK_S)
+        now_s = time.monotonic()
+        # If this process was stopped itself, or got no time, its workers may not have had any either.
+        passed_s, before_s = min(now_s - before_s, 2 * _LOOK_S), now_s
         for worker in workers:
-            if worker.exitcode is not None:
-                return worker
+            if not worker.is_running:
+                worker.start_when_due(now_s)
+                continue
+            death = worker.look(passed_s)
+            if death is None:
+                continue
+            if not worker.is_replaceable:
+                return death
+            on_death(worker.pid)
+            pause_s = worker.replace(now_s)
+            _log.error("%s; it is restarted in %g s", death, pause_s)
     return None
 
 
-def _stop(workers: Sequence[BaseProcess], within_s: float) -> None:
+def _stop(workers: Sequence["_Worker"], within_s: float) -> None:
+    running = [worker.process for worker in workers if worker.process is not None]
     deadline_s = time.monotonic() + within_s
-    for worker in workers:
-        worker.terminate()
-    for worker in workers:
-        worker.join(max(deadline_s - time.monotonic(), 0))
-    for worker in workers:
-        if worker.exitcode is None:
-            _log.warning("%s did not end within %g seconds and is killed", worker.name, within_s)
-            worker.kill()
-            worker.join()
+    for process in running:
+        process.terminate()
+    for process in running:
+        process.join(max(deadline_s - time.monotonic(), 0))
+    for process in running:
+        if process.exitcode is None:
+            _log.warning("%s did not end within %g s and is killed", process.name, within_s)
+            process.kill()
+            process.join()
+
+
+class _Worker:
+    """A worker and those that took its place, one after the other.
+
+    ``process`` is None while a replacement waits for its time.
+    """
+
+    def __init__(self, number: int, work: Work, signals: "_Signals", hung_after_s: float) -> None:
+        self.process: BaseProcess | None = None
+        self.pid = 0
+        self._number = number
+        self._work = work
+        self._signals = signals
+        self._hung_after_s = hung_after_s
+        self._heartbeat = Heartbeat()
+        self._count = 0
+        self._silent_s = 0.0
+        self._started_s = 0.0
+        self._due_s = 0.0
+        # Since the last one that lived for long.
+        self._deaths = 0
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None
+
+    @property
+    def sentinel(self) -> int:
+        assert self.process is not None, "only a process can be waited for"
+        return self.process.sentinel
+
+    def start(self) -> None:
+        self._heartbeat = Heartbeat()
+        self._count, self._silent_s, self._started_s = 0, 0.0, time.monotonic()
+        self.process = multiprocessing.get_context("fork").Process(
+            target=_work,
+            args=(self._work, self._number, self._signals, self._heartbeat),
+            name=f"worker {self._number}",
+        )
+        with _held_back():
+            self.process.start()
+        self.pid = self.process.pid or 0
+
+    def start_when_due(self, now_s: float) -> None:
+        if now_s >= self._due_s:
+            self.start()
+
+    def look(self, passed_s: float) -> str | None:
+        """See whether it lives, ``passed_s`` after the last look; if not, how it died."""
+        process = self.process
+        assert process is not None, "only a process can be looked at"
+        if process.exitcode is not None:
+            return f"{process.name} ended ({_ending(process)})"
+        count = self._heartbeat.count
+        self._silent_s = 0.0 if count != self._count else self._silent_s + passed_s
+        self._count = count
+        if self._silent_s <= self._hung_after_s:
+            return None
+        process.kill()
+        process.join()
+        return f"{process.name} gave no sign of life for {self._hung_after_s:g} s and was killed"
+
+    @property
+    def is_replaceable(self) -> bool:
+        """Of one that has died: whether another may take its place. The first one of its number has to have
+        been killed: one that ends by itself would end again."""
+        assert self.process is not None, "only a process can have died"
+        if time.monotonic() - self._started_s > _STEADY_S:
+            self._deaths = 0
+        was_killed = (self.process.exitcode or 0) < 0
+        return self._deaths < _DEATHS_MAX and (was_killed or self._deaths > 0)
+
+    def replace(self, now_s: float) -> float:
+        """Have another one take its place after a pause: how long that is."""
+        self.process = None
+        pause_s: float = min(_PAUSE_FIRST_S * 2**self._deaths, _PAUSE_LONGEST_S)
+        self._deaths += 1
+        self._due_s = now_s + pause_s
+        return pause_s
 
 
 def _ending(worker: BaseProcess) -> str:
@@ -119,16 +229,18 @@ def _held_back() -> Iterator[None]:
 # -- in a worker --------------------------------------------------------------------------------
 
 
-def _work(work: Callable[[int], int], number: int, signals: _Signals, parent: int) -> None:
+def _work(work: Work, number: int, signals: _Signals, heartbeat: Heartbeat) -> None:
     signals.close()
-    _end_with(parent)
-    sys.exit(work(number))
+    _end_with_parent(heartbeat)
+    try:
+        sys.exit(work(number, heartbeat))
+    finally:
+        logging.shutdown()
 
 
-def _end_with(parent: int) -> None:
+def _end_with_parent(heartbeat: Heartbeat) -> None:
     """Stop this worker when the parent is gone, even if killed: nobody could stop it otherwise."""
-    if sys.platform != "linux":
-        return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-    if os.getppid() != parent:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if heartbeat.is_orphan:
         sys.exit(1)
