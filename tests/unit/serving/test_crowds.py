@@ -132,32 +132,36 @@ def test_there_is_an_end_to_those_who_are_refused() -> None:
 
 
 def test_a_body_that_does_not_come_makes_room_too() -> None:
+    application = Waiting()
+
     async def story(world: World) -> None:
         clients = await connect_in_order(world, 3)
-        for client in clients:
+        for number, client in enumerate(clients, 1):
             client.send("POST /body HTTP/1.1", "content-length: 4", body=b"x")
-        await asyncio.sleep(0.02)
+            await world.until(lambda number=number: application.asked == number)  # type: ignore[misc]
         assert (await world.ask("GET /new HTTP/1.1")).status == 503, "they may be on their way"
         await world.pass_seconds(STALLED_BODY_S + 1)
-        clients[1].send_raw(b"y")
-        await asyncio.sleep(0.02)
+        assert len(world.connections._stalled) == 3
+        clients[0].send_raw(b"y")
+        await world.until(lambda: len(world.connections._stalled) == 2)
         assert (await world.ask("GET /new HTTP/1.1")).status == 200
-        assert (await clients[0].answer()).status == 408
-        clients[1].send_raw(b"yz")
-        assert (await clients[1].answer()).status == 200
+        assert (await clients[1].answer()).status == 408
+        clients[0].send_raw(b"yz")
+        assert (await clients[0].answer()).status == 200
 
-    run(story, Waiting(), FEW)
+    run(story, application, FEW)
 
 
 @pytest.mark.parametrize("is_loopback_capped", [True, False])
 def test_one_address_has_its_share(is_loopback_capped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if is_loopback_capped:
         monkeypatch.setattr("berth.serving.connections.is_local", lambda peer: False)
+    application = Waiting()
 
     async def story(world: World) -> None:
         clients = await connect_in_order(world, 2)
         clients[0].send("GET /slow HTTP/1.1")
-        await asyncio.sleep(0.01)
+        await world.until(lambda: application.asked == 1)
         clients.append(await world.connect())
         if not is_loopback_capped:
             await world.until(lambda: len(world.connections) == 3)
@@ -165,12 +169,12 @@ def test_one_address_has_its_share(is_loopback_capped: bool, monkeypatch: pytest
         await world.until(lambda: len(world.connections) == 2)
         assert await clients[1].rest() == b"", "the one of them that was idle longest"
         clients[2].send("GET /slow HTTP/1.1")
-        await asyncio.sleep(0.01)
+        await world.until(lambda: application.asked == 2)
         answer = await world.ask("GET /new HTTP/1.1")
         assert answer.status == 503
         assert "from this address" in answer.detail
 
-    run(story, Waiting(), Limits(connections=100, connections_per_peer=2))
+    run(story, application, Limits(connections=100, connections_per_peer=2))
 
 
 def test_those_who_are_told_to_leave_at_last_are_not_kept() -> None:
