@@ -64,8 +64,8 @@ BEGINNINGS: Final[dict[str, Beginning]] = {
 MORE: Final[dict[str, Beginning]] = {
     "force delete": lambda view, now_s, asked, id: delete.begin(view, now_s, asked, id, is_forced=True),
     "abort": lambda view, now_s, asked, id: live_migrate.begin_abort(view, id, _migration_of(view, id)),
-    "need": lambda view, now_s, asked, id: needs.put(view, now_s, "fail", id, PORT),
-    "no need": lambda view, now_s, asked, id: needs.remove(view, now_s, "fail", id, PORT.name),
+    "need": lambda view, now_s, asked, id: needs.put(view, now_s, asked.rules, id, PORT),
+    "no need": lambda view, now_s, asked, id: needs.remove(view, now_s, asked.rules, id, PORT.name),
 }
 """What else can be asked for."""
 

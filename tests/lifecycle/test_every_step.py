@@ -116,7 +116,7 @@ def _is_failure(step: Step, kind: Kind) -> bool:
 
 def _is_of_resized(case: Case) -> bool:
     """Only one that waits for its confirmation is on two hosts when it is deleted."""
-    return case.operation == "delete" and case.step == 1
+    return case.operation == "delete" and BY_NAME["delete"].steps[case.step].at == "source"
 
 
 def _expected(operation: Operation, case: Case) -> Outcome:

@@ -155,7 +155,7 @@ def test_what_a_late_confirmation_has_cleaned_up_is_not_reverted_to(tmp_path: Pa
 def test_a_revert_that_failed_can_be_asked_for_again(tmp_path: Path) -> None:
     async def story(cloud: SimCloud) -> None:
         server = await brought_before(cloud, "revert")
-        cloud.plan.add(Fault(server.id, "revert", 0, "forward", "fail"))
+        cloud.plan.add(Fault(server.id, "revert", 1, "forward", "fail"))
         assert await cloud.begin(beginning(cloud, "revert", server)) is None
         assert (await _at_rest(cloud, server.id)).state == "error"
         after = await done(cloud, "revert", server)
@@ -172,7 +172,7 @@ def test_what_was_half_deleted_is_not_confirmed(tmp_path: Path) -> None:
 
     async def story(cloud: SimCloud) -> None:
         server = await brought_before(cloud, "confirm")
-        cloud.plan.add(Fault(server.id, "delete", 1, "forward", "fail"))
+        cloud.plan.add(Fault(server.id, "delete", 2, "forward", "fail"))
         assert await cloud.begin(beginning(cloud, "delete", server)) is None
         assert (await _at_rest(cloud, server.id)).state == "error"
         assert isinstance(await cloud.begin(beginning(cloud, "confirm", server)), RevertBegun)

@@ -18,8 +18,10 @@ from berth.model.scheduling import NoFit
 from berth.model.servers import Action, ConflictPolicy, Flavor, Migration, Server
 from berth.operations import create, live_migrate, resize
 from berth.operations.conflicts import as_dict, held_now
+from berth.operations.steps import BY_NAME
 from berth.sim.cloud import SimCloud
 from berth.sim.direct import DirectClient
+from berth.sim.faults import Fault, Kind
 from tests.lifecycle.chaos import check_at_rest
 from tests.lifecycle.stories import beginning, brought_before, done, host_dies, kept_apart, new_server
 
@@ -27,7 +29,6 @@ QUICK: Final = SimBehaviour(build_seconds=0, live_migrate_seconds=0.05, other_se
 _HEADERS: Final = {"x-auth-token": "admin", "openstack-api-version": "placement 1.39"}
 
 MOVES: Final = ("resize", "migrate", "live_migrate", "evacuate", "delete", "confirm", "revert")
-LEFT_AS: Final = (("confirm", "resized"), ("revert", "error"), ("delete", "error"))
 
 Story = Callable[[SimCloud], Awaitable[None]]
 
@@ -262,8 +263,11 @@ def test_somebody_changed_the_allocations_before(name: str, policy: ConflictPoli
         refused = await cloud.begin(beginning(cloud, name, server, asked))
         if policy == "fail":
             assert isinstance(refused, ServerChangedByOthers), refused
-            assert await cloud.server(server.id) == before
-            return
+            found = await cloud.server(server.id)
+            assert found is not None
+            assert found.conflict is not None
+            assert msgspec.structs.replace(found, conflict=None) == before
+            refused = await cloud.begin(beginning(cloud, name, server, asked))
         assert not isinstance(refused, Rejection), refused
         after = await cloud.at_rest(server.id)
         held = await cloud.read(lambda view: held_now(view, server.id))
@@ -275,39 +279,73 @@ def test_somebody_changed_the_allocations_before(name: str, policy: ConflictPoli
         assert after.fault is None, after.fault
         own = after.flavor.disk_gb
         # A confirmation writes nothing of the server's: what it holds stays.
-        is_kept = policy == "merge" or name == "confirm"
+        is_kept = policy != "retry" or name == "confirm"
         assert _disk(held) == (own + 7 if is_kept else own), held
 
     _told(tmp_path, story, hosts=4)
 
 
 @pytest.mark.parametrize(
-    ("name", "state"), [("confirm", "resized"), ("revert", "error"), ("delete", "error")]
+    ("name", "state"), [("confirm", "resized"), ("revert", "error"), ("delete", "active")]
 )
-def test_somebody_changes_the_allocations_meanwhile(name: str, state: str, tmp_path: Path) -> None:
-    """The conductor finds it: the default policy fails the step, and nothing leaks; asked again by another
-    policy it goes on."""
+def test_somebody_changes_the_allocations_before_the_check(name: str, state: str, tmp_path: Path) -> None:
+    """The conductor finds it before it has done anything: the default policy fails the operation once,
+    nothing leaks, and the same request goes on."""
 
     async def story(cloud: SimCloud) -> None:
         server = await brought_before(cloud, name)
-        cloud.behaviours.replace(msgspec.structs.replace(QUICK, other_seconds=0.5))
         migration = (await cloud.server(server.id)).migration  # type: ignore[union-attr]
+        await cloud.cells["cell1"].kill()
         assert await cloud.begin(beginning(cloud, name, server)) is None
-        await asyncio.sleep(0.2)
-        victim = migration if name == "confirm" and migration is not None else server.id
-        await somebody_adds(cloud, victim)
+        await somebody_adds(cloud, migration if name == "confirm" and migration else server.id)
+        await cloud.cells["cell1"].start()
         after = await cloud.at_rest(server.id)
         assert after is not None
         assert after.state == state, after
         assert after.fault is not None
-        assert "somebody else has changed" in after.fault.message
+        assert "another client has changed the allocations (" in after.fault.message
+        assert "added: DISK_GB 7" in after.fault.message
         assert await cloud.read(lambda view: len(view.consumers)) == (2 if migration else 1)
-        asked = cloud.asked("retry")
-        assert await cloud.begin(beginning(cloud, "delete", server, asked)) is None
-        assert await cloud.at_rest(server.id) is None
-        assert await cloud.read(lambda view: not view.consumers)
+        after = await done(cloud, name, server)
+        assert (after is None) == (name == "delete")
+        assert await cloud.read(lambda view: len(view.consumers)) == (0 if name == "delete" else 1)
+        await cloud.all_at_rest()
 
-    _told(tmp_path, story, deadlines=Deadlines(3, 3, 3))
+    _told(tmp_path, story, deadlines=Deadlines(5, 5, 5), silence_s=3)
+
+
+@pytest.mark.parametrize("name", ["confirm", "revert", "delete", "shelve_away", "live_migrate"])
+@pytest.mark.parametrize("crashes", [False, True])
+def test_nothing_stops_an_operation_once_something_is_destroyed(
+    name: str, crashes: bool, tmp_path: Path
+) -> None:
+    async def story(cloud: SimCloud) -> None:
+        server = await brought_before(cloud, name)
+        cloud.behaviours.replace(msgspec.structs.replace(QUICK, other_seconds=0.5))
+        operation = BY_NAME[name]
+        destroying = next(n for n, step in enumerate(operation.steps) if step.does == "destroy")
+        kind: Kind = "crash after" if crashes else "repeat"
+        cloud.plan.add(Fault(server.id, name, destroying, "forward", kind))
+        assert await cloud.begin(beginning(cloud, name, server)) is None
+        await _until_step(cloud, server.id, destroying)
+        migration = (await cloud.server(server.id)).migration  # type: ignore[union-attr]
+        for victim in (server.id, migration):
+            if victim is not None:
+                await somebody_adds(cloud, victim)
+        after = await cloud.at_rest(server.id)
+        assert after is None or after.fault is None, after
+        await cloud.all_at_rest()
+        held = await cloud.read(lambda view: {str(id) for id in view.consumers})
+        assert held == (set() if name in ("delete", "shelve_away") else {server.id})
+
+    _told(tmp_path, story, deadlines=Deadlines(5, 5, 5), silence_s=3)
+
+
+async def _until_step(cloud: SimCloud, id: str, step: int) -> None:
+    """Wait until the order of a server has come to a step."""
+    async with asyncio.timeout(20):
+        while not any(work.server == id and work.step >= step for work in await _works(cloud)):
+            await asyncio.sleep(0.02)
 
 
 def test_a_host_that_comes_back_cleans_up_before_it_is_up(tmp_path: Path) -> None:

@@ -2,18 +2,19 @@
 
 Every change is one POST of all the consumers it is about, each at the generation that was last written. If
 one of them has moved, they are read. If they hold what they were to hold, the change has been made, and only
-its answer was lost; else the order's conflict policy says what then (``operations.conflicts``).
+its answer was lost; else it is made at the generations that were read. What others have changed is refused
+by a check alone, before anything is destroyed, by the rules of ``operations.conflicts``.
 """
 
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from berth.client.http import Answer, HttpClient, Unreachable
-from berth.model.orders import Book, Work
-from berth.model.servers import ConflictPolicy, Held
+from berth.model.orders import Book, Way, Work
+from berth.model.servers import Held, Place
 from berth.operations.asking import INSTANCE, MIGRATION
-from berth.operations.conflicts import added, as_dict, as_held, minus, plus, same
-from berth.operations.steps import Entry
+from berth.operations.conflicts import added, as_dict, as_held, difference, differs, minus, plus, same
+from berth.operations.steps import BY_NAME, Entry, released_by
 
 _ATTEMPTS: Final = 20
 _CONCURRENT: Final = "placement.concurrent_update"
@@ -22,7 +23,12 @@ _TIMEOUT_S: Final = 10
 
 
 class Refused(Exception):
-    """Placement says no; the message is its own."""
+    """Placement says no; the message is its own. Where others have changed the allocations, ``found`` is what
+    the server and its migration hold."""
+
+    def __init__(self, reason: str, found: tuple[Held, Held] | None = None) -> None:
+        super().__init__(reason)
+        self.found = found
 
 
 class BooksAway(Exception):
@@ -30,64 +36,68 @@ class BooksAway(Exception):
 
 
 class _Change(NamedTuple):
-    """What a consumer shall hold, in place of what it was last given."""
+    """What a consumer shall hold, in place of what it was last given. ``keeps``: and what others have added
+    to that meanwhile, except on the host ``left``: the server is not there any more."""
 
     consumer: str
     type: str
     last: Book
-    wanted: Held
-
-    @property
-    def own(self) -> Held:
-        """What is wanted, without what others had added before."""
-        return minus(self.wanted, self.last.kept)
+    wanted: Held = ()
+    keeps: bool = False
+    left: Place | None = None
 
 
 class Books:
     def __init__(self, client: HttpClient) -> None:
         self._client = client
 
-    async def write(self, work: Work, entry: Entry, *, is_undoing: bool) -> tuple[Book, Book | None]:
-        """Make an entry for an order: what server and migration hold afterwards. What is undone goes on
-        whatever others have changed, and keeps it."""
-        policy: ConflictPolicy = "merge" if is_undoing else "retry" if work.is_forced else work.policy
-        server = _Change(work.server, INSTANCE, work.books, ())
-        nothing = Book((), None)
-        last = work.migration_books or nothing
-        migration = _Change(work.migration or "", MIGRATION, last, ())
-        has_migration = work.migration is not None
+    async def write(self, work: Work, entry: Entry) -> tuple[Book, Book | None]:
+        """Make an entry for an order, whatever others have changed: what server and migration hold
+        afterwards. Only a check is refused because of others."""
+        server = _Change(work.server, INSTANCE, work.books)
+        last = work.migration_books or Book((), None)
+        migration = None if work.migration is None else _Change(work.migration, MIGRATION, last)
         match entry:
             case "release":
-                # Nothing is kept for a server that is gone.
-                policy = "retry" if policy == "merge" else policy
-                books = await self._change(work, [server, migration] if has_migration else [server], policy)
-                return books[0], nothing if has_migration else None
-            case "release_migration":
-                (book,) = await self._change(work, [migration], policy)
+                changes = [server] if migration is None else [server, migration]
+                books = await self._change(work, changes)
+                return books[0], None if migration is None else books[1]
+            case "release_migration" if migration is not None:
+                (book,) = await self._change(work, [migration])
                 return work.books, book
-            case "give_back":
-                back = server._replace(wanted=plus((last.held, work.kept, work.books.kept)))
+            case "give_back" if migration is not None:
+                wanted = plus((last.held, work.shared))
                 if not last.held:
                     # It was given back already, before a crash; the books know.
-                    back = server._replace(wanted=work.books.held)
-                first, second = await self._change(work, [back, migration], policy)
+                    wanted = minus(work.books.held, work.books.kept)
+                left = None if work.dest == work.source else work.dest
+                back = server._replace(wanted=wanted, keeps=True, left=left)
+                first, second = await self._change(work, [back, migration])
                 return first, second
-            case "check_migration":
-                await self._check(work, last, policy)
-                return work.books, work.migration_books
-            case "claimed":
-                return work.books, work.migration_books
+            case "check":
+                await self._check(work)
+        return work.books, work.migration_books
 
-    async def move(self, work: Work, wanted: Held) -> Book:
-        """Move the server's claim to an alternate: group policies and capacity are judged there."""
-        wanted = plus((wanted, work.books.kept))
-        (book,) = await self._change(work, [_Change(work.server, INSTANCE, work.books, wanted)], "merge")
-        return book
+    async def move(self, work: Work, way: Way) -> tuple[Book, Book | None]:
+        """Move the server's claim to an alternate: group policies and capacity are judged there. The
+        migration holds what the server does not go on using there."""
+        left = None if way.place == work.dest else work.dest
+        changes = [_Change(work.server, INSTANCE, work.books, way.held, keeps=True, left=left)]
+        last = work.migration_books
+        if last is None or work.migration is None or same(way.shared, work.shared):
+            (book,) = await self._change(work, changes)
+            return book, last
+        wanted = minus(plus((last.held, work.shared)), way.shared)
+        changes.append(_Change(work.migration, MIGRATION, last, wanted))
+        first, second = await self._change(work, changes)
+        return first, second
 
-    async def _change(self, work: Work, changes: Sequence[_Change], policy: ConflictPolicy) -> list[Book]:
+    async def _change(self, work: Work, changes: Sequence[_Change]) -> list[Book]:
+        """Have all the changes made, in one step. Who has written meanwhile is read, and written over."""
         given = [change.last.generation for change in changes]
-        wanted = [change.wanted for change in changes]
+        kept = [await self._kept(change, change.last.kept) for change in changes]
         for _ in range(_ATTEMPTS):
+            wanted = [plus((change.wanted, more)) for change, more in zip(changes, kept, strict=True)]
             body = {
                 change.consumer: _claim(work, change.type, held, generation)
                 for change, held, generation in zip(changes, wanted, given, strict=True)
@@ -98,32 +108,52 @@ class Books:
             answer = await self._ask("POST", "/allocations", body)
             if answer.status == 204:
                 return [
-                    _with_kept(Book(held, (generation or 0) + 1 if held else None), change)
-                    for change, held, generation in zip(changes, wanted, given, strict=True)
+                    Book(held, (generation or 0) + 1 if held else None, more)
+                    for held, generation, more in zip(wanted, given, kept, strict=True)
                 ]
             if answer.status != 409 or answer.code != _CONCURRENT:
                 raise Refused(answer.detail)
             now = [await self._held(change.consumer) for change in changes]
             if all(map(_is_made, changes, now)):
-                return [_with_kept(book, change) for change, book in zip(changes, now, strict=True)]
+                return [_as_made(change, book) for change, book in zip(changes, now, strict=True)]
             given = [book.generation for book in now]
-            moved = [c.consumer for c, book in zip(changes, now, strict=True) if _differs(book, c.last)]
-            if policy == "fail" and moved:
-                who = ", ".join(moved)
-                raise Refused(f"somebody else has changed the allocations of {who}: look, and ask again")
-            if policy == "merge":
-                wanted = [
-                    plus((change.wanted, added(book.held, change.last.held)))
-                    if change.type == INSTANCE
-                    else change.wanted
-                    for change, book in zip(changes, now, strict=True)
-                ]
-        raise BooksAway(f"others were first {_ATTEMPTS} times")
+            kept = [
+                await self._kept(change, added(book.held, minus(change.last.held, change.last.kept)))
+                for change, book in zip(changes, now, strict=True)
+            ]
+        raise BooksAway(f"Placement write contention: gave up after {_ATTEMPTS} attempts")
 
-    async def _check(self, work: Work, last: Book, policy: ConflictPolicy) -> None:
-        now = await self._held(work.migration or "")
-        if policy == "fail" and now.held and not same(now.held, last.held):
-            raise Refused(f"somebody else has changed the allocations of the migration {work.migration}")
+    async def _kept(self, change: _Change, more: Held) -> Held:
+        """The part of what others have added that stays."""
+        if not change.keeps or change.left is None:
+            return more if change.keeps else ()
+        roots = {provider: await self._root_of(provider) for provider, _ in more}
+        return tuple(part for part in more if roots[part[0]] != change.left.id)
+
+    async def _check(self, work: Work) -> None:
+        """Refuse what others have changed, if the policy says so, before anything is done that is for
+        good."""
+        if work.policy != "fail" or work.is_forced:
+            return
+        released = released_by(BY_NAME[work.operation])
+        server = (await self._held(work.server)).held
+        migration = () if work.migration is None else (await self._held(work.migration)).held
+        found = []
+        if work.operation != "confirm" and differs(server, work.books.held, is_released="server" in released):
+            found.append(difference(server, work.books.held))
+        last = work.migration_books
+        if last is not None and differs(migration, last.held, is_released="migration" in released):
+            found.append(f"of the migration: {difference(migration, last.held)}")
+        if found:
+            reason = (
+                f"another client has changed the allocations ({'; '.join(found)}): send the request again"
+            )
+            raise Refused(reason, (server, migration))
+
+    async def _root_of(self, provider: str) -> str:
+        """The host that a provider belongs to; itself, if it is gone."""
+        answer = await self._ask("GET", f"/resource_providers/{provider}", None)
+        return str(answer.body["root_provider_uuid"]) if answer.status == 200 else provider
 
     async def _held(self, consumer: str) -> Book:
         answer = await self._ask("GET", f"/allocations/{consumer}", None)
@@ -148,18 +178,12 @@ def _is_made(change: _Change, now: Book) -> bool:
     the answer that was lost. A migration is nobody else's, and has exactly that."""
     if change.type == MIGRATION or not change.wanted:
         return same(now.held, change.wanted)
-    return not added(change.wanted, now.held)
+    is_as_it_was = not added(change.last.held, now.held) and bool(added(change.last.held, change.wanted))
+    return not added(change.wanted, now.held) and not is_as_it_was
 
 
-def _with_kept(book: Book, change: _Change) -> Book:
-    """What a server has, with the part that is not of this change's making noted."""
-    if change.type == MIGRATION or not book.held:
-        return book
-    return Book(book.held, book.generation, added(book.held, change.own))
-
-
-def _differs(now: Book, last: Book) -> bool:
-    return now.generation != last.generation or not same(now.held, last.held)
+def _as_made(change: _Change, now: Book) -> Book:
+    return Book(now.held, now.generation, added(now.held, change.wanted) if change.keeps else ())
 
 
 def _claim(work: Work, type: str, held: Held, generation: int | None) -> dict[str, Any]:

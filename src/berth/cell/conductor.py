@@ -31,8 +31,10 @@ from berth.operations.runner import (
     Skip,
     claim_moved,
     claim_refused,
+    conflict_found,
     failed,
     is_finished,
+    must_be_made,
     step_of,
     succeeded,
     task_of,
@@ -48,7 +50,7 @@ _PAUSE_LONGEST_S: Final = 5.0
 _FOLLOW_S: Final = 5.0
 _FORGET_AFTER_S: Final = 3600
 _REFUSALS_MAX: Final = 8
-"""How often an entry in the books that undoes something may be refused before the order ends without it."""
+"""How often an entry in the books that must be made may be refused before the order ends without it."""
 _FORGET_EVERY_NS: Final = 60_000_000_000
 _ORIGIN: Final = Origin("", "conductor", None, "conductor")
 
@@ -180,22 +182,22 @@ class Conductor:
             case Skip():
                 return lambda order: succeeded(order, now())
             case BooksTask(entry):
-                is_bound = work.phase == "back" or step_of(work).failing == "again"
                 try:
-                    books, migration = await self._books.write(work, entry, is_undoing=is_bound)
+                    books, migration = await self._books.write(work, entry)
                 except Refused as refused:
                     reason = str(refused)
-                    if is_bound and self._insists(work):
+                    if must_be_made(work) and self._insists(work):
                         raise BooksAway(f"what must be done is refused: {reason}") from refused
-                    return lambda order: failed(order, now(), reason)
+                    conflict = conflict_found(work, refused.found, now())
+                    return lambda order: failed(order, now(), reason, conflict)
                 return lambda order: succeeded(order, now(), books, migration)
             case MoveClaim(way):
                 try:
-                    book = await self._books.move(work, way.held)
+                    books, migration = await self._books.move(work, way)
                 except Refused as refused:
                     reason = str(refused)
                     return lambda order: claim_refused(order, now(), reason)
-                return lambda order: claim_moved(order, now(), book)
+                return lambda order: claim_moved(order, now(), books, migration)
             case AgentTask():
                 return await self._by_agent(work, task)
 

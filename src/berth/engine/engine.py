@@ -38,7 +38,7 @@ from berth.journal import (
 from berth.journal.body import encode_entry, join_entries
 from berth.ledger import decide
 from berth.model.batches import Batch, Entry
-from berth.model.commands import Command
+from berth.model.commands import Command, Enact
 from berth.model.events import Event, inverse
 from berth.model.ids import Index
 from berth.model.origin import Origin
@@ -449,6 +449,11 @@ class Engine:
                 entries.append(Entry(pending.origin, tuple(verdict)))
             for event in verdict:
                 view.apply(event)
+            refused = _refusal(pending)
+            if refused is not None:
+                self._observer.rejected(type(refused).__name__)
+                pending.outcome = refused
+                continue
             try:
                 pending.outcome = pending.answer(view, bool(verdict))
             except Exception as bug:
@@ -601,6 +606,12 @@ def _judged(view: View, pending: _Pending, now_s: int) -> list[Event] | Rejectio
         return command
     pending.made = command
     return decide(view, command, now_s)
+
+
+def _refusal(pending: _Pending) -> Rejection | None:
+    """The answer to a request that is refused, and whose change is the record of that."""
+    command = pending.made or pending.wish
+    return command.refused if isinstance(command, Enact) else None
 
 
 def _settle_all(waiting: Iterable[_Pending], error: Exception) -> None:

@@ -17,6 +17,7 @@ from berth.model.groups import Group, Policy
 from berth.model.hosts import HostStatus
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.inventory import Inventory
+from berth.model.rejections import Rejection
 
 
 class Unchecked(Enum):
@@ -260,10 +261,14 @@ class Enact(_Command, frozen=True):
 
     Every record must be what the change says it was. The commands are judged in order, each as if those
     before it had been carried out: a claim may be for a group that the same change makes.
+
+    ``refused`` is the answer to a request that is refused and leaves a record of why: the change is made, and
+    the caller gets the rejection.
     """
 
     changes: tuple[RecordChanged, ...]
     commands: tuple[BooksCommand, ...] = ()
+    refused: Rejection | None = None
 
 
 Command = BooksCommand | Enact

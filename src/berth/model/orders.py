@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from berth.model.servers import ConflictPolicy, Flavor, Held, Need, Place, Record
+from berth.model.servers import Conflict, ConflictPolicy, Flavor, Held, Need, Place, Record
 
 Phase = Literal["forward", "back", "done", "failed"]
 """``forward``: the step at ``step`` is next. ``back``: the undoing of it is; what is done ends in ``done``,
@@ -18,11 +18,17 @@ what was undone (or stopped half-way, where the operation says so) in ``failed``
 
 
 class Way(msgspec.Struct, frozen=True):
-    """Where a server can go, and what it takes there; ``needs`` says where on it each of its needs is met."""
+    """Where a server can go, and what it takes there; ``needs`` says where on it each of its needs is met.
+
+    ``kept`` is the part of ``held`` that stands for what others have added. ``shared`` is what of the
+    server's at the source it goes on using there: it is not held twice.
+    """
 
     place: Place
     held: Held
     needs: tuple[Need, ...] = ()
+    kept: Held = ()
+    shared: Held = ()
 
 
 class Book(msgspec.Struct, frozen=True):
@@ -58,8 +64,9 @@ class Work(Record, frozen=True, kw_only=True, tag="work"):
     """``number`` counts the orders of a server: an older one that turns up again is not carried out.
 
     ``alternates`` are the ways that are left. ``books`` is the server's, ``migration_books`` the migration's.
-    ``kept`` is the part of the server's that others have added, and that no step takes from it; ``needs`` are
-    the server's, with where each is met now.
+    ``kept`` is the part of the server's that others had added when the order was made; ``needs`` are the
+    server's, with where each is met now. ``shared`` is what the server held on sharing providers at the
+    source and holds still: it goes back to the source with what the migration holds.
     ``retry`` says, on the way back, that the next alternate is to be tried at the bottom. ``since_ns`` is
     when the step at hand began.
     """
@@ -77,6 +84,7 @@ class Work(Record, frozen=True, kw_only=True, tag="work"):
     migration: str | None = None
     migration_books: Book | None = None
     kept: Held = ()
+    shared: Held = ()
     needs: tuple[Need, ...] = ()
     alternates: tuple[Way, ...] = ()
     attempt: int = 1
@@ -92,6 +100,8 @@ class Work(Record, frozen=True, kw_only=True, tag="work"):
     abort: bool = False
     since_ns: int = 0
     reason: str | None = None
+    conflict: Conflict | None = None
+    """What others were found to have changed, where that is the reason."""
     version: int = 0
     log: tuple[StepLog, ...] = ()
 

@@ -330,13 +330,14 @@ class ServerStateWrong(Rejection, frozen=True):
 
 
 class ServerChangedByOthers(Rejection, frozen=True):
-    """The server's allocations are not what it last wrote: somebody else has changed them."""
+    """The server's allocations, or its migration's, are not what was last written: another client has changed
+    them. ``found`` says what differs. ``is_recorded``: the same request repeated goes on."""
 
     advice = Advice.RETRY
     id: str
     asked: str
-    current: int | None
-    expected: int | None
+    found: str
+    is_recorded: bool = True
 
 
 class ServerHoldsAlready(Rejection, frozen=True):

@@ -39,8 +39,8 @@ class ScheduleRequest(msgspec.Struct, frozen=True, kw_only=True):
     (ANY_CELL: whichever, but one);
     ``metadata`` is what an aggregate of the host must say.
 
-    Members are new, unless ``generation`` says which one is believed to be theirs. ``beside`` are claims of
-    others that go with the one of a single member: in a move, the migration takes over what the server had.
+    Members are new, unless ``generation`` says which one is believed to be theirs. ``uses`` are sharing
+    providers that a member has something on: where it can be served by them it is.
     """
 
     ask: CandidatesRequest
@@ -56,7 +56,7 @@ class ScheduleRequest(msgspec.Struct, frozen=True, kw_only=True):
     hints: Hints = Hints()
     alternates: int = 0
     generation: Generation = None
-    beside: tuple[Claim, ...] = ()
+    uses: frozenset[ProviderId] = frozenset()
 
     def claim(self, member: ConsumerId, wanted: tuple[Wanted, ...], generation: Generation) -> Claim:
         """What a member claims, if it goes where ``wanted`` is."""
@@ -91,11 +91,10 @@ class Plan(msgspec.Struct, frozen=True):
     def claims(self) -> tuple[Claim, ...]:
         """The plan as what the ledger judges."""
         request = self.request
-        own = tuple(
+        return tuple(
             request.claim(placement.member, placement.way.wanted, request.generation)
             for placement in self.placements
         )
-        return own + request.beside
 
 
 class Step(msgspec.Struct, frozen=True):

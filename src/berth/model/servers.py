@@ -123,6 +123,16 @@ class Fault(msgspec.Struct, frozen=True):
     details: str | None = None
 
 
+class Conflict(msgspec.Struct, frozen=True, kw_only=True):
+    """What a server and its migration were found to hold when an operation was refused because of it: the
+    next request finds it known, and goes on. ``asked`` is what was refused."""
+
+    held: Held
+    migration_held: Held = ()
+    asked: str
+    at_s: int
+
+
 class ServerHints(msgspec.Struct, frozen=True):
     """What was said at the creation about where it shall be; it holds for moves, too."""
 
@@ -155,6 +165,8 @@ class Server(Record, frozen=True, kw_only=True, tag="server"):
     kept: Held = ()
     """The part of ``held`` that others have added, as an operation found it."""
     generation: int | None = None
+    conflict: Conflict | None = None
+    """Of what was found to be changed by others, and reported, since ``held`` was last written."""
     work: str | None = None
     works: int = 0
     migration: str | None = None
@@ -173,7 +185,8 @@ class Server(Record, frozen=True, kw_only=True, tag="server"):
 
 
 class Migration(Record, frozen=True, kw_only=True, tag="migration"):
-    """A move; as a consumer it holds what the server held at the source (``held``)."""
+    """A move; as a consumer it holds (``held``) what the server held at the source and does not use at the
+    destination."""
 
     number: int
     server: str
@@ -187,6 +200,11 @@ class Migration(Record, frozen=True, kw_only=True, tag="migration"):
     user: str
     held: Held = ()
     generation: int | None = None
+    shared: Held = ()
+    """What the server held on sharing providers and still holds itself. With ``held`` it is all that the
+    server held at the source."""
+    kept: Held = ()
+    """The part of both that others had added."""
     needs: tuple[Need, ...] = ()
     """The server's, as they were met at the source."""
     created_at_s: int = 0

@@ -118,6 +118,7 @@ def _under_way(view: View, server: Server, work: Work, now_s: int) -> list[Recor
         server,
         place=place,
         held=work.books.held,
+        kept=plus((work.kept, work.books.kept)),
         generation=work.books.generation,
         needs=work.needs,
     )
@@ -130,7 +131,15 @@ def _under_way(view: View, server: Server, work: Work, now_s: int) -> list[Recor
         )
         if work.operation == "delete":
             status = migration.status
-        moved = msgspec.structs.replace(migration, status=status, dest=work.dest)
+        books = work.migration_books or _NOTHING
+        moved = msgspec.structs.replace(
+            migration,
+            status=status,
+            dest=work.dest,
+            held=books.held,
+            generation=books.generation,
+            shared=work.shared,
+        )
         if moved != migration:
             changes.append(replaced(view, msgspec.structs.replace(moved, updated_at_s=now_s)))
     return changes
@@ -149,18 +158,18 @@ def finished(
         task=None,
         work=None,
         held=work.books.held,
-        kept=plus((server.kept, work.books.kept)) if work.books.held else (),
+        kept=plus((work.kept, work.books.kept)) if work.books.held else (),
+        conflict=work.conflict or server.conflict,
         generation=work.books.generation,
         needs=work.needs,
         fault=None if is_done else Fault(work.reason or "unknown", now_s),
         updated_at_s=now_s,
     )
     state = _state_after(server, work)
+    power = server.power if _is_untouched(work) else _power(state, work)
     ended = _moved(server, migration, work) if migration is not None else _in_place(server, work)
     launched_at_s = ended.launched_at_s or (now_s if is_done else None)
-    ended = msgspec.structs.replace(
-        ended, state=state, power=_power(state, work), launched_at_s=launched_at_s
-    )
+    ended = msgspec.structs.replace(ended, state=state, power=power, launched_at_s=launched_at_s)
     if migration is None:
         return ended, None
     return ended, _migration_after(migration, work, now_s)
@@ -175,8 +184,17 @@ def _state_after(server: Server, work: Work) -> VmState:
     is_move = operation.steps[0].undo == "give_back"
     if _undo_failed(work) or (is_move and not has_given_back(work)):
         return "error"
+    if _is_untouched(work):
+        return server.state
     # What was undone stands at its first step, and that is never one that stops as something.
-    return step_of(work).stopped_as or operation.state_failed or before
+    stopped_as = step_of(work).stopped_as
+    assert stopped_as != "unchanged", "that is untouched"
+    return stopped_as or operation.state_failed or before
+
+
+def _is_untouched(work: Work) -> bool:
+    """Whether the order ended before anything was done to the server."""
+    return work.phase == "failed" and step_of(work).stopped_as == "unchanged"
 
 
 def _undo_failed(work: Work) -> bool:
@@ -210,6 +228,7 @@ def _moved(server: Server, migration: Migration, work: Work) -> Server:
         migration=None,
         flavor=server.flavor_before or server.flavor,
         flavor_before=None,
+        kept=plus((migration.kept, work.books.kept)),
         needs=migration.needs,
     )
     match work.operation, work.phase:
@@ -246,6 +265,8 @@ def _migration_after(migration: Migration, work: Work, now_s: int) -> Migration:
     }
     if work.abort and work.phase == "failed":
         ended = "cancelled"
+    elif _is_untouched(work):
+        ended = migration.status
     else:
         ended = status.get((work.operation, work.phase), "error")
     books = work.migration_books or _NOTHING
@@ -255,6 +276,7 @@ def _migration_after(migration: Migration, work: Work, now_s: int) -> Migration:
         dest=work.dest or migration.dest,
         held=books.held,
         generation=books.generation,
+        shared=work.shared if books.held else (),
         updated_at_s=now_s,
     )
 

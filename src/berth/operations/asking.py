@@ -3,14 +3,15 @@ go."""
 
 import msgspec
 
-from berth.model.commands import Claim
 from berth.model.consumer import Wanted
 from berth.model.ids import ConsumerId, GroupId, ProviderId
 from berth.model.orders import Way
 from berth.model.requests import RequestGroup
 from berth.model.scheduling import ANY_CELL, Generation, Hints, ScheduleRequest, SpecInvalid
 from berth.model.scheduling import Way as PlannedWay
-from berth.model.servers import Flavor, Need, Place, Server, ServerHints
+from berth.model.servers import Flavor, Held, Need, Place, Server, ServerHints
+from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.operations.conflicts import overlap, plus
 from berth.scheduler.cells import KIND as CELL
 from berth.scheduler.flavors import Flavor as Sizes
 from berth.scheduler.flavors import FlavorAsk, ask_of
@@ -45,12 +46,12 @@ def group_of(need: Need) -> RequestGroup:
     )
 
 
-def asked(server: Server) -> FlavorAsk | SpecInvalid:
-    """What a server needs, all together."""
+def asked(server: Server, kept: tuple[Need, ...] = ()) -> FlavorAsk | SpecInvalid:
+    """What a server needs, all together; ``kept`` stands for what others have added."""
     flavor_ask = ask_of(sizes(server.flavor), server.image_properties)
-    if isinstance(flavor_ask, SpecInvalid) or not server.needs:
+    if isinstance(flavor_ask, SpecInvalid) or not (server.needs or kept):
         return flavor_ask
-    groups = flavor_ask.ask.groups + tuple(group_of(need) for need in server.needs)
+    groups = flavor_ask.ask.groups + tuple(group_of(need) for need in (*server.needs, *kept))
     return FlavorAsk(msgspec.structs.replace(flavor_ask.ask, groups=groups), flavor_ask.metadata)
 
 
@@ -65,7 +66,7 @@ def schedule_request(
     ignore_hosts: frozenset[str] = frozenset(),
     alternates: int = 0,
     generation: Generation = None,
-    beside: tuple[Claim, ...] = (),
+    uses: frozenset[ProviderId] = frozenset(),
 ) -> ScheduleRequest:
     """``host``: the only one considered."""
     hints = server.hints
@@ -88,7 +89,7 @@ def schedule_request(
         ),
         alternates=alternates,
         generation=generation,
-        beside=beside,
+        uses=uses,
     )
 
 
@@ -102,9 +103,35 @@ def hinted(view: View, server: Server) -> Server:
     return server if hints == server.hints else msgspec.structs.replace(server, hints=hints)
 
 
-def way(view: View, server: Server, planned: PlannedWay) -> Way:
-    """A way for a server, as an order has it."""
-    return Way(place_of(view, planned.host), planned.wanted, needs_on(server, planned))
+def way(
+    view: View, server: Server, planned: PlannedWay, kept: tuple[Need, ...] = (), shared: Held = ()
+) -> Way:
+    """A way for a server, as an order has it. ``shared`` is what the server held on sharing providers
+    before."""
+    return Way(
+        place_of(view, planned.host),
+        planned.wanted,
+        met_on(server.needs, planned),
+        plus(need.held for need in met_on(kept, planned)),
+        overlap(shared, planned.wanted),
+    )
+
+
+def kept_needs(view: View, kept: Held) -> tuple[Need, ...]:
+    """What others have added, to be asked for anew: from one provider what was held on one provider. One that
+    stands below its host is a device, and another must have its traits; of a host itself, or a pool, only the
+    amounts count: which hosts suit is for the flavor to say. No need of a service has a dot in its name."""
+    return tuple(
+        Need(f"kept.{number}", dict(amounts), _device_traits(view, provider))
+        for number, (provider, amounts) in enumerate(kept, 1)
+    )
+
+
+def _device_traits(view: View, provider: ProviderId) -> tuple[str, ...]:
+    record = view.providers[provider]
+    if record.parent is None:
+        return ()
+    return tuple(sorted(name for name in record.traits if name != SHARES_VIA_AGGREGATE))
 
 
 def place_of(view: View, host: ProviderId) -> Place:
@@ -113,8 +140,8 @@ def place_of(view: View, host: ProviderId) -> Place:
     return Place(record.id, record.name, cells[0] if cells else "")
 
 
-def needs_on(server: Server, planned: PlannedWay) -> tuple[Need, ...]:
-    """The server's needs, each with where it is met on a way."""
+def met_on(needs: tuple[Need, ...], planned: PlannedWay) -> tuple[Need, ...]:
+    """Needs, each with where it is met on a way."""
     providers = dict(planned.mappings)
 
     def met(need: Need) -> Need:
@@ -122,4 +149,4 @@ def needs_on(server: Server, planned: PlannedWay) -> tuple[Need, ...]:
         held: tuple[Wanted, ...] = tuple((id, amounts) for id in providers.get(suffix_of(need), ())[:1])
         return msgspec.structs.replace(need, held=held)
 
-    return tuple(met(need) for need in server.needs)
+    return tuple(met(need) for need in needs)

@@ -11,6 +11,7 @@ from berth.model.orders import Book, Outbox, Spec, Way, Work
 from berth.model.records import AnyRecord
 from berth.model.rejections import Rejection, ServerBusy, ServerNotFound, ServerStateWrong, ServerUnsettled
 from berth.model.servers import Action, ConflictPolicy, Counter, Migration, Place, Server
+from berth.operations.conflicts import Repeat, Rules
 from berth.operations.steps import BY_NAME, Operation
 from berth.runtime.ids import Ids
 from berth.scheduler.options import SchedulerOptions
@@ -33,6 +34,12 @@ class Asked(NamedTuple):
     alternates: int = 5
     resizes_in_place: bool = True
     """Whether a resize may stay on its host."""
+    repeat: Repeat = "merge"
+    """What ``fail`` does with a request that is repeated after a conflict was reported."""
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(self.policy, self.repeat)
 
 
 def startable(view: View, id: str, operation: Operation) -> Server | Rejection:
@@ -85,6 +92,7 @@ def order(
         migration=None if migration is None else migration.id,
         migration_books=migration_books,
         kept=server.kept,
+        shared=() if migration is None else migration.shared,
         needs=server.needs,
         alternates=alternates,
         attempts_max=asked.attempts_max,

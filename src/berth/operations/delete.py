@@ -8,8 +8,8 @@ from berth.model.orders import Book
 from berth.model.rejections import Rejection
 from berth.model.servers import Action, Migration, Server
 from berth.operations.beginning import Asked, begun, order, removed, startable
-from berth.operations.conflicts import standing
-from berth.operations.steps import BY_NAME
+from berth.operations.conflicts import Standing, migration_taken_over, standing, taken_over
+from berth.operations.steps import BY_NAME, released_by
 from berth.view import View
 
 OPERATION = BY_NAME["delete"]
@@ -21,20 +21,31 @@ def begin(view: View, now_s: int, asked: Asked, id: str, *, is_forced: bool = Fa
     if isinstance(server, Rejection):
         return server
     migration = None if server.migration is None else view.records.get(Migration, server.migration)
-    stands = standing(view, server, asked.policy, OPERATION.action, is_forced=is_forced)
-    if isinstance(stands, Rejection):
+    stands = standing(
+        view,
+        server,
+        asked.rules,
+        OPERATION.action,
+        now_s,
+        migration=migration,
+        released=released_by(OPERATION),
+        is_forced=is_forced,
+    )
+    if not isinstance(stands, Standing):
         return stands
     if server.place is None and migration is None:
         # No host has it, and so no cell need be told.
         end = gone(view, server)
-        is_held = stands.own or stands.kept
-        held: tuple[BooksCommand, ...] = (DeleteAllocations(ConsumerId(id)),) if is_held else ()
+        held: tuple[BooksCommand, ...] = (DeleteAllocations(ConsumerId(id)),) if stands.held else ()
         return Enact(end.changes, (*held, *end.commands))
     cell = server.place.cell if server.place is not None else migration.source.cell if migration else ""
     source = migration.source if migration is not None else None
     dest = server.place
+    if migration is not None:
+        migration = migration_taken_over(migration, stands)
     if source == dest:
         source = None
+    server = taken_over(server, stands)
     work = order(
         asked,
         server,
@@ -45,7 +56,9 @@ def begin(view: View, now_s: int, asked: Asked, id: str, *, is_forced: bool = Fa
         migration=migration,
         is_forced=is_forced,
     )
-    return begun(view, asked, msgspec.structs.replace(server, fault=None), work, cell, now_s)
+    changed = () if migration is None else (migration,)
+    shown = msgspec.structs.replace(server, fault=None)
+    return begun(view, asked, shown, work, cell, now_s, changed=changed)
 
 
 def gone(view: View, server: Server) -> Enact:

@@ -18,6 +18,7 @@ import msgspec
 from berth.model.ids import ConsumerId
 from berth.model.orders import Outbox
 from berth.model.servers import Action, Held, Host, Migration, Server
+from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.operations.asking import INSTANCE, MIGRATION
 from berth.operations.conflicts import held_now, minus, same
 from berth.view import View
@@ -34,11 +35,10 @@ Kind = Literal[
     "server_without_allocations",
     "server_with_wrong_allocations",
     "doubled_allocations",
-    "server_generation_moved",
+    "server_elsewhere",
     "unfinished_migration",
     "migration_without_allocations",
     "migration_with_wrong_allocations",
-    "migration_generation_moved",
     "order_without_end",
     "stray_member",
 ]
@@ -149,15 +149,21 @@ def _server(view: View, id: str, moment: Moment) -> Finding | None:
     if server is None or server.work is not None:
         return None
     now = held_now(view, id)
+    elsewhere = holdings_elsewhere(view, server, now)
+    if elsewhere and not same(minus(now, elsewhere), server.held):
+        where = ", ".join(_hosts_of(view, elsewhere))
+        sentence = f"server {server.name} holds resources on {where}, where it is not"
+        repair = "release what it holds there"
+        return Finding("server_elsewhere", id, sentence, now, minus(now, elsewhere), repair)
     if same(now, server.held):
-        return _server_generation(view, server)
+        return None
     if not now:
         sentence = f"server {server.name} is {server.state} and holds nothing of what it should"
         repair = "claim it again, if there is room"
         return Finding("server_without_allocations", id, sentence, (), server.held, repair)
     if server.held and same(_at_its_place(view, server, now), server.held):
-        elsewhere = ", ".join(_hosts_of(view, minus(now, server.held)))
-        sentence = f"server {server.name} also holds resources on {elsewhere}, and no migration is known"
+        where = ", ".join(_hosts_of(view, minus(now, server.held)))
+        sentence = f"server {server.name} also holds resources on {where}, and no migration is known"
         repair = "release what it holds there"
         return Finding("doubled_allocations", id, sentence, now, server.held, repair)
     sentence = f"server {server.name} holds something else than it last wrote"
@@ -165,17 +171,20 @@ def _server(view: View, id: str, moment: Moment) -> Finding | None:
     return Finding("server_with_wrong_allocations", id, sentence, now, server.held, repair)
 
 
-def _server_generation(view: View, server: Server) -> Finding | None:
-    record = view.consumers.get(ConsumerId(server.id))
-    current = None if record is None else record.consumer.generation
-    if current == server.generation or not server.held:
-        return None
-    sentence = (
-        f"somebody else has written what server {server.name} holds, and it is the same (generation "
-        f"{current}, last written {server.generation}): the next operation would be refused"
-    )
-    return Finding(
-        "server_generation_moved", server.id, sentence, server.held, server.held, "take the generation over"
+def holdings_elsewhere(view: View, server: Server, now: Held) -> Held:
+    """What is held on hosts where the server is not. Pools are no hosts; while a migration has the other half
+    the server may be at its destination."""
+    if server.place is None:
+        return ()
+    places = {server.place.id}
+    migration = None if server.migration is None else view.records.get(Migration, server.migration)
+    if migration is not None:
+        places.add(migration.dest.id)
+    lenders = view.rows_with_trait(SHARES_VIA_AGGREGATE)
+    return tuple(
+        part
+        for part in now
+        if (record := view.providers[part[0]]).row not in lenders and record.root.id not in places
     )
 
 
@@ -222,13 +231,7 @@ def _migration_holding(view: View, migration: Migration, now: Held) -> Finding |
     """What is wrong with one that is to hold its part until somebody settles the move."""
     of = f"migration {migration.number} of server {migration.server}"
     if same(now, migration.held):
-        record = view.consumers.get(ConsumerId(migration.id))
-        current = None if record is None else record.consumer.generation
-        if current == migration.generation or not now:
-            return None
-        sentence = f"somebody else has written what {of} holds, and it is the same (generation {current})"
-        repair = "take the generation over"
-        return Finding("migration_generation_moved", migration.id, sentence, now, migration.held, repair)
+        return None
     repair = "claim what the record says, if there is room"
     if not now:
         sentence = f"{of} holds nothing of what it keeps for the server to come back to"
@@ -298,7 +301,7 @@ CHECKS: Final = (
             "server_without_allocations",
             "server_with_wrong_allocations",
             "doubled_allocations",
-            "server_generation_moved",
+            "server_elsewhere",
         ),
         _servers,
         _server,
@@ -308,7 +311,6 @@ CHECKS: Final = (
             "unfinished_migration",
             "migration_without_allocations",
             "migration_with_wrong_allocations",
-            "migration_generation_moved",
         ),
         _migrations,
         _migration,

@@ -23,7 +23,8 @@ from berth.model.rejections import FindingGone, Rejection, RepairUnsafe
 from berth.model.servers import Held, Migration, MigrationStatus, Server
 from berth.operations.asking import INSTANCE, MIGRATION
 from berth.operations.beginning import replaced
-from berth.operations.doctor import Finding, Kind, Moment, look_again
+from berth.operations.conflicts import generation_of, minus
+from berth.operations.doctor import Finding, Kind, Moment, holdings_elsewhere, look_again
 from berth.view import View
 
 _UNDER_WAY: Final[frozenset[MigrationStatus]] = frozenset(
@@ -55,7 +56,23 @@ def _correct_server(view: View, finding: Finding, now_s: int) -> Enact:
     server = view.records.get(Server, finding.subject)
     assert server is not None, "it was just looked at"
     commands, generation = _held_again(view, server, server.held, INSTANCE)
-    after = msgspec.structs.replace(server, generation=generation, updated_at_s=now_s)
+    after = msgspec.structs.replace(server, generation=generation, conflict=None, updated_at_s=now_s)
+    return Enact((replaced(view, after),), commands)
+
+
+def _leave_elsewhere(view: View, finding: Finding, now_s: int) -> Enact:
+    server = view.records.get(Server, finding.subject)
+    assert server is not None, "it was just looked at"
+    elsewhere = holdings_elsewhere(view, server, finding.holds)
+    commands, generation = _held_again(view, server, finding.should_hold, INSTANCE)
+    after = msgspec.structs.replace(
+        server,
+        held=minus(server.held, elsewhere),
+        kept=minus(server.kept, elsewhere),
+        generation=generation,
+        conflict=None,
+        updated_at_s=now_s,
+    )
     return Enact((replaced(view, after),), commands)
 
 
@@ -72,23 +89,9 @@ def _held_again(
 ) -> tuple[tuple[BooksCommand, ...], int | None]:
     """What has a consumer hold this and nothing else, and the generation that this makes."""
     id = ConsumerId(owner.id)
-    current = _generation(view, id)
+    current = generation_of(view, id)
     claim = Claim(id, held, owner.project, owner.user, current, type)
     return (ReplaceAllocations((claim,)),), (current or 0) + 1 if held else None
-
-
-def _take_over_server(view: View, finding: Finding, now_s: int) -> Enact:
-    server = view.records.get(Server, finding.subject)
-    assert server is not None, "it was just looked at"
-    current = _generation(view, ConsumerId(server.id))
-    return Enact((replaced(view, msgspec.structs.replace(server, generation=current)),))
-
-
-def _take_over_migration(view: View, finding: Finding, now_s: int) -> Enact:
-    migration = view.records.get(Migration, finding.subject)
-    assert migration is not None, "it was just looked at"
-    current = _generation(view, ConsumerId(migration.id))
-    return Enact((replaced(view, msgspec.structs.replace(migration, generation=current)),))
 
 
 def _end_migration(view: View, finding: Finding, now_s: int) -> Enact:
@@ -105,21 +108,15 @@ def _let_go(view: View, finding: Finding, now_s: int) -> Enact:
     return Enact((), (ChangeMembers(group, (), (consumer,)),))
 
 
-def _generation(view: View, consumer: ConsumerId) -> int | None:
-    record = view.consumers.get(consumer)
-    return None if record is None else record.consumer.generation
-
-
 _REPAIRS: Final[dict[Kind, Callable[[View, Finding, int], Enact]]] = {
     "orphan_consumer": _release,
     "server_without_allocations": _correct_server,
     "server_with_wrong_allocations": _correct_server,
     "doubled_allocations": _correct_server,
-    "server_generation_moved": _take_over_server,
+    "server_elsewhere": _leave_elsewhere,
     "unfinished_migration": _end_migration,
     "migration_without_allocations": _correct_migration,
     "migration_with_wrong_allocations": _correct_migration,
-    "migration_generation_moved": _take_over_migration,
     "stray_member": _let_go,
 }
 """What is not here is for a human to decide."""

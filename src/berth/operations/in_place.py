@@ -12,9 +12,9 @@ from berth.model.scheduling import SpecInvalid
 from berth.model.servers import Image, Server
 from berth.operations.asking import sizes
 from berth.operations.beginning import Asked, begun, order, startable, unsettled
-from berth.operations.conflicts import standing
+from berth.operations.conflicts import Standing, standing, taken_over
 from berth.operations.hosts import is_down
-from berth.operations.steps import BY_NAME
+from berth.operations.steps import BY_NAME, released_by
 from berth.scheduler.flavors import ask_of
 from berth.scheduler.image_properties import properties_kept
 from berth.view import View
@@ -28,25 +28,28 @@ def begin(
     server = startable(view, id, operation)
     if isinstance(server, Rejection):
         return server
-    if server.place is None or server.migration is not None:
+    place = server.place
+    if place is None or server.migration is not None:
         return unsettled(server, operation)
     is_spared = all(step.unless_down or step.at == "books" for step in operation.steps)
-    if is_down(view, server.place) and not is_spared:
-        return HostIsDown(server.place.name, operation.action)
+    if is_down(view, place) and not is_spared:
+        return HostIsDown(place.name, operation.action)
     if any(step.at == "books" for step in operation.steps):
-        stands = standing(view, server, asked.policy, operation.action)
-        if isinstance(stands, Rejection):
+        released = released_by(operation)
+        stands = standing(view, server, asked.rules, operation.action, now_s, released=released)
+        if not isinstance(stands, Standing):
             return stands
+        server = taken_over(server, stands)
     work = order(
         asked,
         after or server,
         name,
         Book(server.held, server.generation),
-        dest=server.place,
+        dest=place,
         runs=server.state != "stopped",
     )
     shown = msgspec.structs.replace(after or server, state_before=server.state, fault=None)
-    return begun(view, asked, shown, work, server.place.cell, now_s)
+    return begun(view, asked, shown, work, place.cell, now_s)
 
 
 def begin_rebuild(

@@ -1,21 +1,35 @@
-"""The first half of every move: the migration takes over what the server has, and the server claims a new
-place, in one change (DESIGN: a move is one command)."""
+"""The first half of every move: the server claims a new place, and the migration takes over what it had at
+the source, in one change (DESIGN: a move is one command).
+
+What the server holds on a sharing provider and uses at the destination too stays with the server: of each
+class of each such provider the larger of the two amounts is held, by both together, and never the sum. So
+
+    shared    = overlap(what is held on sharing providers, what the way takes)
+    migration = all that the server held - shared
+
+and giving back restores ``migration + shared``. A way that uses another pool has no overlap: both are held.
+"""
 
 import msgspec
 
-from berth.model.commands import Claim, Enact, ReplaceAllocations
-from berth.model.ids import ConsumerId
+from berth.ledger import decide
+from berth.model.commands import UNCHECKED, Claim, Enact, ReplaceAllocations
+from berth.model.ids import ConsumerId, ProviderId
 from berth.model.orders import Book
-from berth.model.rejections import ConsumerGenerationConflict, Rejection, ServerChangedByOthers
-from berth.model.scheduling import ANY_CELL
-from berth.model.servers import Migration, MigrationKind, Server
-from berth.operations.asking import MIGRATION, hinted, schedule_request, way
+from berth.model.rejections import Rejection, ServerChangedByOthers
+from berth.model.requests import CandidatesRequest
+from berth.model.scheduling import ANY_CELL, NoFit, ScheduleRequest
+from berth.model.scheduling import Way as PlannedWay
+from berth.model.servers import Held, Migration, MigrationKind, Place, Server
+from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.operations.asking import MIGRATION, hinted, kept_needs, schedule_request, way
 from berth.operations.asking import asked as needed_by
 from berth.operations.beginning import Asked, begun, counted, order
-from berth.operations.conflicts import plus, standing, with_kept
+from berth.operations.conflicts import Standing, difference, minus, overlap, standing
 from berth.operations.steps import BY_NAME
 from berth.scheduler.plan import plan
 from berth.view import View
+from berth.view.supposing import Supposing
 
 
 def begin_move(
@@ -34,17 +48,22 @@ def begin_move(
     another flavor, in a resize. ``host`` is the only one considered."""
     assert server.place is not None, "one that may be moved is somewhere"
     action = BY_NAME[operation].action
-    stands = standing(view, server, asked.policy, action)
-    if isinstance(stands, Rejection):
+    stands = standing(view, server, asked.rules, action, now_s)
+    if not isinstance(stands, Standing):
         return stands
-    if not stands.own:
-        # There is nothing that the migration could hold, and nothing to give back to the server later.
-        return ServerChangedByOthers(server.id, action, stands.generation, server.generation)
-    needed = needed_by(after)
+    before, kept = stands.held, stands.kept
+    if not _split(view, before, server.place)[0]:
+        # It is on its host all the same: the migration claims there what the record says.
+        before, kept = server.held, server.kept
+    tree, shared = _split(view, before, server.place)
+    if not tree:
+        found = difference(stands.held, server.held) or "nothing is held on its host"
+        return ServerChangedByOthers(server.id, action, found, is_recorded=False)
+    others = kept_needs(view, kept)
+    needed = needed_by(after, others)
     if isinstance(needed, Rejection):
         return needed
     id = ConsumerId(asked.ids.uuid())
-    migrations = Claim(id, stands.own, server.project, server.user, None, MIGRATION)
     request = schedule_request(
         hinted(view, after),
         needed,
@@ -52,17 +71,28 @@ def begin_move(
         cell=server.place.cell or ANY_CELL,
         ignore_hosts=frozenset((server.place.id,)) if ignore_source else frozenset(),
         alternates=asked.alternates if host is None else 0,
-        generation=stands.generation,
-        beside=(migrations,),
+        generation=UNCHECKED,
+        uses=frozenset(provider for provider, _ in shared),
     )
-    planned = plan(view, request, asked.scheduler, asked.ids.rng, now_s)
-    if isinstance(planned, ConsumerGenerationConflict):
-        return ServerChangedByOthers(server.id, action, planned.current, server.generation)
+
+    def migrations(chosen: PlannedWay) -> tuple[Claim, ...]:
+        left = minus(before, overlap(shared, chosen.wanted))
+        return (Claim(id, left, server.project, server.user, None, MIGRATION),)
+
+    with Supposing(view) as supposing:
+        # What the server has in pools is free for the server.
+        freed = request.claim(ConsumerId(server.id), minus(stands.held, shared), UNCHECKED)
+        verdict = decide(view, ReplaceAllocations((freed,)), now_s) if shared else []
+        supposing.happened([] if isinstance(verdict, Rejection) else verdict)
+        planned = plan(view, request, asked.scheduler, asked.ids.rng, now_s, migrations)
+        if isinstance(planned, NoFit) and planned.refused is None:
+            planned = msgspec.structs.replace(planned, refused=_full_pool(view, request, shared, now_s))
     if isinstance(planned, Rejection):
         return planned
     placement = planned.placements[0]
-    chosen = way(view, after, placement.way)
-    books = Book(plus((chosen.held, stands.kept)), (stands.generation or 0) + 1)
+    chosen = way(view, after, placement.way, others, shared)
+    (held_at_source,) = migrations(placement.way)
+    books = Book(chosen.held, (stands.generation or 0) + 1)
     claim = request.claim(ConsumerId(server.id), books.held, stands.generation)
     counter = counted(view, "migration")
     migration = Migration(
@@ -77,8 +107,10 @@ def begin_move(
         flavor_after=after.flavor,
         project=server.project,
         user=server.user,
-        held=stands.own,
+        held=held_at_source.wanted,
         generation=1,
+        shared=chosen.shared,
+        kept=kept,
         needs=server.needs,
         created_at_s=now_s,
         updated_at_s=now_s,
@@ -88,7 +120,8 @@ def begin_move(
         held=books.held,
         generation=books.generation,
         migration=id,
-        kept=stands.kept,
+        kept=chosen.kept,
+        conflict=None,
         needs=chosen.needs,
         state_before=server.state,
         fault=None,
@@ -101,9 +134,43 @@ def begin_move(
         source=server.place,
         dest=chosen.place,
         migration=migration,
-        alternates=tuple(with_kept(way(view, after, other), stands.kept) for other in placement.alternates),
+        alternates=tuple(way(view, after, other, others, shared) for other in placement.alternates),
         runs=server.state != "stopped",
     )
-    commands = (ReplaceAllocations((claim, migrations)),)
+    commands = (ReplaceAllocations((claim, held_at_source)),)
     changed = (migration, counter)
     return begun(view, asked, after, work, server.place.cell, now_s, changed=changed, commands=commands)
+
+
+def _split(view: View, held: Held, place: Place) -> tuple[Held, Held]:
+    """What is held on hosts, and what on providers that share with the server's host from outside its
+    tree."""
+    lenders = view.rows_with_trait(SHARES_VIA_AGGREGATE)
+
+    def is_shared(provider: ProviderId) -> bool:
+        record = view.providers[provider]
+        return record.row in lenders and record.root.id != place.id
+
+    shared = tuple(part for part in held if is_shared(part[0]))
+    return minus(held, shared), shared
+
+
+def _full_pool(view: View, request: ScheduleRequest, shared: Held, now_s: int) -> Rejection | None:
+    """What the ledger says of the pools that the server uses, if they have too little for what it asks."""
+    wanted = _amounts(request.ask)
+    for provider, amounts in shared:
+        asked = tuple((name, wanted[name]) for name, _ in amounts if name in wanted)
+        claim = request.claim(request.members[0], ((provider, asked),), UNCHECKED)
+        verdict = decide(view, ReplaceAllocations((claim,)), now_s) if asked else []
+        if isinstance(verdict, Rejection):
+            return verdict
+    return None
+
+
+def _amounts(ask: CandidatesRequest) -> dict[str, int]:
+    """What is asked for in all, by resource class."""
+    total: dict[str, int] = {}
+    for group in ask.groups:
+        for name, amount in group.resources:
+            total[name] = total.get(name, 0) + amount
+    return total

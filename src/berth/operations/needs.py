@@ -30,10 +30,10 @@ from berth.model.rejections import (
     TooManyNeeds,
 )
 from berth.model.requests import CandidatesRequest
-from berth.model.servers import ConflictPolicy, Held, Need, Place, Server
+from berth.model.servers import Held, Need, Place, Server
 from berth.operations.asking import INSTANCE, group_of
 from berth.operations.beginning import replaced
-from berth.operations.conflicts import Standing, minus, plus, standing
+from berth.operations.conflicts import Rules, Standing, minus, plus, standing
 from berth.search.masks import unknown_traits
 from berth.search.places import slots_of
 from berth.view import ProviderRecord, View
@@ -44,7 +44,7 @@ RESOURCES_MAX: Final = 20
 _ASKED: Final = "change the needs"
 
 
-def put(view: View, now_s: int, policy: ConflictPolicy, id: str, need: Need) -> Enact | Rejection:
+def put(view: View, now_s: int, rules: Rules, id: str, need: Need) -> Enact | Rejection:
     """Give a server a need, in place of what it had under that name."""
     server = _changeable(view, id)
     if isinstance(server, Rejection):
@@ -55,11 +55,11 @@ def put(view: View, now_s: int, policy: ConflictPolicy, id: str, need: Need) -> 
     others, before = _apart(server, need.name)
     if before is None and len(others) >= NEEDS_MAX:
         return TooManyNeeds(id, NEEDS_MAX)
-    stands = standing(view, server, policy, _ASKED)
-    if isinstance(stands, Rejection):
+    stands = standing(view, server, rules, _ASKED, now_s)
+    if not isinstance(stands, Standing):
         return stands
     rest = _rest(stands, before)
-    if server.place is None or not (stands.own or stands.kept):
+    if server.place is None or not stands.held:
         unmet = msgspec.structs.replace(need, held=())
         return Enact((replaced(view, _with(server, (*others, unmet), now_s)),))
     met = _met(view, server, server.place, need, rest, now_s)
@@ -68,7 +68,7 @@ def put(view: View, now_s: int, policy: ConflictPolicy, id: str, need: Need) -> 
     return _claimed(view, server, (*others, met), plus((rest, met.held)), stands, now_s)
 
 
-def remove(view: View, now_s: int, policy: ConflictPolicy, id: str, name: str) -> Enact | Rejection:
+def remove(view: View, now_s: int, rules: Rules, id: str, name: str) -> Enact | Rejection:
     """Take a need away, and give back what is held for it."""
     server = _changeable(view, id)
     if isinstance(server, Rejection):
@@ -78,8 +78,8 @@ def remove(view: View, now_s: int, policy: ConflictPolicy, id: str, name: str) -
         return NeedNotFound(id, name)
     if not before.held:
         return Enact((replaced(view, _with(server, others, now_s)),))
-    stands = standing(view, server, policy, _ASKED)
-    if isinstance(stands, Rejection):
+    stands = standing(view, server, rules, _ASKED, now_s)
+    if not isinstance(stands, Standing):
         return stands
     return _claimed(view, server, others, _rest(stands, before), stands, now_s)
 
@@ -113,8 +113,7 @@ def _apart(server: Server, name: str) -> tuple[tuple[Need, ...], Need | None]:
 
 def _rest(stands: Standing, before: Need | None) -> Held:
     """What is held beside a need."""
-    held = plus((stands.own, stands.kept))
-    return held if before is None else minus(held, before.held)
+    return stands.held if before is None else minus(stands.held, before.held)
 
 
 def _with(server: Server, needs: tuple[Need, ...], now_s: int) -> Server:
@@ -129,6 +128,7 @@ def _claimed(
         _with(server, needs, now_s),
         held=held,
         kept=stands.kept,
+        conflict=None,
         generation=(stands.generation or 0) + 1 if held else None,
     )
     claim = _claim(server, held, stands.generation)

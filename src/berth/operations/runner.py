@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from berth.model.orders import Book, StepLog, Way, Work
-from berth.model.servers import Place
+from berth.model.servers import Conflict, Held, Place
 from berth.operations.steps import BOOKS, BY_NAME, Entry, Operation, Step, Verb
 
 LOG_MAX: Final = 60
@@ -85,6 +85,21 @@ def task_of(work: Work) -> Task:
     return AgentTask(id, place, does)  # type: ignore[arg-type]
 
 
+def must_be_made(work: Work) -> bool:
+    """Whether the change of the books at hand must be made for the order to end well: one that undoes, and
+    one that follows what cannot be undone. A check may be refused."""
+    return work.phase == "back" or step_of(work).does != "check"
+
+
+def conflict_found(work: Work, found: tuple[Held, Held] | None, now_ns: int) -> Conflict | None:
+    """What a check has found, for the server's record."""
+    if found is None:
+        return None
+    server, migration = found
+    action, at_s = operation_of(work).action, now_ns // 1_000_000_000
+    return Conflict(held=server, migration_held=migration, asked=action, at_s=at_s)
+
+
 def succeeded(
     work: Work,
     now_ns: int,
@@ -105,9 +120,12 @@ def succeeded(
     return _next_version(work, step=work.step + 1, since_ns=now_ns)
 
 
-def failed(work: Work, now_ns: int, error: str) -> Work:
-    """The order after its step was refused, failed, or took too long."""
+def failed(work: Work, now_ns: int, error: str, conflict: Conflict | None = None) -> Work:
+    """The order after its step was refused, failed, or took too long. ``conflict`` is what others were found
+    to have changed."""
     step = step_of(work)
+    if conflict is not None:
+        work = msgspec.structs.replace(work, conflict=conflict)
     if work.phase == "back":
         # An agent that cannot undo: its host is swept later.
         return _further_back(_logged(work, now_ns, error))
@@ -121,7 +139,7 @@ def failed(work: Work, now_ns: int, error: str) -> Work:
     return _next_version(work, phase="back", retry=step.failing == "next" and not work.abort)
 
 
-def claim_moved(work: Work, now_ns: int, books: Book) -> Work:
+def claim_moved(work: Work, now_ns: int, books: Book, migration_books: Book | None) -> Work:
     """The order after its claim stands at the first of the alternates."""
     way, *rest = work.alternates
     work = _logged(work, now_ns, None, "move the claim", way.place.name)
@@ -129,6 +147,9 @@ def claim_moved(work: Work, now_ns: int, books: Book) -> Work:
         work,
         dest=way.place,
         books=books,
+        migration_books=migration_books,
+        kept=way.kept,
+        shared=way.shared,
         needs=way.needs,
         alternates=tuple(rest),
         attempt=work.attempt + 1,

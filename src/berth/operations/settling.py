@@ -1,17 +1,32 @@
 """Confirm and revert: the second half of a resize. The migration lets go of what it holds, or gives it
 back."""
 
+from itertools import islice
 from typing import Literal
 
 import msgspec
 
-from berth.model.commands import Enact
+from berth.ledger import decide
+from berth.model.commands import BooksCommand, Claim, Enact, ReplaceAllocations
+from berth.model.ids import ConsumerId, ProviderId
 from berth.model.orders import Book
-from berth.model.rejections import ConfirmBegun, Rejection, RevertBegun, ServerStateWrong
-from berth.model.servers import Migration
+from berth.model.rejections import ConfirmBegun, NeedDoesNotFit, Rejection, RevertBegun, ServerStateWrong
+from berth.model.requests import CandidatesRequest
+from berth.model.servers import Held, Migration, Server
+from berth.operations.asking import MIGRATION, group_of, kept_needs
 from berth.operations.beginning import Asked, begun, order, startable
-from berth.operations.conflicts import plus, standing
-from berth.operations.steps import BY_NAME
+from berth.operations.conflicts import (
+    Standing,
+    migration_taken_over,
+    minus,
+    overlap,
+    plus,
+    standing,
+    taken_over,
+)
+from berth.operations.steps import BY_NAME, released_by
+from berth.scheduler.options import WAYS_TRIED_MAX
+from berth.scheduler.ways import Ways
 from berth.view import View
 
 
@@ -30,12 +45,27 @@ def begin(
     if name == "confirm" and migration.status not in ("finished", "confirming"):
         return RevertBegun(id)
     # Refused here already, where it can be told: the conductor would find the same.
-    stands = standing(view, server, asked.policy, operation.action)
-    if isinstance(stands, Rejection):
-        return stands
-    server = msgspec.structs.replace(
-        server, held=plus((stands.own, stands.kept)), kept=stands.kept, generation=stands.generation
+    stands = standing(
+        view,
+        server,
+        asked.rules,
+        operation.action,
+        now_s,
+        migration=migration,
+        released=released_by(operation),
     )
+    if not isinstance(stands, Standing):
+        return stands
+    added_since = minus(stands.kept, server.kept) if name == "revert" else ()
+    server = taken_over(server, stands)
+    migration = migration_taken_over(migration, stands)
+    claims: tuple[BooksCommand, ...] = ()
+    if added_since:
+        # The server goes back, and what others have added at the destination goes with it.
+        taken = _taken_along(view, now_s, server, migration, added_since)
+        if isinstance(taken, Rejection):
+            return taken
+        migration, claims = taken
     sized = server.flavor_before if name == "revert" else None
     work = order(
         asked,
@@ -47,4 +77,40 @@ def begin(
         migration=migration,
         runs=server.state_before != "stopped",
     )
-    return begun(view, asked, server, work, migration.source.cell, now_s)
+    return begun(
+        view, asked, server, work, migration.source.cell, now_s, changed=(migration,), commands=claims
+    )
+
+
+def _taken_along(
+    view: View, now_s: int, server: Server, migration: Migration, more: Held
+) -> tuple[Migration, tuple[BooksCommand, ...]] | Rejection:
+    """The migration when it holds at the source what others have added at the destination as well."""
+    source = view.providers.get(ProviderId(migration.source.id))
+    needs = kept_needs(view, more)
+    ask = CandidatesRequest(groups=tuple(group_of(need) for need in needs))
+    ways = Ways.of(view, ask, frozenset(provider for provider, _ in more))
+    refused = None
+    for found in islice(ways.at(source), WAYS_TRIED_MAX) if source and isinstance(ways, Ways) else ():
+        shared = overlap(more, found.wanted)
+        held = plus((migration.held, minus(found.wanted, shared)))
+        claim = Claim(
+            ConsumerId(migration.id),
+            held,
+            migration.project,
+            migration.user,
+            migration.generation,
+            MIGRATION,
+        )
+        verdict = decide(view, ReplaceAllocations((claim,)), now_s)
+        if not isinstance(verdict, Rejection):
+            after = msgspec.structs.replace(
+                migration,
+                held=held,
+                generation=(migration.generation or 0) + 1,
+                shared=plus((migration.shared, shared)),
+                kept=plus((migration.kept, found.wanted)),
+            )
+            return after, (ReplaceAllocations((claim,)),)
+        refused = verdict
+    return NeedDoesNotFit(server.id, "of what others have added", migration.source.name, refused)

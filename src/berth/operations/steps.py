@@ -12,6 +12,10 @@ id, and a change of the books that has been made is recognised. When a step fail
 
 Undoing by an agent is tried once, within its deadline, for the same reason. Undoing in the books is tried
 until it is done.
+
+Before the first step that destroys something for good the books are checked: what others have changed is met
+by the conflict policy there, and nowhere else. From then on an entry in the books is made whatever others
+change, and so no conflict can stop an operation half-way.
 """
 
 from typing import Final, Literal, NamedTuple
@@ -36,9 +40,10 @@ Verb = Literal[
 """What an agent can do to a server. ``prepare`` makes room for one that comes, ``send`` shuts one down that
 goes and keeps it, ``receive`` runs what has come, ``resume`` runs again what was sent, or was to be."""
 
-Entry = Literal["claimed", "give_back", "release", "release_migration", "check_migration"]
+Entry = Literal["claimed", "give_back", "release", "release_migration", "check"]
 """What can be done in the books. ``claimed`` was done in the region; ``give_back`` gives the server what its
-migration holds; ``release`` lets go of everything."""
+migration holds; ``release`` releases everything; ``check`` looks whether others have changed what the steps
+after it write."""
 
 Holds = Literal["nothing", "source", "dest", "dest, migration source"]
 """Which parts of a server's are held, and by whom: by itself, unless it says migration."""
@@ -48,7 +53,8 @@ BOOKS: Final = "books"
 
 class Step(NamedTuple):
     """``unless_down``: where the host is down the step is left out. ``stopped_as``: what the server is if the
-    operation stops here; None: what it is after any other failure."""
+    operation stops here; None: what it is after any other failure; "unchanged": what it was when the
+    operation began."""
 
     name: str
     at: Role | Literal["books"]
@@ -56,7 +62,7 @@ class Step(NamedTuple):
     undo: Verb | Entry | None = None
     failing: Failing = "stop"
     unless_down: bool = False
-    stopped_as: VmState | None = None
+    stopped_as: VmState | Literal["unchanged"] | None = None
 
 
 class Operation(NamedTuple):
@@ -83,6 +89,12 @@ def runs_again(step: Step) -> bool:
     return step.undo in ("resume", "start")
 
 
+def released_by(operation: Operation) -> frozenset[str]:
+    """Whose allocations the operation releases when it succeeds: "server", "migration", both or none."""
+    by_entry = {"release": ("server", "migration"), "release_migration": ("migration",)}
+    return frozenset(who for step in operation.steps for who in by_entry.get(step.does, ()))
+
+
 def _on(*states: VmState) -> frozenset[VmState]:
     return frozenset(states)
 
@@ -93,6 +105,9 @@ _BUILD: Final = Step("build", "dest", "build", "destroy", "next")
 _PREPARE: Final = Step("prepare", "dest", "prepare", "destroy", "next")
 _SEND: Final = Step("send", "source", "send", "resume", "back")
 _RECEIVE: Final = Step("receive", "dest", "receive", None, "back")
+_CHECK: Final = Step("check", "books", "check")
+_RELEASE: Final = Step("release", "books", "release", None, "again")
+_RELEASE_MIGRATION: Final = Step("release", "books", "release_migration", None, "again")
 _ANY: Final = _on("active", "stopped", "resized", "shelved", "shelved_offloaded", "error")
 
 ALL: Final = (
@@ -103,9 +118,10 @@ ALL: Final = (
     Operation(
         "delete", "delete", "deleting", _ANY,
         (
+            _CHECK._replace(stopped_as="unchanged"),
             Step("destroy", "dest", "destroy", unless_down=True),
             Step("destroy at the source", "source", "destroy", unless_down=True),
-            Step("release", "books", "release"),
+            _RELEASE,
         ),
         "", "error", (), None, "nothing", "dest",
     ),
@@ -122,15 +138,16 @@ ALL: Final = (
     Operation(
         "confirm", "confirmResize", "resize_confirming", _on("resized", "error"),
         (
-            Step("check", "books", "check_migration"),
+            _CHECK,
             Step("clean up", "source", "destroy"),
-            Step("release", "books", "release_migration"),
+            _RELEASE_MIGRATION,
         ),
         None, "resized", ("dest",), ("source", "dest"), "dest", "dest, migration source",
     ),
     Operation(
         "revert", "revertResize", "resize_reverting", _on("resized", "error"),
         (
+            _CHECK,
             Step("destroy", "dest", "destroy", unless_down=True),
             Step("give back", "books", "give_back"),
             Step("resume", "source", "resume"),
@@ -145,7 +162,7 @@ ALL: Final = (
             Step("live migrate", "source", "live_migrate", "resume", "back"),
             _RECEIVE,
             Step("clean up", "source", "destroy", None, "skip"),
-            Step("release", "books", "release_migration", None, "again"),
+            _RELEASE_MIGRATION,
         ),
         "active", None, ("dest",), ("source",), "dest", "source",
     ),
@@ -170,8 +187,9 @@ ALL: Final = (
     Operation(
         "shelve_offload", "shelveOffload", "shelving_offloading", _on("shelved"),
         (
+            _CHECK,
             Step("destroy", "dest", "destroy", unless_down=True),
-            Step("release", "books", "release"),
+            _RELEASE,
         ),
         "shelved_offloaded", "shelved", (), None, "nothing", "dest",
     ),
@@ -180,8 +198,9 @@ ALL: Final = (
         (
             Step("stop", "dest", "stop", "start", "back"),
             Step("snapshot", "dest", "snapshot", None, "back"),
+            _CHECK._replace(failing="back"),
             Step("destroy", "dest", "destroy", stopped_as="shelved"),
-            Step("release", "books", "release", stopped_as="shelved"),
+            _RELEASE,
         ),
         "shelved_offloaded", None, (), None, "nothing", "dest",
     ),
@@ -207,7 +226,7 @@ ALL: Final = (
     ),
     Operation(
         "sweep", "sweep", "deleting", _on(),
-        (Step("release", "books", "release_migration", None, "again"),),
+        (_RELEASE_MIGRATION,),
         None, None, None, None, "dest", "dest, migration source",
     ),
 )  # fmt: skip

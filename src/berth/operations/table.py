@@ -55,6 +55,8 @@ def after_failure(operation: Operation, number: int) -> Outcome | None:
         return None
     if step.failing == "stop":
         state = step.stopped_as or operation.state_failed or AS_BEFORE
+        if state == "unchanged":
+            state = AS_BEFORE
         return Outcome(state, held_at(operation, number))
     held = held_at(operation, number)
     for undone in reversed(operation.steps[: number + 1]):
@@ -133,9 +135,10 @@ ENTRIES: Final[dict[Entry, str]] = {
     "claimed": "done in the region, when the operation began: the claim, the records and the order are one "
     "change",
     "give_back": "the server gets what its migration holds, the migration holds nothing: one change",
-    "release": "the server holds nothing any more, nor does its migration",
-    "release_migration": "the migration holds nothing any more",
-    "check_migration": "nobody else has changed what the migration holds; else, by the conflict policy",
+    "release": "the server holds nothing any more, nor does its migration, whatever others have changed",
+    "release_migration": "the migration holds nothing any more, whatever others have changed",
+    "check": "nobody else has changed what the steps after it write; else, by the conflict policy "
+    "([conflicts](conflicts.md))",
 }
 
 

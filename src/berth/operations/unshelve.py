@@ -9,9 +9,9 @@ from berth.model.rejections import Rejection
 from berth.model.servers import Server
 from berth.operations import in_place
 from berth.operations.asking import asked as needed_by
-from berth.operations.asking import hinted, schedule_request, way
+from berth.operations.asking import hinted, kept_needs, schedule_request, way
 from berth.operations.beginning import Asked, begun, order, startable
-from berth.operations.conflicts import plus, standing, with_kept
+from berth.operations.conflicts import Standing, standing
 from berth.operations.steps import BY_NAME
 from berth.scheduler.plan import plan
 from berth.view import View
@@ -35,12 +35,13 @@ def begin(
     server = startable(view, id, OPERATION)
     if isinstance(server, Rejection):
         return server
-    stands = standing(view, server, asked.policy, OPERATION.action)
-    if isinstance(stands, Rejection):
+    stands = standing(view, server, asked.rules, OPERATION.action, now_s)
+    if not isinstance(stands, Standing):
         return stands
+    others = kept_needs(view, stands.kept)
     if not isinstance(zone, msgspec.UnsetType):
         server = msgspec.structs.replace(server, zone=zone)
-    needed = needed_by(server)
+    needed = needed_by(server, others)
     if isinstance(needed, Rejection):
         return needed
     request = schedule_request(
@@ -54,19 +55,20 @@ def begin(
     if isinstance(planned, Rejection):
         return planned
     placement = planned.placements[0]
-    chosen = way(view, server, placement.way)
-    books = Book(plus((chosen.held, stands.kept)), (stands.generation or 0) + 1)
+    chosen = way(view, server, placement.way, others)
+    books = Book(chosen.held, (stands.generation or 0) + 1)
     after = msgspec.structs.replace(
         server,
         place=chosen.place,
         held=books.held,
         generation=books.generation,
-        kept=stands.kept,
+        kept=chosen.kept,
+        conflict=None,
         needs=chosen.needs,
         state_before=server.state,
         fault=None,
     )
-    alternates = tuple(with_kept(way(view, server, other), stands.kept) for other in placement.alternates)
+    alternates = tuple(way(view, server, other, others) for other in placement.alternates)
     work = order(asked, after, OPERATION.name, books, dest=chosen.place, alternates=alternates)
     claim = request.claim(ConsumerId(id), books.held, stands.generation)
     return begun(view, asked, after, work, chosen.place.cell, now_s, commands=(ReplaceAllocations((claim,)),))

@@ -153,8 +153,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
     conflict_policy: Annotated[
         Literal["fail", "retry", "merge"],
-        About("what an operation does when somebody else has changed the server's allocations"),
+        About("what an operation does when another client has changed the server's allocations"),
     ] = "fail"
+    conflict_repeat: Annotated[
+        Literal["merge", "refuse"],
+        About(
+            "with conflict_policy fail, what is done with a request that is repeated after the conflict was "
+            "reported: merge goes on and keeps what was added, refuse waits for the doctor"
+        ),
+    ] = "merge"
     build_attempts_max: Annotated[
         int, About("hosts on which a server is tried to be built, the first included", 1, 20)
     ] = 3

@@ -8,7 +8,7 @@ end: nothing but the answer comes out of a plan. Nobody else may look at the vie
 The alternative, a copy of the view that a plan could keep its claims in, would cost more than the plan.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 
 from berth.ledger import decide
-from berth.model.commands import UNCHECKED, ReplaceAllocations
+from berth.model.commands import UNCHECKED, Claim, ReplaceAllocations
 from berth.model.events import Event
 from berth.model.ids import ConsumerId, Row
 from berth.model.rejections import (
@@ -46,8 +46,18 @@ _DOMAINS_TRIED_MAX: Final = 4
 """In how many domains members that must stay together are tried, if they do not all fit in the first."""
 
 
+Beside = Callable[[Way], tuple[Claim, ...]]
+"""Claims of others that go with the one of a single member on a way: in a move, the migration takes over what
+the server had and does not use there."""
+
+
 def plan(
-    view: View, request: ScheduleRequest, options: SchedulerOptions, rng: Rng, now_s: int
+    view: View,
+    request: ScheduleRequest,
+    options: SchedulerOptions,
+    rng: Rng,
+    now_s: int,
+    beside: Beside = lambda way: (),
 ) -> Plan | Rejection:
     """A plan for as many members as fit, if these are enough; NoFit if not; or what is wrong with the
     request. The view is as it was before."""
@@ -57,7 +67,7 @@ def plan(
     twice = _named_twice(request.members)
     if twice is not None:
         return ConsumerClaimsTwice(twice)
-    attempt = _Attempt(view, request, options, rng, now_s, _allowed(view, request, options))
+    attempt = _Attempt(view, request, options, rng, now_s, _allowed(view, request, options), beside)
     answer = attempt.answer()
     if not stays_together(view, request):
         return answer
@@ -66,7 +76,7 @@ def plan(
             break
         host = view.providers[attempt.placed[0].way.host]
         allowed = attempt.allowed & ~domain_of(view, request, host)
-        attempt = _Attempt(view, request, options, rng, now_s, allowed)
+        attempt = _Attempt(view, request, options, rng, now_s, allowed, beside)
         other = attempt.answer()
         gave_up = any(isinstance(each, NoFit) and each.gave_up for each in (answer, other))
         if _count(other) > _count(answer):
@@ -110,12 +120,14 @@ class _Attempt:
         rng: Rng,
         now_s: int,
         allowed: Mask,
+        beside: Beside,
     ) -> None:
         self._view = view
         self._request = request
         self._options = options
         self._rng = rng
         self._now_s = now_s
+        self._beside = beside
         self._is_free = request.hints.forced_host is None
         self._patience = options.hosts_tried_max
         self._supposing = Supposing(view)
@@ -125,7 +137,7 @@ class _Attempt:
         self.placed: list[Placement] = []
 
     def answer(self) -> Plan | Rejection:
-        ways = Ways.of(self._view, self._request.ask)
+        ways = Ways.of(self._view, self._request.ask, self._request.uses)
         if isinstance(ways, Rejection):
             return ways
         with self._supposing:
@@ -203,7 +215,7 @@ class _Attempt:
         request = self._request
         ways_here = ways.at(self._view.record(row))
         for way in islice(ways_here, self._options.ways_tried_max):
-            claims = (request.claim(member, way.wanted, generation), *request.beside)
+            claims = (request.claim(member, way.wanted, generation), *self._beside(way))
             verdict = decide(self._view, ReplaceAllocations(claims), self._now_s)
             if not isinstance(verdict, Rejection):
                 return way, verdict

@@ -35,10 +35,20 @@ class Ways:
     ``hosts`` are the hosts that may have a way; where ``is_certain``, they do have one.
     """
 
-    def __init__(self, view: View, ask: CandidatesRequest, slots: list[Slot], effort: Effort) -> None:
+    def __init__(
+        self,
+        view: View,
+        ask: CandidatesRequest,
+        slots: list[Slot],
+        effort: Effort,
+        first: frozenset[ProviderId],
+    ) -> None:
         self._view = view
         self._ask = ask
+        self._first = first
         self._slots = slots
+        for slot in slots:
+            slot.first = first
         self._effort = effort
         self._is_single = len(slots) == 1 and not slots[0].spans and not slots[0].lenders
         self._patterns = Patterns(slots)
@@ -48,14 +58,16 @@ class Ways:
             self.hosts[:] = False
 
     @classmethod
-    def of(cls, view: View, ask: CandidatesRequest) -> Self | Rejection:
-        """Refused are names that do not exist."""
+    def of(
+        cls, view: View, ask: CandidatesRequest, first: frozenset[ProviderId] = frozenset()
+    ) -> Self | Rejection:
+        """Refused are names that do not exist. Ways that use the providers in ``first`` come first."""
         required = tuple((name,) for name in ask.root_required)
         unknown = unknown_traits(view, Constraints(required=required, forbidden=ask.root_forbidden))
         if unknown is not None:
             return unknown
         slots = slots_of(view, ask)
-        return slots if isinstance(slots, Rejection) else cls(view, ask, slots, Effort(_RESULTS_MAX))
+        return slots if isinstance(slots, Rejection) else cls(view, ask, slots, Effort(_RESULTS_MAX), first)
 
     @property
     def is_certain(self) -> bool:
@@ -113,7 +125,7 @@ class Ways:
         effort.fruitless = max(0, effort.fruitless - FRUITLESS_LEAST)
         if any(slot.lenders for slot in self._slots):
             # What is lent counts at many hosts.
-            again = Ways(view, self._ask, _again(view, self._ask), effort)
+            again = Ways(view, self._ask, _again(view, self._ask), effort, self._first)
             again.hosts &= self.hosts
             return again
         # Claims take and never give, so that it is enough to look again at what was taken from.

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth.model.consumer import Amounts
-from berth.model.ids import AggregateId, ClassId, Row
+from berth.model.ids import AggregateId, ClassId, ProviderId, Row
 from berth.model.rejections import Rejection, ResourceClassNotFound
 from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
@@ -32,10 +32,11 @@ class Slot:
     """One part of a request and the rows it could come from.
 
     ``own`` are rows usable in their own tree; ``lenders`` are rows usable from other trees, each with a mask
-    of the roots it serves; ``anchors`` are the roots at which there is any choice at all.
+    of the roots it serves; ``anchors`` are the roots at which there is any choice at all. The providers in
+    ``first`` are chosen before others.
     """
 
-    __slots__ = ("amounts", "anchors", "group", "lenders", "own", "own_bytes", "spans")
+    __slots__ = ("amounts", "anchors", "first", "group", "lenders", "own", "own_bytes", "spans")
 
     def __init__(self, group: RequestGroup, amounts: Amounts, own: Mask, spans: bool) -> None:
         self.group = group
@@ -46,6 +47,7 @@ class Slot:
         self.spans = spans
         """Whether this is one of several slots of a group that may span providers."""
         self.anchors: Mask = own
+        self.first: frozenset[ProviderId] = frozenset()
 
     def choices(self, anchor: ProviderRecord, view: View) -> list[ProviderRecord]:
         """The providers this slot could come from at an anchor."""
@@ -56,6 +58,8 @@ class Slot:
             for record in (view.record(row) for row, served in self.lenders.items() if served[anchor.row])
             if not (own[record.row] and record.root is anchor)
         )
+        if self.first:
+            found.sort(key=lambda record: record.id not in self.first)
         return found
 
 

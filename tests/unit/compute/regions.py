@@ -221,10 +221,10 @@ class Region(World):
         task = runner.task_of(work)
         match task:
             case runner.BooksTask(entry):
-                books, of_migration = await self.books.write(work, entry, is_undoing=work.phase == "back")
+                books, of_migration = await self.books.write(work, entry)
                 return runner.succeeded(work, now_ns, books, of_migration)
             case runner.MoveClaim(way):
-                return runner.claim_moved(work, now_ns, await self.books.move(work, way.held))
+                return runner.claim_moved(work, now_ns, *await self.books.move(work, way))
             case runner.AgentTask() if error is not None and work.phase == "forward":
                 return runner.failed(work, now_ns, error)
         return runner.succeeded(work, now_ns)

@@ -1,5 +1,7 @@
 """Servers listed, shown at several microversions, renamed, noted about and deleted, and who may."""
 
+import asyncio
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -388,23 +390,57 @@ async def add_bandwidth(region: Region, id: str) -> None:
     await region.change("PUT", f"/allocations/{id}", body)
 
 
-@pytest.mark.parametrize("policy", ["retry", "merge"])
-def test_what_others_have_changed_is_a_conflict_unless_a_policy_says_otherwise(
-    region: Region, policy: str
-) -> None:
+@pytest.mark.parametrize("policy", ["fail", "retry", "merge"])
+def test_what_others_have_changed_is_reported_once(region: Region, policy: str) -> None:
     async def story(region: Region) -> None:
         await region.fleet()
         id = await region.active()
         await add_bandwidth(region, id)
         refused = await region.compute("DELETE", f"/servers/{id}")
         assert refused.status == 409
-        assert "somebody else has changed its allocations" in refused.json["conflictingRequest"]["message"]
+        message = refused.json["conflictingRequest"]["message"]
+        assert "another client has changed its allocations" in message
+        assert "Send the request again to go on: what was added is kept." in message
         wrong = await region.compute("DELETE", f"/servers/{id}", headers={"x-berth-conflict-policy": "hope"})
         assert wrong.status == 400
         asked = {"x-berth-conflict-policy": policy}
         assert (await region.compute("DELETE", f"/servers/{id}", headers=asked)).status == 204
         await region.finish(id)
         assert await region.held(id) == {}
+
+    region.run(story)
+
+
+def test_a_repeated_request_is_refused_until_the_doctor_where_the_deployment_says_so(tmp_path: Path) -> None:
+    async def story(region: Region) -> None:
+        await region.fleet()
+        id = await region.active()
+        await add_bandwidth(region, id)
+        for _ in range(3):
+            refused = await region.compute("DELETE", f"/servers/{id}")
+            assert refused.status == 409
+            assert "until an administrator has repaired" in refused.json["conflictingRequest"]["message"]
+        asked = {"x-berth-conflict-policy": "merge"}
+        assert (await region.compute("DELETE", f"/servers/{id}", headers=asked)).status == 204
+
+    Region(tmp_path, conflict_repeat="refuse").run(story)
+
+
+@pytest.mark.parametrize("count", [64])
+def test_of_many_requests_after_one_foreign_write_one_goes_on(region: Region, count: int) -> None:
+    async def story(region: Region) -> None:
+        await region.fleet()
+        id = await region.active()
+        await add_bandwidth(region, id)
+        answers = await asyncio.gather(*(region.act(id, "migrate") for _ in range(count)))
+        statuses = Counter(answer.status for answer in answers)
+        assert statuses == {202: 1, 409: count - 1}
+        words = [a.json["conflictingRequest"]["message"] for a in answers if a.status == 409]
+        assert len([word for word in words if "another client has changed" in word]) == 1
+        assert len([word for word in words if "while it is in task_state" in word]) == count - 2
+        await region.finish(id)
+        held = await region.held(id)
+        assert [amounts["VCPU"] for amounts in held.values()] == [3]
 
     region.run(story)
 

@@ -18,7 +18,7 @@ from berth.model.consumer import Wanted
 from berth.model.events import RecordChanged
 from berth.model.groups import Group
 from berth.model.hosts import HEALTHY
-from berth.model.ids import ConsumerId, GroupId, ProviderId
+from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.inventory import Inventory
 from berth.model.orders import Agent, Instance, Outbox, Work
 from berth.model.rejections import ConsumerGenerationConflict, Rejection
@@ -46,8 +46,10 @@ from berth.operations.runner import (
     Skip,
     claim_moved,
     claim_refused,
+    conflict_found,
     failed,
     is_finished,
+    must_be_made,
     step_of,
     succeeded,
     task_of,
@@ -73,6 +75,10 @@ def nic_id(number: int) -> ProviderId:
     return ProviderId(f"10000000-0000-4000-8000-{number:012}")
 
 
+def pool_id(number: int) -> ProviderId:
+    return ProviderId(f"20000000-0000-4000-8000-{number:012}")
+
+
 class Faults:
     """Steps that fail, by name, each as often as it is tried; ``once``: only the first time."""
 
@@ -90,32 +96,48 @@ class Faults:
 
 
 class Region:
-    """Hosts host-1 to host-5 of one cell, each with a network card below it."""
+    """Hosts host-1 to host-5 of one cell, each with a network card below it. ``disk_gb`` 0: they have no disk
+    of their own."""
 
-    def __init__(self, hosts: int = HOSTS, vcpus: int = 16) -> None:
+    def __init__(self, hosts: int = HOSTS, vcpus: int = 16, disk_gb: int = 100) -> None:
         self.view = View()
         self.cell = View()
         self.ids = Ids(seed=7)
         self.now_s = NOW_S
         self.works: list[Work] = []
+        self.watch: Callable[[Work], None] | None = None
+        """Called with an order before each of its steps, and when it has ended."""
         self.do(c.LabelAggregate(cell_aggregate(CELL), Label("cell", CELL)))
         for number in range(1, hosts + 1):
-            self._add_host(number, vcpus)
+            self._add_host(number, vcpus, disk_gb)
 
-    def _add_host(self, number: int, vcpus: int) -> None:
+    def _add_host(self, number: int, vcpus: int, disk_gb: int) -> None:
         id, nic, name = host_id(number), nic_id(number), f"host-{number}"
         self.do(c.CreateProvider(id, name))
         self.do(c.CreateProvider(nic, f"{name}-nic", id))
         inventories = {
             "VCPU": Inventory(vcpus, max_unit=8),
             "MEMORY_MB": Inventory(4096),
-            "DISK_GB": Inventory(100),
         }
+        if disk_gb:
+            inventories["DISK_GB"] = Inventory(disk_gb)
         self.do(c.SetInventories(id, None, inventories))
         self.do(c.SetInventories(nic, None, {BANDWIDTH: Inventory(1000)}))
         self.do(c.SetAggregates(id, None, (cell_aggregate(CELL),)))
         self.do(c.Enact((RecordChanged(None, Host(id=id, number=number, name=name, cell=CELL)),)))
         self._write(self.cell, c.Enact((RecordChanged(None, Agent(id=id, name=name, driver="sim")),)))
+
+    def add_pool(self, number: int, hosts: Iterable[int], **amounts: int) -> ProviderId:
+        """A provider that shares these amounts with some of the hosts."""
+        id, aggregate = pool_id(number), AggregateId(f"30000000-0000-4000-8000-{number:012}")
+        self.do(c.CreateProvider(id, f"pool-{number}"))
+        self.do(c.SetInventories(id, None, {name: Inventory(total) for name, total in amounts.items()}))
+        self.do(c.SetTraits(id, None, frozenset(("MISC_SHARES_VIA_AGGREGATE",))))
+        self.do(c.SetAggregates(id, None, (aggregate,)))
+        for host in hosts:
+            now = self.view.providers[host_id(host)].aggregates
+            self.do(c.SetAggregates(host_id(host), None, (*now, aggregate)))
+        return id
 
     # -- changing -------------------------------------------------------------------------------
 
@@ -134,7 +156,7 @@ class Region:
         assert self.view.state() == before, "a wish only looks"
         if isinstance(command, Rejection):
             return command
-        return self._write(self.view, command)
+        return self._write(self.view, command) or getattr(command, "refused", None)
 
     def do(self, command: c.Command) -> None:
         assert self._write(self.view, command) is None
@@ -143,6 +165,9 @@ class Region:
         """Somebody writes allocations past the operations."""
         claim = c.Claim(ConsumerId(consumer), wanted, "project", "user", consumer_type=type)
         self.do(c.ReplaceAllocations((claim,)))
+
+    def add_inventory(self, provider: ProviderId, name: str, total: int) -> None:
+        self.do(c.AddInventory(provider, name, Inventory(total)))
 
     def put_record(self, record: Any) -> None:
         self.do(c.Enact((RecordChanged(self.view.records.current(record), record),)))
@@ -191,12 +216,13 @@ class Region:
             asked = self.asked(policy, more.pop("alternates", 2))
             match operation:
                 case "create":
-                    server = Server(id=id, name=id, project="project", user="user", flavor=SMALL, **more)
+                    more.setdefault("flavor", SMALL)
+                    server = Server(id=id, name=id, project="project", user="user", **more)
                     return create.begin(view, now_s, asked, (server,), 1)
                 case "delete":
                     return delete.begin(view, now_s, asked, id, **more)
                 case "resize":
-                    return resize.begin(view, now_s, asked, id, LARGE, **more)
+                    return resize.begin(view, now_s, asked, id, more.pop("flavor", LARGE), **more)
                 case "migrate":
                     return resize.begin(view, now_s, asked, id, None, **more)
                 case "confirm" | "revert":
@@ -242,6 +268,8 @@ class Region:
         work = self._order(id)
         while not is_finished(work):
             self._bring_up(work)
+            if self.watch is not None:
+                self.watch(work)
             change = asyncio.run(self._step(work, faults))
             command = in_cell.advanced(self.cell, 0, work, change, self.now_s)
             assert not isinstance(command, Rejection)
@@ -251,6 +279,8 @@ class Region:
             work = after
         self._bring_up(work)
         self._bring_up(work)
+        if self.watch is not None:
+            self.watch(work)
         acknowledged = in_cell.acknowledged(self.cell, id)
         assert acknowledged is not None
         self._write(self.cell, acknowledged)
@@ -280,18 +310,18 @@ class Region:
                 error = faults.error("move the claim")
                 if error is not None:
                     return partial(claim_refused, now_ns=now_ns, error=error)
-                book = await books.move(work, way.held)
-                return lambda order: claim_moved(order, now_ns, book)
+                moved = await books.move(work, way)
+                return lambda order: claim_moved(order, now_ns, *moved)
             case BooksTask(entry):
-                is_bound = work.phase == "back" or step_of(work).failing == "again"
                 error = faults.error(name)
                 if error is not None and work.phase != "back":
                     return partial(failed, now_ns=now_ns, error=error)
                 try:
-                    both = await books.write(work, entry, is_undoing=is_bound)
+                    both = await books.write(work, entry)
                 except Refused as refused:
-                    assert not is_bound, "what must be done is refused"
-                    return partial(failed, now_ns=now_ns, error=str(refused))
+                    assert not must_be_made(work), "what must be done is refused"
+                    conflict = conflict_found(work, refused.found, now_ns)
+                    return partial(failed, now_ns=now_ns, error=str(refused), conflict=conflict)
                 return lambda order: succeeded(order, now_ns, *both)
             case AgentTask():
                 error = faults.error(name)
@@ -311,7 +341,7 @@ class Region:
 
 
 class _Placement(HttpClient):
-    """The two requests of Placement that a conductor makes, on the region's own ledger."""
+    """The three requests of Placement that a conductor makes, on the region's own ledger."""
 
     def __init__(self, region: Region) -> None:
         super().__init__("http://placement:1")
@@ -319,6 +349,9 @@ class _Placement(HttpClient):
 
     async def ask(self, method: str, path: str, body: Any = None, timeout_s: float = 30) -> Answer:
         if method == "GET":
+            if path.startswith("/resource_providers/"):
+                root = self._region.view.providers[ProviderId(path.rpartition("/")[2])].root
+                return Answer(200, {}, {"root_provider_uuid": root.id})
             return self._allocations(path.removeprefix("/allocations/"))
         claims = tuple(_claim(consumer, claim) for consumer, claim in body.items())
         refused = self._region._write(self._region.view, c.ReplaceAllocations(claims))

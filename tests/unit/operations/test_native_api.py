@@ -66,24 +66,64 @@ async def held(world: World, number: int) -> Any:
     return {id[-2:]: there["resources"] for id, there in answer.json["allocations"].items()}
 
 
+async def write_over(world: World) -> None:
+    """Another client gives the server one VCPU more."""
+    claim = {
+        "allocations": {uuid_of(HOST): {"resources": {"VCPU": 3}}},
+        "project_id": "p",
+        "user_id": "u",
+        "consumer_generation": 1,
+        "consumer_type": "INSTANCE",
+    }
+    await world.change("PUT", f"/allocations/{uuid_of(SERVER)}", claim)
+
+
 # -- needs --------------------------------------------------------------------------------------
 
 
-def test_the_guide_to_needs_can_be_followed(tmp_path: Path) -> None:
-    text = (ROOT / "docs" / "guides" / "needs.md").read_text()
+@pytest.mark.parametrize(
+    ("guide", "count", "left"),
+    [
+        ("needs", 7, {"01": {"VCPU": 2}}),
+        ("conflicts", 4, {"01": {"VCPU": 3}, "11": {BANDWIDTH: 400}}),
+    ],
+)
+def test_the_guide_can_be_followed(tmp_path: Path, guide: str, count: int, left: Any) -> None:
+    text = (ROOT / "docs" / "guides" / f"{guide}.md").read_text()
+    text = text.replace("{server}", uuid_of(SERVER)).replace("{host}", uuid_of(HOST))
     requests = re.findall(
         r"^```http\n([A-Z]+) (\S+) -> (\d+) ?(\S*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE
     )
-    assert len(requests) >= 7
+    assert len(requests) >= count
 
     async def story(world: World) -> None:
         for method, path, status, code, body in requests:
             sent = body.encode() if body.strip() else None
-            answer = await world.ask_raw(method, path.replace("{server}", uuid_of(SERVER)), sent)
+            answer = await world.ask_raw(method, path, sent)
             assert answer.status == int(status), (method, path, answer.body)
             if code:
                 assert answer.error["code"] == code
-        assert await held(world, SERVER) == {"01": {"VCPU": 2}}
+        assert await held(world, SERVER) == left
+
+    tell(tmp_path, story)
+
+
+def test_a_server_shows_what_another_client_has_changed(tmp_path: Path) -> None:
+    path = f"/berth/v1/servers/{uuid_of(SERVER)}"
+
+    async def story(world: World) -> None:
+        before = (await world.get(path)).json["server"]
+        assert (before["name"], before["host"], before["conflict"]) == ("web", "host-1", None)
+        assert before["allocations"] == {uuid_of(HOST): {"VCPU": 2}}
+        await write_over(world)
+        assert (await world.ask("PUT", f"{NEEDS}/port", {"resources": {BANDWIDTH: 5}})).status == 409
+        shown = (await world.get(path)).json["server"]
+        assert shown["conflict"]["allocations"] == {uuid_of(HOST): {"VCPU": 3}}
+        assert shown["conflict"]["asked"] == "change the needs"
+        assert (await world.ask("PUT", f"{NEEDS}/port", {"resources": {BANDWIDTH: 5}})).status == 200
+        after = (await world.get(path)).json["server"]
+        assert (after["conflict"], after["added_by_others"]) == (None, {uuid_of(HOST): {"VCPU": 1}})
+        assert (await world.get(f"/berth/v1/servers/{uuid_of(99)}")).status == 404
 
     tell(tmp_path, story)
 
@@ -151,17 +191,10 @@ def test_the_policy_comes_with_the_request_or_from_the_settings(tmp_path: Path) 
     body = {"resources": {BANDWIDTH: 5}}
 
     async def story(world: World) -> None:
-        claim = {
-            "allocations": {uuid_of(HOST): {"resources": {"VCPU": 3}}},
-            "project_id": "p",
-            "user_id": "u",
-            "consumer_generation": 1,
-            "consumer_type": "INSTANCE",
-        }
-        await world.change("PUT", f"/allocations/{uuid_of(SERVER)}", claim)
+        await write_over(world)
         answer = await world.ask("PUT", f"{NEEDS}/port", body)
         assert answer.status == 409
-        assert "generation 2, last written 1" in answer.error["detail"]
+        assert "(added: VCPU 1). This is recorded with the server." in answer.error["detail"]
         wrong = await world.ask("PUT", f"{NEEDS}/port", body, headers={"x-berth-conflict-policy": "never"})
         assert wrong.status == 400
         answer = await world.ask("PUT", f"{NEEDS}/port", body, headers={"x-berth-conflict-policy": "merge"})
@@ -174,6 +207,7 @@ def test_the_policy_comes_with_the_request_or_from_the_settings(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("method", "path", "rule"),
     [
+        ("GET", f"/berth/v1/servers/{uuid_of(SERVER)}", "servers:show"),
         ("GET", NEEDS, "needs:list"),
         ("GET", f"{NEEDS}/port", "needs:show"),
         ("PUT", f"{NEEDS}/port", "needs:update"),

@@ -25,7 +25,7 @@ from berth.model.rejections import (
 from berth.model.servers import ConflictPolicy, Need
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.operations import needs
-from berth.operations.conflicts import as_dict
+from berth.operations.conflicts import Rules, as_dict
 from berth.operations.doctor import examine
 from berth.operations.steps import ALL
 from tests.unit.operations.regions import BANDWIDTH, Faults, Region, host_id, nic_id, prepared
@@ -43,11 +43,11 @@ def put(
     policy: ConflictPolicy = "fail",
 ) -> Rejection | None:
     need = Need(name, resources or {BANDWIDTH: amount}, tuple(required))
-    return region.tries(lambda view, now_s: needs.put(view, now_s, policy, "s", need))
+    return region.tries(lambda view, now_s: needs.put(view, now_s, Rules(policy), "s", need))
 
 
 def remove(region: Region, name: str = "port", policy: ConflictPolicy = "fail") -> Rejection | None:
-    return region.tries(lambda view, now_s: needs.remove(view, now_s, policy, "s", name))
+    return region.tries(lambda view, now_s: needs.remove(view, now_s, Rules(policy), "s", name))
 
 
 def bandwidth(region: Region, consumer: str = "s") -> dict[str, int]:
@@ -160,7 +160,7 @@ def test_unknown_names(region: Region) -> None:
     assert put(region, required=["CUSTOM_NONE"]) == TraitsNotFound(("CUSTOM_NONE",))
     assert remove(region, "none") == NeedNotFound("s", "none")
     need = Need("port", {BANDWIDTH: 1})
-    assert needs.put(region.view, 0, "fail", "none", need) == ServerNotFound("none")
+    assert needs.put(region.view, 0, Rules(), "none", need) == ServerNotFound("none")
 
 
 def test_a_server_has_so_many_and_no_more(region: Region) -> None:
@@ -311,7 +311,7 @@ def test_the_sum_is_judged_not_the_part() -> None:
     region.run("create", "s")
     region.run("create", "t")
     need = Need("port", {BANDWIDTH: 600})
-    assert region.tries(lambda view, now_s: needs.put(view, now_s, "fail", "t", need)) is None
+    assert region.tries(lambda view, now_s: needs.put(view, now_s, Rules(), "t", need)) is None
     assert isinstance(put(region, 600), NeedDoesNotFit)
     region.claim("port", (nic_id(1), ((BANDWIDTH, 400),)), type="PORT")
     refused = put(region, 1)

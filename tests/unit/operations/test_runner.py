@@ -64,7 +64,7 @@ def next_version(work: Work, is_good: bool, now_ns: int) -> Work:
         case Skip():
             return succeeded(work, now_ns)
         case MoveClaim(way) if is_good:
-            return claim_moved(work, now_ns, Book(way.held, 2))
+            return claim_moved(work, now_ns, Book(way.held, 2), work.migration_books)
         case MoveClaim():
             return claim_refused(work, now_ns, "no room")
         case BooksTask() if work.phase == "back":

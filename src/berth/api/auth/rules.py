@@ -122,6 +122,7 @@ _NATIVE: Final = {
     "schedule": _ADMIN_OR_SERVICE,
     "explain": _ADMIN_OR_SERVICE,
     "capacity": _ADMIN_OR_SERVICE,
+    "servers:show": _ADMIN_OR_SERVICE,
     "needs:list": _ADMIN_OR_SERVICE,
     "needs:show": _ADMIN_OR_SERVICE,
     "needs:update": _ADMIN_OR_SERVICE,

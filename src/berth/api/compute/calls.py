@@ -108,6 +108,7 @@ class Call(NamedTuple):
             policy,  # type: ignore[arg-type]
             settings.build_attempts_max,
             resizes_in_place=settings.resize_in_place,
+            repeat=settings.conflict_repeat,
         )
 
     def query(self) -> dict[str, str]:

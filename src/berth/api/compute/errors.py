@@ -9,6 +9,7 @@ import msgspec
 
 from berth.api.http import JSON, Response
 from berth.api.native.rejected import problem as native_problem
+from berth.api.native.rejected import then
 from berth.model import rejections as r
 from berth.model.rejections import Rejection
 
@@ -56,9 +57,8 @@ SENTENCES: Final[dict[type[Rejection], tuple[int, str]]] = {
     ),
     r.ServerChangedByOthers: (
         409,
-        "Cannot '{r.asked}' instance {r.id}: somebody else has changed its allocations (generation "
-        "{r.current}, last written {r.expected}). Look at them and ask again, or ask with the conflict "
-        "policy retry or merge.",
+        "Cannot '{r.asked}' instance {r.id}: another client has changed its allocations since they were last "
+        "written ({r.found}). {then}",
     ),
     r.ServerHoldsAlready: (
         500,
@@ -118,5 +118,6 @@ def problem_of(rejection: Rejection, *, names_hosts: bool = True) -> ComputeProb
         "host": f" {getattr(rejection, 'host', '')}" if names_hosts else "",
         "allowed": " or ".join(getattr(rejection, "allowed", ())) or "no state at all",
         "traits": ", ".join(getattr(rejection, "traits", ())),
+        "then": then(rejection) if isinstance(rejection, r.ServerChangedByOthers) else "",
     }
     return ComputeProblem(status, sentence.format(r=rejection, **words))

@@ -51,6 +51,7 @@ class NativeApi:
             policy,
             settings.conflict_policy,
             settings.build_attempts_max,
+            settings.conflict_repeat,
         )
 
     async def handle(self, request: Request, caller: Caller) -> Response:

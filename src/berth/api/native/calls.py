@@ -23,6 +23,7 @@ from berth.model.ids import Index
 from berth.model.origin import Origin
 from berth.model.rejections import Rejection
 from berth.model.servers import ConflictPolicy
+from berth.operations.conflicts import Repeat
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.scheduler.options import SchedulerOptions
@@ -77,6 +78,7 @@ class Services(NamedTuple):
     policy: Policy
     conflict_policy: ConflictPolicy = "fail"
     build_attempts_max: int = 3
+    conflict_repeat: Repeat = "merge"
 
 
 Handler = Callable[[Call], Awaitable[Response]]

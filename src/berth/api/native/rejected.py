@@ -86,9 +86,8 @@ ROWS: Final[dict[type[Rejection], _Row]] = {
     r.ServerChangedByOthers: _Row(
         409,
         errors.CONFLICT,
-        "Cannot {r.asked} of server {r.id}: somebody else has changed its allocations (generation "
-        "{r.current}, last written {r.expected}). Look at them and ask again, or with "
-        "X-Berth-Conflict-Policy: retry or merge.",
+        "Cannot {r.asked} of server {r.id}: another client has changed its allocations since they were last "
+        "written ({r.found}). {then}",
     ),
     r.NeedNotFound: _Row(404, errors.NOT_FOUND, "Server {r.server} has no need called {r.name}."),
     r.TooManyNeeds: _Row(
@@ -181,6 +180,8 @@ def problem(rejection: Rejection, *, names_hosts: bool = True) -> NativeProblem:
 def _words(rejection: Rejection, *, names_hosts: bool) -> dict[str, str]:
     """The parts of sentences that are more than a field."""
     match rejection:
+        case r.ServerChangedByOthers():
+            return {"then": then(rejection)}
         case r.KindInUse():
             return {"groups": ", ".join(rejection.groups)}
         case r.TraitsNotFound():
@@ -198,6 +199,16 @@ def _words(rejection: Rejection, *, names_hosts: bool) -> dict[str, str]:
             return {"refused": problem(refused).detail}
         case _:
             return {}
+
+
+def then(rejection: r.ServerChangedByOthers) -> str:
+    """What can be done about allocations that another client has changed."""
+    if rejection.is_recorded:
+        return "This is recorded with the server. Send the request again to go on: what was added is kept."
+    return (
+        "It is refused until an administrator has repaired the server with berth doctor; or send the request "
+        "with the header X-Berth-Conflict-Policy: retry or merge."
+    )
 
 
 def _ratio_advice(rejection: r.ClusterDoesNotFit) -> str:

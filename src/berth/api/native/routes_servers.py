@@ -7,6 +7,17 @@ from berth.api.native.parameters import Nothing
 
 def table(prefix: str) -> dict[str, dict[str, Route]]:
     return {
+        f"{prefix}/servers/{{server}}": {
+            "GET": Route(
+                listing(servers.show_server),
+                "berth:servers:show",
+                Nothing,
+                wire_servers.OneServer,
+                "show_server",
+                "Show what a server holds",
+                "With what other clients have added, and the conflict that an operation was refused for.",
+            ),
+        },
         f"{prefix}/servers/{{server}}/needs": {
             "GET": Route(
                 listing(servers.page),

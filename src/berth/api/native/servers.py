@@ -1,4 +1,4 @@
-"""/berth/v1/servers/{server}/needs: what other services need for a server, as part of what it holds."""
+"""/berth/v1/servers/{server}: what a server holds, and /needs: what other services need for it."""
 
 import re
 from typing import Final, cast
@@ -8,15 +8,42 @@ from berth.api.native import bodies_servers, wire_servers
 from berth.api.native.calls import Call, encoded
 from berth.api.native.errors import BAD_PARAMETER, NativeProblem
 from berth.api.native.rejected import problem
+from berth.api.native.wire import time_of
 from berth.model.rejections import NeedNotFound, ServerNotFound
 from berth.model.servers import ConflictPolicy, Need, Server
 from berth.operations import needs
-from berth.operations.conflicts import as_dict
+from berth.operations.conflicts import Rules, as_dict
 from berth.view import View
 
 POLICY_HEADER: Final = "x-berth-conflict-policy"
 _POLICIES: Final = ("fail", "retry", "merge")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,32}\Z")
+
+
+def show_server(view: View, call: Call) -> wire_servers.OneServer:
+    server = _server(view, call)
+    conflict = server.conflict
+    return wire_servers.OneServer(
+        wire_servers.Server(
+            uuid=server.id,
+            name=server.name,
+            project_id=server.project,
+            state=server.state,
+            task=server.task,
+            host=None if server.place is None else server.place.name,
+            migration=server.migration,
+            allocations=as_dict(server.held),
+            added_by_others=as_dict(server.kept),
+            conflict=None
+            if conflict is None
+            else wire_servers.Conflict(
+                as_dict(conflict.held),
+                as_dict(conflict.migration_held),
+                conflict.asked,
+                time_of(conflict.at_s),
+            ),
+        )
+    )
 
 
 def page(view: View, call: Call) -> wire_servers.Needs:
@@ -34,17 +61,17 @@ async def put(call: Call) -> Response:
         text = f"need: its name must be 1 to 32 letters, digits, _ or -; it is {name!r}."
         raise NativeProblem(400, BAD_PARAMETER, text)
     need = Need(name, asked.resources, asked.required, asked.forbidden)
-    policy = _policy(call)
+    rules = _rules(call)
     return await call.submit(
-        lambda view, now_s: needs.put(view, now_s, policy, _id(call), need),
+        lambda view, now_s: needs.put(view, now_s, rules, _id(call), need),
         lambda view: encoded(_one(view, call)),
     )
 
 
 async def delete(call: Call) -> Response:
-    policy = _policy(call)
+    rules = _rules(call)
     return await call.submit(
-        lambda view, now_s: needs.remove(view, now_s, policy, _id(call), call.params[1]),
+        lambda view, now_s: needs.remove(view, now_s, rules, _id(call), call.params[1]),
         lambda _: Response(204),
     )
 
@@ -53,13 +80,13 @@ def _id(call: Call) -> str:
     return call.params[0].lower()
 
 
-def _policy(call: Call) -> ConflictPolicy:
-    """The deployment's, unless the request has its own."""
+def _rules(call: Call) -> Rules:
+    """The deployment's, unless the request has its own policy."""
     policy = call.request.headers.get(POLICY_HEADER, call.services.conflict_policy)
     if policy not in _POLICIES:
         text = f"{POLICY_HEADER} is {policy!r}; it must be one of {', '.join(_POLICIES)}."
         raise NativeProblem(400, BAD_PARAMETER, text)
-    return cast(ConflictPolicy, policy)
+    return Rules(cast(ConflictPolicy, policy), call.services.conflict_repeat)
 
 
 def _server(view: View, call: Call) -> Server:

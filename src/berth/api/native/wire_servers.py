@@ -1,11 +1,11 @@
-"""What /berth/v1 answers with about the needs of servers, and what the doctor says."""
+"""What /berth/v1 answers with about servers and their needs, and what the doctor says."""
 
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from berth.api.native.wire import Amounts
+from berth.api.native.wire import Amounts, Time, Uuid
 
 Held = Annotated[
     dict[str, Amounts], Meta(description="Amounts by the uuid of the provider that they are held on.")
@@ -28,6 +28,36 @@ class OneNeed(msgspec.Struct):
 
 class Needs(msgspec.Struct):
     needs: list[Need]
+
+
+class Conflict(msgspec.Struct):
+    """What another client was found to have written, when an operation was refused because of it. The next
+    operation finds it known."""
+
+    allocations: Held
+    migration_allocations: Held
+    asked: Annotated[str, Meta(description="What was refused.")]
+    at: Time
+
+
+class Server(msgspec.Struct):
+    """A server as its record has it. ``allocations`` is what was last written for it; ``added_by_others`` is
+    the part of that which other clients added."""
+
+    uuid: Uuid
+    name: str
+    project_id: str
+    state: str
+    task: str | None
+    host: str | None
+    migration: Uuid | None
+    allocations: Held
+    added_by_others: Held
+    conflict: Conflict | None
+
+
+class OneServer(msgspec.Struct):
+    server: Server
 
 
 class Finding(msgspec.Struct):

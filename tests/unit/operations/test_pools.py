@@ -1,0 +1,195 @@
+"""Moves of servers that use a shared pool: what is held there is held once, at every step of every operation,
+unless the server goes where its pool cannot be used."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from berth.model.ids import ProviderId
+from berth.model.scheduling import NoFit
+from berth.model.servers import Flavor
+from berth.operations.doctor import examine
+from tests.unit.operations.regions import Faults, Region, pool_id
+
+pytestmark = pytest.mark.fast
+
+POOL = pool_id(1)
+SEGMENT = pool_id(2)
+IP = "IPV4_ADDRESS"
+MOVES = ["resize", "migrate", "live_migrate", "evacuate"]
+
+
+def flavor(disk_gb: int, vcpus: int = 1, addresses: int = 0) -> Flavor:
+    specs = {f"resources:{IP}": str(addresses)} if addresses else {}
+    name = f"{vcpus}x{disk_gb}"
+    return Flavor(id=name, name=name, vcpus=vcpus, memory_mb=512, disk_gb=disk_gb, extra_specs=specs)
+
+
+def pooled(total: int = 100, hosts: int = 3) -> Region:
+    """Hosts without a disk, all of them with one pool."""
+    region = Region(hosts=hosts, disk_gb=0)
+    region.add_pool(1, range(1, hosts + 1), DISK_GB=total)
+    return region
+
+
+def used(region: Region, pool: ProviderId = POOL, name: str = "DISK_GB") -> int:
+    record = region.view.providers[pool]
+    class_id = region.view.classes.id_of(name)
+    assert class_id is not None
+    return record.used.get(class_id, 0)
+
+
+def begin_move(region: Region, name: str, **more: Any) -> object:
+    """Begin a move of server s; its host goes down first, for an evacuation."""
+    if name == "evacuate":
+        place = region.server("s").place
+        assert place is not None
+        region.set_down(int(place.name.removeprefix("host-")))
+    if name == "resize":
+        more.setdefault("flavor", flavor(40, vcpus=2))
+    return region.begin(name, "s", **more)
+
+
+@pytest.mark.parametrize("name", MOVES)
+@pytest.mark.parametrize("fails", [None, "prepare", "build", "send", "receive", "live migrate"])
+def test_a_move_in_a_pool_that_is_nearly_full(name: str, fails: str | None) -> None:
+    region = pooled()
+    for id in ("s", "other"):
+        region.run("create", id, flavor=flavor(40))
+    assert begin_move(region, name) is None
+    assert used(region) == 80
+    assert {step for step, amount in uses(region, Faults([fails] if fails else [])) if amount != 80} == set()
+    if region.server("s").state == "resized":
+        assert used(region) == 80
+        region.run("confirm", "s")
+    assert used(region) == 80
+    assert region.held("s")[POOL] == {"DISK_GB": 40}
+    assert examine(region.view, region.now_s) == ()
+
+
+def uses(region: Region, faults: Faults, pool: ProviderId = POOL) -> Iterator[tuple[str, int]]:
+    """What the pool has in use after each step of the order that is on its way."""
+    seen: list[tuple[str, int]] = []
+    region.watch = lambda work: seen.append((f"{work.phase} {work.step}", used(region, pool)))
+    region.carry_out(faults)
+    region.watch = None
+    assert seen
+    return iter(seen)
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_a_move_with_every_address_taken(name: str) -> None:
+    region = pooled()
+    region.add_pool(2, range(1, 4), **{IP: 3})
+    for id in ("s", "t", "u"):
+        region.run("create", id, flavor=flavor(10, addresses=1))
+    assert begin_move(region, name, **({"flavor": flavor(10, 2, 1)} if name == "resize" else {})) is None
+    assert used(region, SEGMENT, IP) == 3
+    region.carry_out()
+    assert used(region, SEGMENT, IP) == 3
+    assert region.held("s")[SEGMENT] == {IP: 1}
+
+
+@pytest.mark.parametrize("end", ["confirm", "revert"])
+@pytest.mark.parametrize(("to", "meanwhile"), [(60, 100), (20, 80), (40, 80), (1, 80)])
+def test_a_resize_claims_the_difference_and_lets_it_go_at_its_end(end: str, to: int, meanwhile: int) -> None:
+    region = pooled()
+    for id in ("s", "other"):
+        region.run("create", id, flavor=flavor(40))
+    before = region.held("s")
+    assert begin_move(region, "resize", flavor=flavor(to, vcpus=2)) is None
+    assert used(region) == meanwhile
+    region.carry_out()
+    assert used(region) == meanwhile
+    region.run(end, "s")
+    assert used(region) == (40 + to if end == "confirm" else 80)
+    if end == "revert":
+        assert region.held("s") == before
+    assert len(region.view.consumers) == 2
+    assert examine(region.view, region.now_s) == ()
+
+
+def test_a_resize_by_more_than_is_free_names_the_pool() -> None:
+    region = pooled()
+    for id in ("s", "other"):
+        region.run("create", id, flavor=flavor(40))
+    before = region.view.state()
+    refused = begin_move(region, "resize", flavor=flavor(61))
+    assert isinstance(refused, NoFit)
+    assert refused.refused is not None
+    assert getattr(refused.refused, "provider", None) == POOL
+    assert region.view.state() == before
+
+
+@pytest.mark.parametrize("end", ["confirm", "revert"])
+def test_a_move_to_another_pool_holds_both_until_it_is_settled(end: str) -> None:
+    region = Region(hosts=2, disk_gb=0)
+    region.add_pool(1, [1], DISK_GB=100)
+    region.add_pool(2, [2], DISK_GB=100)
+    region.run("create", "s", flavor=flavor(40))
+    source, dest = (POOL, SEGMENT) if POOL in region.held("s") else (SEGMENT, POOL)
+    region.run("migrate", "s")
+    assert (used(region, source), used(region, dest)) == (40, 40)
+    region.run(end, "s")
+    held = dest if end == "confirm" else source
+    assert (used(region, source), used(region, dest)) == ((0, 40) if held == dest else (40, 0))
+    assert examine(region.view, region.now_s) == ()
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_of_two_pools_the_one_that_the_server_uses_is_taken_again(name: str) -> None:
+    region = pooled()
+    region.run("create", "s", flavor=flavor(40))
+    region.add_pool(2, range(1, 4), DISK_GB=1000)
+    assert begin_move(region, name) is None
+    region.carry_out()
+    assert (used(region), used(region, SEGMENT)) == (40, 0)
+
+
+def test_a_host_with_a_disk_of_its_own_leaves_the_disk_in_the_pool() -> None:
+    region = pooled()
+    region.run("create", "s", flavor=flavor(40))
+    for number in (1, 2, 3):
+        id = region.view.names[f"host-{number}"].id
+        region.add_inventory(id, "DISK_GB", 500)
+    region.run("migrate", "s")
+    assert region.held("s")[POOL] == {"DISK_GB": 40}
+    assert used(region) == 40
+
+
+@pytest.mark.parametrize("fails", [[], ["prepare"]])
+def test_an_alternate_with_another_pool(fails: list[str]) -> None:
+    """host-1 and host-2 share a pool, host-3 has another: whoever is tried, the books are right."""
+    region = Region(hosts=3, disk_gb=0)
+    region.add_pool(1, [1, 2], DISK_GB=50)
+    region.run("create", "s", flavor=flavor(40))
+    region.add_pool(2, [3], DISK_GB=50)
+    source = region.server("s").place
+    assert source is not None
+    region.run("migrate", "s", Faults(once=["prepare"]))
+    moved = region.server("s").place
+    assert moved is not None
+    pools = {"host-1": POOL, "host-2": POOL, "host-3": SEGMENT}
+    apart = pools[moved.name] != POOL
+    assert (used(region), used(region, SEGMENT)) == ((40, 40) if apart else (40, 0))
+    region.run("revert", "s", Faults(fails))
+    assert (used(region), used(region, SEGMENT)) == (40, 0)
+    assert region.held("s")[POOL] == {"DISK_GB": 40}
+    assert examine(region.view, region.now_s) == ()
+
+
+def test_an_evacuation_in_a_full_pool_and_the_sweep_after_it() -> None:
+    region = pooled(total=40)
+    region.run("create", "s", flavor=flavor(40))
+    place = region.server("s").place
+    assert place is not None
+    assert begin_move(region, "evacuate") is None
+    region.carry_out()
+    assert used(region) == 40
+    number = int(place.name.removeprefix("host-"))
+    region.set_down(number, down=False)
+    region.sweep(number)
+    assert used(region) == 40
+    assert len(region.view.consumers) == 1
+    assert examine(region.view, region.now_s) == ()
