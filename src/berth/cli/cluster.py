@@ -170,4 +170,5 @@ def _print(cluster: Any) -> None:
 
 def _note(node: Any) -> str:
     said = [] if node["state"] == "wanted" else [node["state"]]
+    said += ["host is down"] if node["host_down"] else []
     return "; ".join([*said, *([node["fault"]] if node["fault"] else [])])

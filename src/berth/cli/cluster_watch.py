@@ -10,7 +10,7 @@ from typing import Any, Final
 from berth.client.placement import ClientError, PlacementClient
 from berth.runtime.clock import Clock, SystemClock
 
-SETTLED: Final = ("active", "error")
+SETTLED: Final = ("active", "degraded", "error")
 PAUSE_S: Final = 0.5
 _GONE: Final = 404
 _AWAY: Final = (None, 503)

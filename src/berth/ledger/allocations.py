@@ -200,6 +200,7 @@ def _consumer_event(
         type=consumer_type,
         created_at_s=before.created_at_s if before is not None else now_s,
         updated_at_s=now_s,
+        made_by=before.made_by if before is not None else claim.made_by,
     )
     return ConsumerChanged(claim.consumer, before, consumer, held_before, after)
 

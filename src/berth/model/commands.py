@@ -134,11 +134,15 @@ class SetAggregates(_Command, frozen=True):
 # -- allocations --------------------------------------------------------------------------------
 
 
+SCHEDULE: Final = "schedule"
+
+
 class Claim(msgspec.Struct, frozen=True, gc=False):
     """All that one consumer shall hold from now on, in place of what it held. Empty: nothing more.
 
     ``consumer_type`` None leaves the type as it is (and unknown for a new consumer). ``group`` makes the
-    consumer a member of it with the claim.
+    consumer a member of it with the claim. ``made_by`` is noted of a new consumer: SCHEDULE for one that was
+    claimed through /berth/v1/schedule, and is its caller's to keep.
     """
 
     consumer: ConsumerId
@@ -148,6 +152,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     generation: int | Literal[Unchecked.UNCHECKED] | None = UNCHECKED
     consumer_type: str | None = None
     group: GroupId | None = None
+    made_by: str = ""
 
 
 class ReplaceAllocations(_Command, frozen=True):

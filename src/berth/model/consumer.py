@@ -6,7 +6,8 @@ from berth.model.ids import ClassId, ProviderId
 
 
 class Consumer(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A consumer's record. ``type`` is None for one last written before consumers had types."""
+    """A consumer's record. ``type`` is None for one last written before consumers had types. ``made_by`` says
+    which part of Berth made it, where it is not the consumer's owner: see ``Claim``."""
 
     generation: int
     project: str
@@ -14,6 +15,7 @@ class Consumer(msgspec.Struct, frozen=True, array_like=True, gc=False):
     type: str | None
     created_at_s: int
     updated_at_s: int
+    made_by: str = ""
 
 
 Amounts = tuple[tuple[ClassId, int], ...]

@@ -358,6 +358,16 @@ class RevertBegun(Rejection, frozen=True):
     id: str
 
 
+class HostInAnotherCell(Rejection, frozen=True):
+    """A move stays in the cell of its server."""
+
+    id: str
+    asked: str
+    cell: str
+    host: str
+    host_cell: str
+
+
 class HostNotDown(Rejection, frozen=True):
     """Only a server whose host is down can be evacuated."""
 

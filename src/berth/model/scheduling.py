@@ -57,10 +57,20 @@ class ScheduleRequest(msgspec.Struct, frozen=True, kw_only=True):
     alternates: int = 0
     generation: Generation = None
     uses: frozenset[ProviderId] = frozenset()
+    made_by: str = ""
 
     def claim(self, member: ConsumerId, wanted: tuple[Wanted, ...], generation: Generation) -> Claim:
         """What a member claims, if it goes where ``wanted`` is."""
-        return Claim(member, wanted, self.project, self.user, generation, self.consumer_type, self.group)
+        return Claim(
+            member,
+            wanted,
+            self.project,
+            self.user,
+            generation,
+            self.consumer_type,
+            self.group,
+            self.made_by,
+        )
 
 
 class Way(msgspec.Struct, frozen=True):

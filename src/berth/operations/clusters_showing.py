@@ -4,17 +4,20 @@ from typing import Final, Literal, NamedTuple
 
 from berth.model.clusters import Cluster, Node
 from berth.model.servers import Server
+from berth.operations.hosts import is_down
 from berth.view import View
 
-ClusterStatus = Literal["active", "building", "scaling", "replacing", "deleting", "error"]
+ClusterStatus = Literal["active", "building", "scaling", "replacing", "deleting", "degraded", "error"]
 GONE: Final = "gone"
 
 
 class NodeShown(NamedTuple):
-    """``server`` is None for a node whose server is gone, or not there again yet."""
+    """``server`` is None for a node whose server is gone, or not there again yet. ``is_host_down``: whatever
+    the server's record says, it cannot be running."""
 
     node: Node
     server: Server | None
+    is_host_down: bool
 
     @property
     def status(self) -> str:
@@ -26,7 +29,8 @@ class NodeShown(NamedTuple):
 
     @property
     def is_ready(self) -> bool:
-        return self.node.state == "wanted" and self.status not in ("building", "error", GONE)
+        is_well = self.status not in ("building", "error", GONE) and not self.is_host_down
+        return self.node.state == "wanted" and is_well
 
 
 class ClusterShown(NamedTuple):
@@ -40,7 +44,7 @@ class ClusterShown(NamedTuple):
 
 
 def shown(view: View, cluster: Cluster) -> ClusterShown:
-    nodes = tuple(NodeShown(node, view.records.get(Server, node.server)) for node in cluster.nodes)
+    nodes = tuple(_node(view, node) for node in cluster.nodes)
     staying = [one for one in nodes if one.node.state != "leaving"]
     return ClusterShown(
         _status(cluster, nodes),
@@ -49,6 +53,12 @@ def shown(view: View, cluster: Cluster) -> ClusterShown:
         len(nodes) - len(staying),
         nodes,
     )
+
+
+def _node(view: View, node: Node) -> NodeShown:
+    server = view.records.get(Server, node.server)
+    place = None if server is None else server.place
+    return NodeShown(node, server, place is not None and is_down(view, place))
 
 
 def _status(cluster: Cluster, nodes: tuple[NodeShown, ...]) -> ClusterStatus:
@@ -63,4 +73,6 @@ def _status(cluster: Cluster, nodes: tuple[NodeShown, ...]) -> ClusterStatus:
     statuses = {one.status for one in nodes}
     if "building" in statuses:
         return "building"
-    return "error" if statuses & {"error", GONE} else "active"
+    if statuses & {"error", GONE}:
+        return "error"
+    return "degraded" if any(one.is_host_down for one in nodes) else "active"

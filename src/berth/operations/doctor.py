@@ -7,7 +7,7 @@ looked at again, alone, in the very turn in which it is repaired (``doctoring``)
 
 Consumers of which no record knows are judged only where they hold something of a host that has an agent, and
 if they say of themselves that they are servers or migrations: a Nova that keeps its own books here has hosts
-and records of its own.
+and records of its own. What was claimed through /berth/v1/schedule is its caller's, whatever its type.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -15,6 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from berth.model.commands import SCHEDULE
 from berth.model.ids import ConsumerId
 from berth.model.orders import Outbox
 from berth.model.servers import Action, Held, Host, Migration, Server
@@ -116,6 +117,8 @@ def _consumers(view: View) -> Iterator[str]:
 def _consumer(view: View, id: str, moment: Moment) -> Finding | None:
     record = view.consumers.get(ConsumerId(id))
     if record is None or not record.held or record.consumer.type not in (INSTANCE, MIGRATION):
+        return None
+    if record.consumer.made_by == SCHEDULE:
         return None
     if view.records.get(Server, id) is not None or view.records.get(Migration, id) is not None:
         return None

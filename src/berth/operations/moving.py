@@ -16,11 +16,11 @@ from berth.ledger import decide
 from berth.model.commands import UNCHECKED, Claim, Enact, ReplaceAllocations
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.orders import Book
-from berth.model.rejections import Rejection, ServerChangedByOthers
+from berth.model.rejections import HostInAnotherCell, Rejection, ServerChangedByOthers
 from berth.model.requests import CandidatesRequest
 from berth.model.scheduling import ANY_CELL, NoFit, ScheduleRequest
 from berth.model.scheduling import Way as PlannedWay
-from berth.model.servers import Held, Migration, MigrationKind, Place, Server
+from berth.model.servers import Held, Host, Migration, MigrationKind, Place, Server
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.operations.asking import MIGRATION, hinted, kept_needs, schedule_request, way
 from berth.operations.asking import asked as needed_by
@@ -48,6 +48,9 @@ def begin_move(
     another flavor, in a resize. ``host`` is the only one considered."""
     assert server.place is not None, "one that may be moved is somewhere"
     action = BY_NAME[operation].action
+    known = view.records.find(Host, "name", host) if host is not None else []
+    if known and known[0].cell != server.place.cell:
+        return HostInAnotherCell(server.id, action, server.place.cell, known[0].name, known[0].cell)
     stands = standing(view, server, asked.rules, action, now_s)
     if not isinstance(stands, Standing):
         return stands

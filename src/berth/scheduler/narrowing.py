@@ -17,6 +17,7 @@ from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.scheduler.hints import host_called
 from berth.scheduler.options import SchedulerOptions
 from berth.scheduler.plugins import name_of
+from berth.scheduler.pools import is_pool
 from berth.scheduler.ways import Ways
 from berth.search.masks import (
     in_all_aggregates,
@@ -42,10 +43,13 @@ class Narrowing(NamedTuple):
     left: Mask
 
 
-def all_hosts(view: View) -> Mask:
-    """The rows of roots."""
+def all_hosts(view: View, ways: Ways) -> Mask:
+    """The rows of roots; of pools only those that could be what is asked for all by themselves."""
     mask = np.zeros(view.row_end, np.bool_)
     mask[[record.row for record in view.providers.values() if record.parent is None]] = True
+    for row in view.rows_with_trait(SHARES_VIA_AGGREGATE):
+        if not ways.hosts[row] and is_pool(view, view.record(row)):
+            mask[row] = False
     return mask
 
 
@@ -54,7 +58,7 @@ def narrow(view: View, request: ScheduleRequest, options: SchedulerOptions) -> l
     ways = Ways.of(view, request.ask)
     if isinstance(ways, Rejection):
         return ways
-    left = all_hosts(view)
+    left = all_hosts(view, ways)
     found = [Narrowing("hosts", "any host", left)]
     for name, asked, mask in _constraints(view, request, options):
         left = left & mask
@@ -148,10 +152,6 @@ def _group(view: View, group: RequestGroup) -> Iterator[tuple[str, str, Mask]]:
         if not spans:
             usable = having
         yield f"resources{group.suffix}:{name}", f"{amount} {name} free{where}", _reached(view, having)
-
-
-def _may_span(view: View) -> bool:
-    return view.nested_count > 0 or len(view.rows_with_trait(SHARES_VIA_AGGREGATE)) > 0
 
 
 def _reached(view: View, usable: Mask) -> Mask:

@@ -85,6 +85,7 @@ class _Held(msgspec.Struct, frozen=True, array_like=True, gc=False):
     created_at_s: int
     updated_at_s: int
     held: tuple[tuple[Row, int], ...]
+    made_by: int | None = None
 
 
 class _Consumers(msgspec.Struct, frozen=True, array_like=True, tag="consumers"):
@@ -169,6 +170,7 @@ def _consumers(view: View, ids: list[ConsumerId]) -> _Consumers:
             it.created_at_s,
             it.updated_at_s,
             tuple((view.providers[p].row, amounts.setdefault(a, len(amounts))) for p, a in record.held),
+            texts.setdefault(it.made_by, len(texts)) if it.made_by else None,
         )
 
     held = tuple(consumer(id, view.consumers[id]) for id in ids)
@@ -255,6 +257,7 @@ def _load_consumers(view: View, part: _Consumers) -> None:
             it.created_at_s,
             # Mostly nothing has changed since, and then one number serves for both.
             it.created_at_s if it.updated_at_s == it.created_at_s else it.updated_at_s,
+            "" if it.made_by is None else texts[it.made_by],
         )
         held: list[Holding] = []
         for row, number in it.held:

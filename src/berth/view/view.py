@@ -308,6 +308,7 @@ class View:
             None if consumer.type is None else self.shared_text(consumer.type),
             consumer.created_at_s,
             consumer.updated_at_s,
+            self.shared_text(consumer.made_by),
         )
 
     def _shared_holdings(self, held: Holdings) -> Holdings:

@@ -9,10 +9,10 @@ from tests.unit.native.worlds import uuid_of
 CELL = "cell-1"
 
 
-async def hear(region: Region, number: int, *, is_down: bool = False) -> None:
+async def hear(region: Region, number: int, *, is_down: bool = False, cell: str = CELL) -> None:
     """The courier brings up what the cell knows of a host."""
     agent = Agent(id=uuid_of(number), name=f"host-{number}", driver="sim", is_down=is_down)
-    await region.enact(lambda view, now_s: heard_of(view, agent, CELL, now_s) or Enact(()))
+    await region.enact(lambda view, now_s: heard_of(view, agent, cell, now_s) or Enact(()))
 
 
 async def known_fleet(region: Region, count: int = 3) -> None:

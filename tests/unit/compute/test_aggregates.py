@@ -258,3 +258,29 @@ def test_a_server_goes_to_the_zone_that_it_asks_for(region: Region) -> None:
         assert place.name == "host-2"
 
     region.run(story)
+
+
+def test_the_zone_of_a_host_with_servers_stays(region: Region) -> None:
+    async def story(region: Region) -> None:
+        await known_fleet(region)
+        east = await new(region, "east", "east")
+        assert (await add(region, east, 1)).status == 200
+        id = await region.active(host="host-1", who="admin")
+        change = {"aggregate": {"availability_zone": "west"}}
+        for refused in (
+            await act(region, east, "remove_host", host="host-1"),
+            await region.compute("PUT", f"/os-aggregates/{east['id']}", change),
+        ):
+            assert refused.status == 409
+            assert (
+                "cannot change while there are servers on it, and there are 1"
+                in refused.json["conflictingRequest"]["message"]
+            )
+        assert zones_of(region, 1) == ["east"]
+        # What is no zone is nobody's promise.
+        assert (await add(region, await new(region, "fast"), 1)).status == 200
+        await region.act(id, "forceDelete")
+        await region.carry_out(region.order(id))
+        assert (await act(region, east, "remove_host", host="host-1")).status == 200
+
+    region.run(story)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from berth.model.servers import Migration
+from tests.unit.compute.fleets import hear, known_fleet
 from tests.unit.compute.regions import AVX, CIRROS, HUGE, LARGE, SECRET, SMALL, Region
 from tests.unit.native.worlds import Answer, uuid_of
 
@@ -374,5 +375,21 @@ def test_what_is_no_action_is_refused(region: Region, body: object, said: str) -
         id = await region.active()
         answer = await region.compute("POST", f"/servers/{id}/action", body)
         assert (answer.status, said in message(answer)) == (400, True), answer.body
+
+    region.run(story)
+
+
+def test_a_move_to_another_cell_is_refused_with_the_way_round(region: Region) -> None:
+    async def story(region: Region) -> None:
+        await known_fleet(region)
+        await hear(region, 3, cell="cell-2")
+        id = await region.active(host="host-1", who="admin")
+        refused = await region.act(
+            id, "os-migrateLive", {"host": "host-3", "block_migration": "auto"}, who="admin"
+        )
+        assert refused.status == 400
+        said = refused.json["badRequest"]["message"]
+        assert "the instance is in cell-1 and that host in cell-2, and a move does not leave its cell" in said
+        assert "Shelve the instance and unshelve it" in said
 
     region.run(story)

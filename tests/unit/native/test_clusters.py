@@ -461,3 +461,23 @@ def test_the_requests_of_the_guide_are_answered_as_it_says(tmp_path: Path) -> No
         assert (await region.get(CLUSTERS)).json["clusters"] == []
 
     tell(tmp_path, story, hosts=10, racks=5)
+
+
+def test_a_node_whose_host_is_down_is_not_ready(tmp_path: Path) -> None:
+    async def story(region: Region) -> None:
+        one = await created(region, cluster(data(4)))
+        await kept(region)
+        name = one["nodes"][0]["host_name"]
+        hosts = (await region.get("/berth/v1/hosts")).json["hosts"]
+        path = next(f"/berth/v1/hosts/{host['uuid']}" for host in hosts if host["name"] == name)
+        assert (await region.ask("PUT", path, {"host": {"down": True}})).status == 200
+        on_it = [node["name"] for node in one["nodes"] if node["host_name"] == name]
+        one = await shown(region, one["uuid"])
+        assert one["state"] == "degraded"
+        assert one["progress"] == {"ready": 4 - len(on_it), "wanted": 4, "leaving": 0}
+        assert [node["name"] for node in one["nodes"] if node["host_down"]] == on_it
+        assert (await region.ask("PUT", path, {"host": {"down": False}})).status == 200
+        one = await shown(region, one["uuid"])
+        assert (one["state"], one["progress"]["ready"]) == ("active", 4)
+
+    tell(tmp_path, story)

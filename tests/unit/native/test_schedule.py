@@ -43,6 +43,21 @@ async def held(world: World) -> Any:
     return (await world.get("/berth/v1/allocations?limit=1000")).json["allocations"]
 
 
+def test_what_is_claimed_says_who_made_it(world: World) -> None:
+    async def story(world: World) -> None:
+        await fleet(world)
+        await placed(world, resources={"VCPU": 1}, consumers=[uuid_of(101)])
+        await placed(world, resources={"VCPU": 1}, consumers=[uuid_of(102)], consumer_type="INSTANCE")
+        consumers = world.engine.view.consumers
+        kinds = [consumers[ConsumerId(uuid_of(number))].consumer for number in (101, 102)]
+        assert [(one.type, one.made_by) for one in kinds] == [
+            ("WORKLOAD", "schedule"),
+            ("INSTANCE", "schedule"),
+        ]
+
+    world.run(story)
+
+
 def test_what_is_answered_is_claimed(world: World) -> None:
     async def story(world: World) -> None:
         await fleet(world)
@@ -64,7 +79,7 @@ def test_what_is_answered_is_claimed(world: World) -> None:
         [row] = await held(world)
         assert row["consumer_uuid"] == uuid_of(101)
         assert row["resource_provider_uuid"] == placement["host_uuid"]
-        assert (row["project_id"], row["user_id"], row["consumer_type"]) == ("p", "u", "INSTANCE")
+        assert (row["project_id"], row["user_id"], row["consumer_type"]) == ("p", "u", "WORKLOAD")
         # An alternate can be claimed as it stands.
         swapped = {
             "allocations": placement["alternates"][0]["allocations"],

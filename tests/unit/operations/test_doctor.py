@@ -322,3 +322,17 @@ def test_two_repairs_of_one_finding_do_it_once(region: Region) -> None:
 def test_every_kind_has_one_check() -> None:
     kinds = [kind for check in CHECKS for kind in check.kinds]
     assert len(set(kinds)) == len(kinds) == 10
+
+
+@pytest.mark.parametrize("made_by", ["", "schedule"])
+def test_what_was_scheduled_is_no_orphan(region: Region, made_by: str) -> None:
+    """Its caller keeps it, also if it says that it is an instance."""
+    claim = c.Claim(ConsumerId("x"), (vcpus(1),), "p", "u", None, "INSTANCE", made_by=made_by)
+    assert region.tries(lambda view, now_s: c.ReplaceAllocations((claim,))) is None
+    region.now_s += GRACE_S
+    assert found(region) == ([] if made_by else ["orphan_consumer:x"])
+    # Who writes it later does not make it somebody else's.
+    again = msgspec.structs.replace(claim, wanted=(vcpus(1, 1),), generation=1, made_by="")
+    assert region.tries(lambda view, now_s: c.ReplaceAllocations((again,))) is None
+    region.now_s += GRACE_S
+    assert found(region) == ([] if made_by else ["orphan_consumer:x"])

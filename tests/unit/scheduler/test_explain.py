@@ -455,6 +455,24 @@ def test_the_nearest_amount_is_offered(drawn: tuple[Fleet, ScheduleRequest], ask
 # -- as text ------------------------------------------------------------------------------------
 
 
+def test_a_pool_is_no_host() -> None:
+    fleet = Fleet()
+    for number in range(3):
+        fleet.provider(f"h{number}", {"VCPU": 4}, aggregates=("shared",))
+    fleet.provider("pool", {"DISK_GB": 10}, traits=(SHARES_VIA_AGGREGATE,), aggregates=("shared",))
+
+    def hosts_total(**amounts: int) -> int:
+        group = RequestGroup(resources=tuple(amounts.items()))
+        found = explain(fleet.view, request(asking(group)), scheduler_options())
+        assert isinstance(found, Explanation)
+        return found.hosts_total
+
+    assert hosts_total(VCPU=8, DISK_GB=1) == 3
+    assert hosts_total(DISK_GB=11) == 3
+    # What a pool can be all by itself may be placed there.
+    assert hosts_total(DISK_GB=10) == 4
+
+
 def rendered(explanation: Explanation) -> str:
     lines = [*explanation.text.replace(". ", ".\n").split("\n"), ""]
     lines.append(

@@ -105,6 +105,8 @@ def test_ignored() -> None:
     fleet = three()
     wanted = request(ONE, hints=Hints(ignore_hosts=frozenset({"a", fleet.id_of("b")})))
     assert passing(fleet, "ignored", wanted) == {"c"}
+    (filter,) = filters(["ignored"])
+    assert filter.asked(fleet.view, wanted) == "not a or b"
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,12 @@ SENTENCES: Final[dict[type[Rejection], tuple[int, str]]] = {
         "Cannot 'confirmResize' instance {r.id}: it was being moved back or deleted, and that did not come "
         "to its end. Revert or delete it.",
     ),
+    r.HostInAnotherCell: (
+        400,
+        "Cannot '{r.asked}' instance {r.id} to {r.host}: the instance is in {r.cell} and that host in "
+        "{r.host_cell}, and a move does not leave its cell. Shelve the instance and unshelve it: then it may "
+        "go to any cell.",
+    ),
     r.HostNotDown: (409, "The host{host} is not down: evacuation is for servers of hosts that are."),
     r.HostIsDown: (
         409,

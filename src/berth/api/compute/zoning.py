@@ -17,7 +17,7 @@ from berth.api.compute.errors import ComputeProblem
 from berth.model.aggregates import Label
 from berth.model.commands import BooksCommand, LabelAggregate, SetAggregates
 from berth.model.ids import AggregateId
-from berth.model.servers import Aggregate
+from berth.model.servers import Aggregate, Server
 from berth.scheduler.filters.zone import KIND
 from berth.view import ProviderRecord, View
 
@@ -68,6 +68,8 @@ def rezoned(view: View, change: Zoned) -> list[BooksCommand]:
     for host in dict.fromkeys((*had, *change.hosts)):
         after = _aggregates(view, change, host)
         if after != host.aggregates:
+            before = _zones(view, change, host.aggregates)
+            _refuse_with_servers(view, host, before ^ _zones(view, change, after))
             commands.append(SetAggregates(host.id, host.generation, after))
     return commands
 
@@ -91,6 +93,26 @@ def _aggregates(view: View, change: Zoned, host: ProviderRecord) -> tuple[Aggreg
 def _is_named_elsewhere(view: View, change: Zoned, host: ProviderRecord, zone: str) -> bool:
     others = (view.records.get(Aggregate, id) for id in host.aggregates if id != change.id)
     return any(other is not None and other.zone == zone for other in others)
+
+
+def _refuse_with_servers(view: View, host: ProviderRecord, zones_changed: set[AggregateId]) -> None:
+    """The zone of a server is the one that its owner asked for: it does not change under the server."""
+    count = len(view.records.find(Server, "host", host.id)) if zones_changed else 0
+    if count:
+        raise ComputeProblem(
+            409,
+            f"The availability zone of host {host.name} cannot change while there are servers on it, and "
+            f"there are {count}: migrate or delete them first.",
+        )
+
+
+def _zones(view: View, change: Zoned, aggregates: tuple[AggregateId, ...]) -> set[AggregateId]:
+    """Those of a host's aggregates that are zones, or become one by the change."""
+    _, zone_after = change.zones
+    zones = set(view.groups.of_kind(KIND))
+    if zone_after is not None:
+        zones.add(zone_aggregate(view, zone_after))
+    return zones.intersection(aggregates)
 
 
 def _refuse_second_zone(

@@ -7,6 +7,7 @@ from berth.api.native.bodies import consumers_of
 from berth.api.native.calls import Call
 from berth.api.native.errors import BAD_BODY, NativeProblem
 from berth.api.native.rejected import problem
+from berth.model.commands import SCHEDULE
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.rejections import Rejection
 from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
@@ -69,6 +70,7 @@ def _request(
             forced_host=hints.forced_host,
         ),
         alternates=alternates,
+        made_by=SCHEDULE,
     )
 
 

@@ -125,7 +125,7 @@ class Schedule(Ask, frozen=True, kw_only=True):
     ] = ()
     project_id: _Word | None = None
     user_id: _Word | None = None
-    consumer_type: Annotated[str, Meta(pattern="^[A-Z0-9_]{1,255}\\Z")] = "INSTANCE"
+    consumer_type: Annotated[str, Meta(pattern="^[A-Z0-9_]{1,255}\\Z")] = "WORKLOAD"
     alternates: Annotated[int, Meta(ge=0, le=ALTERNATES_MAX)] = 0
     seed: Seed | None = None
     dry_run: bool = False

@@ -65,6 +65,7 @@ def _node(access: Access, view: View, one: NodeShown) -> wire.ClusterNode:
         task=None if server is None else server.task,
         host_name=one.host if access.sees_hosts else None,
         host_id=None if server is None or one.host is None else host_id_of(server.project, one.host),
+        host_down=one.is_host_down,
         group_uuid=node.group,
         fault=None
         if server is None or server.fault is None

@@ -8,14 +8,16 @@ from berth.api.native.parameters import HostsQuery
 from berth.model.commands import SetHostStatus
 from berth.model.hosts import HEALTHY, HostStatus
 from berth.model.ids import ProviderId
+from berth.scheduler.pools import is_pool
 from berth.view import ProviderRecord, View
 
 
 def page(view: View, call: Call) -> wire_groups.Hosts:
     query: HostsQuery = call.query
     providers = view.providers
-    roots = (id for id in view.provider_order.behind(query.marker) if providers[id].parent is None)
-    found, more = cut(roots, query.limit)
+    behind = view.provider_order.behind(query.marker)
+    hosts = (id for id in behind if providers[id].parent is None and not is_pool(view, providers[id]))
+    found, more = cut(hosts, query.limit)
     return wire_groups.Hosts(
         *shown_page(call.request, query, found, more, lambda id: _host(view, providers[id]))
     )

@@ -13,7 +13,8 @@ State = Annotated[
     ClusterStatus,
     Meta(
         description="`building`: servers are being built; `scaling`: nodes leave; `replacing`: a node gets "
-        "another server; `error`: a node's server is in error, or gone; `active`: everything is there."
+        "another server; `error`: a node's server is in error, or gone; `degraded`: the host of a node is "
+        "down; `active`: everything is there."
     ),
 ]
 
@@ -36,7 +37,8 @@ class ClusterNodeGroup(msgspec.Struct):
 
 class ClusterNode(msgspec.Struct):
     """``status`` is the server's, as the compute API has it; ``DELETED`` where there is none. ``host_name``
-    is for administrators; by ``host_id`` everybody can tell which nodes share a host."""
+    is for administrators; by ``host_id`` everybody can tell which nodes share a host. A node whose host is
+    down (``host_down``) is not ready, whatever its server's status."""
 
     name: str
     node_group: str
@@ -47,6 +49,7 @@ class ClusterNode(msgspec.Struct):
     task: str | None
     host_name: str | None
     host_id: str | None
+    host_down: bool
     group_uuid: Uuid | None
     fault: str | None
 

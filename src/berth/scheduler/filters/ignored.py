@@ -11,8 +11,9 @@ FOLLOWS_CLAIMS = False
 
 
 def asked(view: View, request: ScheduleRequest) -> str | None:
-    ignored = request.hints.ignore_hosts
-    return f"not {' or '.join(sorted(ignored))}" if ignored else None
+    hosts = ((name, host_called(view, name)) for name in request.hints.ignore_hosts)
+    names = sorted(name if host is None else host.name for name, host in hosts)
+    return f"not {' or '.join(names)}" if names else None
 
 
 def passing(view: View, request: ScheduleRequest) -> Mask:
