@@ -25,6 +25,7 @@ from berth.api.health import Health
 from berth.api.http import Receive, Scope, Send
 from berth.api.identity.api import IdentityApi
 from berth.api.identity.issuers import issuer_of
+from berth.api.identity.revocations import RevocableTokens, Revocations
 from berth.api.image.api import ImageApi
 from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
@@ -78,7 +79,7 @@ class Server:
             PlacementApi(engine, policy, self._settings, clock, ids),
             NativeApi(engine, policy, self._settings, scheduler, clock, ids),
             Health(engine, telemetry.exposition),
-            authenticator,
+            _honouring_revocations(authenticator, engine),
             Cors(self._settings.cors_allowed_origins, self._settings.cors_allow_headers),
             clock,
             ids,
@@ -130,6 +131,13 @@ def _mounted(services: ComputeServices, authenticator: Authenticator) -> tuple[M
         return ()
     compute, issuer = ComputeApi(services), issuer_of(authenticator)
     return (compute,) if issuer is None else (compute, ImageApi(services), IdentityApi(services, issuer))
+
+
+def _honouring_revocations(authenticator: Authenticator, engine: Engine) -> Authenticator:
+    """Tokens that are issued here can be revoked here; a Keystone keeps its own."""
+    if isinstance(authenticator, Tokens):
+        return RevocableTokens(authenticator, Revocations(engine))
+    return authenticator
 
 
 def _scheduler(settings: Settings) -> SchedulerOptions:

@@ -61,7 +61,7 @@ class Client:
 
     def __call__(self, command: str) -> Any:
         """The command's JSON output; None for one that prints nothing."""
-        prints = re.search(r"\b(list|show|create)\b", command) is not None
+        prints = re.search(r"\b(list|show|create|issue)\b", command) is not None
         words = [str(PROGRAMS / "openstack"), *command.split(), *(["-f", "json"] if prints else [])]
         done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=90, check=False)
         assert done.returncode == 0, f"openstack {command}: {done.stderr}\n{self.cloud.everything[-4000:]}"
@@ -401,6 +401,28 @@ def test_another_project_sees_nothing_of_it(client: Client, server: Any) -> None
         with pytest.raises(openstack.exceptions.NotFoundException):
             demo.compute.get_server(server.id)
         assert "m1.small" in [flavor.name for flavor in demo.compute.flavors()]
+
+
+def test_an_administrators_lock(client: Client, server: Any) -> None:
+    client(f"--os-compute-api-version 2.73 server lock --reason maintenance {server.id}")
+    shown = client(f"--os-compute-api-version 2.73 server show {server.id}")
+    assert (shown["locked"], shown["locked_reason"]) == (True, "maintenance")
+    client(f"server unlock {server.id}")
+
+
+def test_a_token_that_is_revoked_opens_nothing(client: Client) -> None:
+    token = client("token issue")["id"]
+
+    def status() -> int:
+        headers = {"X-Auth-Token": token}
+        answer = client.sdk.session.get(
+            f"{client.cloud.url}/compute/v2.1/servers", headers=headers, authenticated=False, raise_exc=False
+        )
+        return int(answer.status_code)
+
+    assert status() == 200
+    client(f"token revoke {token}")
+    assert status() == 401
 
 
 def test_a_server_that_is_not_there(client: Client) -> None:

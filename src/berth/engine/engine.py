@@ -222,10 +222,14 @@ class Engine:
 
     # -- asking ---------------------------------------------------------------------------------
 
-    async def read(self, answer: Callable[[View], T]) -> T:
-        """What ``answer`` says of a view that is current and durable."""
+    async def look(self) -> None:
+        """Make the view current. What it shows then may not be durable yet."""
         if self._must_look():
             await self._look()
+
+    async def read(self, answer: Callable[[View], T]) -> T:
+        """What ``answer`` says of a view that is current and durable."""
+        await self.look()
         result = answer(self.view)
         if self._in_flight is None or await asyncio.shield(self._in_flight):
             return result

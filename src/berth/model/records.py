@@ -1,6 +1,7 @@
 """All kinds of records that a journal keeps, a region's and a cell's."""
 
 from berth.model.clusters import Cluster
+from berth.model.identity import RevokedToken
 from berth.model.orders import Agent, Instance, Outbox, Term, Work
 from berth.model.servers import Action, Aggregate, Counter, Flavor, Host, Image, Migration, Server
 
@@ -16,6 +17,7 @@ AnyRecord = (
     | Instance
     | Migration
     | Outbox
+    | RevokedToken
     | Server
     | Term
     | Work

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
 from berth.model.clusters import Cluster
+from berth.model.identity import RevokedToken
 from berth.model.orders import Instance
 from berth.model.records import AnyRecord
 from berth.model.servers import Action, Flavor, Host, Migration, Record, Server
@@ -26,6 +27,7 @@ _INDEXES: Final[dict[type[Any], dict[str, Callable[[Any], Iterable[str]]]]] = {
         "group": lambda cluster: cluster.groups,
     },
     Action: {"server": lambda action: (action.server,)},
+    RevokedToken: {"user": lambda token: (token.user,)},
     Flavor: {"name": lambda flavor: (flavor.name,)},
     Host: {"name": lambda host: (host.name,)},
     Instance: {

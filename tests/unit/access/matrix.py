@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from berth.api.auth.caller import Authenticator, Caller, with_implied
-from berth.api.auth.tokens import Tokens
 from berth.api.compute.routes import ROUTES as COMPUTE
 from berth.api.image.api import ROUTES as IMAGE
 from berth.api.native.routes import TABLE as NATIVE
@@ -66,14 +65,19 @@ def _tokens_file() -> str:
     )
 
 
-class _WithScopes(Tokens):
+class _WithScopes:
     """A tokens file has projects alone; a Keystone has more."""
+
+    challenge: Final = None
+
+    def __init__(self, tokens: Authenticator) -> None:
+        self._tokens = tokens
 
     async def identify(self, headers: Mapping[str, str]) -> Caller | None:
         for name, caller in _SCOPED.items():
             if headers.get("x-auth-token") == _token(name):
                 return caller
-        return await super().identify(headers)
+        return await self._tokens.identify(headers)
 
 
 # -- objects ------------------------------------------------------------------------------------
@@ -356,8 +360,8 @@ class Blue(House):
         self._index = 0
         self._subject = ""
 
-    def authenticator(self) -> Authenticator:
-        return _WithScopes(str(self.tokens_file), self.clock, issues=True)
+    def _revocable(self, authenticator: Authenticator) -> Authenticator:
+        return _WithScopes(super()._revocable(authenticator))
 
     async def fill(self) -> None:
         def make(view: Any, now_s: int) -> Enact:

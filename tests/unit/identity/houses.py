@@ -16,6 +16,7 @@ from berth.api.cors import Cors
 from berth.api.health import Health
 from berth.api.identity.api import IdentityApi
 from berth.api.identity.issuers import issuer_of
+from berth.api.identity.revocations import RevocableTokens, Revocations
 from berth.api.image.api import ImageApi
 from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
@@ -50,6 +51,11 @@ class House(World):
         """As every worker has its own."""
         return Tokens(str(self.tokens_file), self.clock, issues=True) if self._is_file else NoAuth()
 
+    def _revocable(self, authenticator: Authenticator) -> Authenticator:
+        if not isinstance(authenticator, Tokens):
+            return authenticator
+        return RevocableTokens(authenticator, Revocations(self.engine))
+
     def run(self, story: Callable[["House"], Awaitable[T]]) -> T:
         async def told() -> T:
             await self.start()
@@ -81,7 +87,7 @@ class House(World):
             PlacementApi(self.engine, policy, self.settings, self.clock, ids),
             NativeApi(self.engine, policy, self.settings, options, self.clock, ids),
             Health(self.engine, telemetry.exposition),
-            authenticator,
+            self._revocable(authenticator),
             Cors((), ()),
             self.clock,
             ids,

@@ -15,7 +15,10 @@ from berth.api.compute.errors import ComputeProblem
 from berth.api.http import JSON, Request, Response, origin_of
 from berth.api.identity.directory import Directory
 from berth.api.identity.issuers import Issuer
+from berth.api.identity.revocations import Revocations
 from berth.api.identity.tokens import TokenDesk
+from berth.engine import Unavailable
+from berth.engine.engine import Overloaded
 
 _PREFIX: Final = "/identity"
 _V3: Final = f"{_PREFIX}/v3"
@@ -28,11 +31,11 @@ class IdentityApi:
 
     def __init__(self, services: Services, issuer: Issuer) -> None:
         self._services = services
-        self._desk = TokenDesk(issuer, services.clock, services.ids)
+        self._desk = TokenDesk(issuer, Revocations(services.engine), services.clock, services.ids)
         self.routes: Final = (
             *Directory(issuer).routes,
             Route("GET", "/auth/tokens", self._desk.show, "identity:validate_token"),
-            Route("DELETE", "/auth/tokens", self._desk.forget, "identity:revoke_token"),
+            Route("DELETE", "/auth/tokens", self._desk.revoke, "identity:revoke_token"),
         )
         self._routes = Routes(self.routes, below=_V3)
 
@@ -47,6 +50,10 @@ class IdentityApi:
             return await self._answer(request, caller)
         except ComputeProblem as problem:
             return _render(problem)
+        except Overloaded as error:
+            return _render(ComputeProblem(503, str(error), (("retry-after", "1"),)))
+        except Unavailable as error:
+            return _render(ComputeProblem(503, str(error)))
 
     async def _answer(self, request: Request, caller: Caller | None) -> Response:
         path = request.path.rstrip("/")
@@ -55,7 +62,7 @@ class IdentityApi:
             return _versions(request)
         if _is_login(request):
             request.route = _TOKENS
-            return self._desk.log_in(request)
+            return await self._desk.log_in(request)
         assert caller is not None, "the rest is for those who are known"
         route, params, template = self._routes.find(request.method, path)
         request.route = _V3 + template

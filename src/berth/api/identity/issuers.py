@@ -26,6 +26,9 @@ class Issuer(Protocol):
 
     def by_token(self, token: str, project: str | None) -> Login | None: ...
 
+    def knows(self, user: str) -> bool:
+        """Whether there is such a user."""
+
     def callers(self, asking: Caller) -> Iterable[Caller]:
         """Those that there are, as far as is known."""
 
@@ -55,6 +58,9 @@ class TokensIssuer:
         found = self._tokens.known_by_token(token)
         return None if found is None else _login(*found, project)
 
+    def knows(self, user: str) -> bool:
+        return any(caller.user_id == user for caller in self._tokens.callers())
+
     def callers(self, asking: Caller) -> Iterable[Caller]:
         return self._tokens.callers()
 
@@ -74,6 +80,9 @@ class BelievingIssuer:
     def by_token(self, token: str, project: str | None) -> Login | None:
         user, _, own = token.partition(":")
         return _believed(user, project or own or user)
+
+    def knows(self, user: str) -> bool:
+        return False
 
     def callers(self, asking: Caller) -> Iterable[Caller]:
         return (asking,)

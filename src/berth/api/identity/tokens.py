@@ -1,7 +1,7 @@
-"""/auth/tokens: log in, and look at a token.
+"""/auth/tokens: log in, look at a token, and revoke one.
 
-A token cannot be called back before it expires, because nobody keeps a list of them: DELETE is accepted, so
-that clients can say goodbye, and changes nothing. To shut somebody out take the entry out of the tokens file.
+An issued token is good until it expires or is revoked. A token of the tokens file itself is good until its
+entry is taken out: it cannot be revoked here.
 """
 
 from datetime import UTC, datetime
@@ -12,11 +12,14 @@ import msgspec
 from berth.api.auth.caller import Caller
 from berth.api.auth.issued import Grant
 from berth.api.compute.calls import Call, json
+from berth.api.compute.changing import change
 from berth.api.compute.errors import ComputeProblem
 from berth.api.http import Request, Response, origin_of
 from berth.api.identity.bodies import DOMAIN_ID, DOMAIN_NAME, Auth, LogIn, is_ours, project_of
 from berth.api.identity.catalog import catalog
+from berth.api.identity.failed_logins import FailedLogins
 from berth.api.identity.issuers import Issuer, Login
+from berth.api.identity.revocations import Revocations, revoke
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 
@@ -26,44 +29,78 @@ _DOMAIN: Final = {"id": DOMAIN_ID, "name": DOMAIN_NAME}
 
 
 class TokenDesk:
-    def __init__(self, issuer: Issuer, clock: Clock, ids: Ids) -> None:
+    def __init__(self, issuer: Issuer, revocations: Revocations, clock: Clock, ids: Ids) -> None:
         self._issuer = issuer
+        self._revocations = revocations
+        self._failed = FailedLogins(clock)
         self._clock = clock
         self._ids = ids
 
-    def log_in(self, request: Request) -> Response:
+    async def log_in(self, request: Request) -> Response:
         auth = _decoded(request)
-        login = self._recognised(auth)
+        login = await self._recognised(auth, request.client)
         grant = self._grant(login, tuple(auth.identity.methods))
         return _answer(request, login.caller, grant, login.issue(grant), 201)
 
     async def show(self, call: Call) -> Response:
         """What a token says. It takes the same user, or an admin."""
-        subject, login = self._subject(call)
+        subject, login = await self._subject(call)
         grant = login.grant or self._grant(login, ("password",))
         return _answer(call.request, login.caller, grant, subject, 200)
 
-    async def forget(self, call: Call) -> Response:
-        self._subject(call)
-        return Response(204)
+    async def revoke(self, call: Call) -> Response:
+        """From now on the token is nobody's. It takes the same user, or an admin."""
+        _, login = await self._subject(call)
+        grant = login.grant
+        if grant is None:
+            raise ComputeProblem(
+                403,
+                "This token was not issued here and cannot be revoked here: it is good until it is taken out "
+                "of the tokens file.",
+            )
+        return await change(call, lambda view, now_s: revoke(view, now_s, grant), lambda view: Response(204))
 
-    def _recognised(self, auth: Auth) -> Login:
+    async def _recognised(self, auth: Auth, peer: str) -> Login:
         """Who logs in, proved in every way that is named."""
-        project = project_of(auth.scope)
-        login = None
-        for method in dict.fromkeys(auth.identity.methods):
-            found = self._by(method, auth, project)
-            if found is None or (login is not None and login.caller != found.caller):
-                raise ComputeProblem(
-                    401,
-                    "The request you have made requires authentication: nobody is known by this user, "
-                    "password and project, or by this token.",
-                )
-            login = found
-        assert login is not None, "there is one method at least"
+        user = self._known_user(auth)
+        wait_s = self._failed.wait_s(user, peer)
+        if wait_s and user:
+            raise _too_many(wait_s)
+        login = await self._proved(auth, project_of(auth.scope))
+        if login is None:
+            self._failed.failed(user, peer)
+            if wait_s:
+                raise _too_many(wait_s)
+            raise ComputeProblem(
+                401,
+                "The request you have made requires authentication: nobody is known by this user, "
+                "password and project, or by this token.",
+            )
+        self._failed.succeeded(user, peer)
         return login
 
-    def _by(self, method: str, auth: Auth, project: str | None) -> Login | None:
+    def _known_user(self, auth: Auth) -> str:
+        """Whose password is given; the empty name where there is no such user."""
+        password = auth.identity.password
+        name = "" if password is None else password.user.id or password.user.name or ""
+        return name if self._issuer.knows(name) else ""
+
+    async def _proved(self, auth: Auth, project: str | None) -> Login | None:
+        login = None
+        for method in dict.fromkeys(auth.identity.methods):
+            found = await self._by(method, auth, project)
+            if found is None or (login is not None and login.caller != found.caller):
+                return None
+            login = found
+        return login
+
+    async def _by_token(self, token: str, project: str | None) -> Login | None:
+        login = self._issuer.by_token(token, project)
+        if login is None or login.grant is None:
+            return login
+        return None if await self._revocations.has(login.grant) else login
+
+    async def _by(self, method: str, auth: Auth, project: str | None) -> Login | None:
         identity = auth.identity
         match method:
             case "password" if identity.password is not None:
@@ -73,7 +110,7 @@ class TokenDesk:
                     return None
                 return self._issuer.by_password(name, user.password, project)
             case "token" if identity.token is not None:
-                return self._issuer.by_token(identity.token.id, project)
+                return await self._by_token(identity.token.id, project)
             case "password" | "token":
                 raise ComputeProblem(400, f"The method {method} is named, and identity.{method} is missing.")
             case _:
@@ -94,17 +131,27 @@ class TokenDesk:
             self._ids.uuid(),
         )
 
-    def _subject(self, call: Call) -> tuple[str, Login]:
+    async def _subject(self, call: Call) -> tuple[str, Login]:
         """The token that is asked about."""
         subject = call.request.headers.get(SUBJECT)
         if subject is None:
             raise ComputeProblem(400, "X-Subject-Token is missing: it names the token that is asked about.")
-        login = self._issuer.by_token(subject, None)
+        login = await self._by_token(subject, None)
         if login is None:
-            raise ComputeProblem(404, "The token in X-Subject-Token is not good, or not any more.")
+            raise ComputeProblem(
+                404, "The token in X-Subject-Token is invalid, has expired or has been revoked."
+            )
         if not call.is_admin and login.caller.user_id != call.caller.user_id:
             raise ComputeProblem(403, "The token in X-Subject-Token is another user's: that takes an admin.")
         return subject, login
+
+
+def _too_many(wait_s: int) -> ComputeProblem:
+    return ComputeProblem(
+        429,
+        f"Too many logins have failed: wait {wait_s} s before the next one.",
+        (("retry-after", str(wait_s)),),
+    )
 
 
 def _decoded(request: Request) -> Auth:

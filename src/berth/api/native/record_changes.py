@@ -14,6 +14,7 @@ from berth.api.native import wire_events as wire
 from berth.api.native.wire import time_of
 from berth.model.clusters import Cluster
 from berth.model.events import RecordChanged
+from berth.model.identity import RevokedToken
 from berth.model.orders import Agent, Instance, Outbox, Term, Work
 from berth.model.records import AnyRecord
 from berth.model.servers import Action, Aggregate, Counter, Flavor, Host, Image, Migration, Server
@@ -208,7 +209,7 @@ _SHOWN: Final[dict[type, tuple[type[Any], Callable[[Any, _Cut], wire.RecordValue
     Cluster: (wire.ClusterChange, _cluster),
 }
 
-_INTERNAL: Final = frozenset((Agent, Counter, Instance, Outbox, Term, Work))
+_INTERNAL: Final = frozenset((Agent, Counter, Instance, Outbox, RevokedToken, Term, Work))
 """Of these it is told that one has changed, and no more: how a region and its cells get their work done."""
 
 

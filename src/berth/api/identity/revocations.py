@@ -1,0 +1,73 @@
+"""Revoked tokens: records in the journal until they expire, so that every worker honours them at once, and
+after a restart.
+
+A user has a bounded number of them, and whoever revokes one removes those that have expired.
+"""
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Final
+
+from berth.api.auth.caller import TOKEN_HEADER, AuthUnavailable, Caller
+from berth.api.auth.issued import Grant
+from berth.api.auth.tokens import Tokens
+from berth.api.compute.errors import ComputeProblem
+from berth.engine import Engine, Unavailable
+from berth.model.commands import Enact
+from berth.model.events import RecordChanged
+from berth.model.identity import RevokedToken
+from berth.view import View
+
+OF_USER_MAX: Final = 1_000
+_EXPIRED_MAX: Final = 100
+"""How many that have expired one command removes: more than it adds."""
+
+
+def revoke(view: View, now_s: int, grant: Grant) -> Enact:
+    """The command that revokes a token. ComputeProblem if its user has revoked too many."""
+    kept = view.records.find(RevokedToken, "user", grant.user)
+    if sum(token.expires_at_s > now_s for token in kept) >= OF_USER_MAX:
+        raise ComputeProblem(
+            403,
+            f"{OF_USER_MAX} tokens of {grant.user} are revoked and have not expired yet. Wait until some "
+            "have, or take the user's entry out of the tokens file.",
+        )
+    expired = (token for token in view.records.all(RevokedToken) if token.expires_at_s <= now_s)
+    removed = tuple(RecordChanged(token, None) for token in islice(expired, _EXPIRED_MAX))
+    revoked = RevokedToken(id=grant.audit, user=grant.user, expires_at_s=grant.expires_at_s)
+    return Enact((*removed, RecordChanged(None, revoked)))
+
+
+class Revocations:
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def has(self, grant: Grant) -> bool:
+        """Whether a token was revoked, by this worker or another. Only one that was waits for the journal."""
+        await self._engine.look()
+        if self._engine.view.records.get(RevokedToken, grant.audit) is None:
+            return False
+        return await self._engine.read(lambda view: view.records.get(RevokedToken, grant.audit) is not None)
+
+
+class RevocableTokens:
+    """The callers of a tokens file, as long as their tokens are not revoked."""
+
+    challenge: Final = None
+
+    def __init__(self, tokens: Tokens, revocations: Revocations) -> None:
+        self._tokens = tokens
+        self._revocations = revocations
+
+    async def identify(self, headers: Mapping[str, str]) -> Caller | None:
+        token = headers.get(TOKEN_HEADER)
+        found = None if token is None else self._tokens.known_by_token(token)
+        if found is None:
+            return None
+        entry, grant = found
+        try:
+            if grant is not None and await self._revocations.has(grant):
+                return None
+        except Unavailable as outage:
+            raise AuthUnavailable(f"whether the token is revoked cannot be read: {outage}") from outage
+        return entry.caller
