@@ -52,6 +52,11 @@ def test_the_policy_does_what_the_guide_says(tmp_path: Path) -> None:
     monitor = Caller("m", "p", ("monitor",))
     assert policy.allows("placement:resource_providers:list", monitor)
     assert not policy.allows("placement:resource_providers:delete", monitor)
+    assert policy.allows("os_compute_api:os-hypervisors:list", monitor)
+    member = Caller("m", "p", ("member", "reader"))
+    assert policy.allows("os_compute_api:os-migrate-server:migrate_live", member, "p")
+    assert not policy.allows("os_compute_api:os-migrate-server:migrate_live", member, "q")
+    assert not policy.allows("os_compute_api:os-migrate-server:migrate", member, "p")
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])

@@ -55,8 +55,8 @@ class TokenDesk:
         if grant is None:
             raise ComputeProblem(
                 403,
-                "This token was not issued here and cannot be revoked here: it is good until it is taken out "
-                "of the tokens file.",
+                "This token is not one that a login has issued, and cannot be revoked here: it is good as "
+                "long as it stands in the tokens file.",
             )
         return await change(call, lambda view, now_s: revoke(view, now_s, grant), lambda view: Response(204))
 
