@@ -18,6 +18,7 @@ class Stream:
         self.status = 0
         self.headers: dict[str, str] = {}
         self.text = ""
+        self.sizes: list[int] = []
         self.ended = False
         self.reads = asyncio.Event()
         self.reads.set()
@@ -35,6 +36,7 @@ class Stream:
             self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
         else:
             self.text += message["body"].decode()
+            self.sizes.append(len(message["body"]))
             self.ended = not message["more_body"] if "more_body" in message else True
         self._more.set()
 
@@ -59,9 +61,9 @@ class Stream:
 
 @asynccontextmanager
 async def listening(
-    application: Application, path: str = "", **headers: str
+    application: Application, path: str = "", stream: Stream | None = None, /, **headers: str
 ) -> AsyncIterator[tuple[Stream, "asyncio.Task[None]"]]:
-    stream = Stream()
+    stream = stream or Stream()
     sent = {"x-auth-token": "admin", "accept": "text/event-stream"}
     sent |= {name.replace("_", "-"): value for name, value in headers.items()}
     scope = scope_of("GET", f"/berth/v1/events{path}", sent)

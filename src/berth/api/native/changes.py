@@ -9,7 +9,7 @@ from berth.api.native.record_changes import change_of_record, require_all
 from berth.api.native.wire import UNKNOWN_TYPE, time_of, time_of_ns
 from berth.model import events as e
 from berth.model.aggregates import Label
-from berth.model.batches import Batch
+from berth.model.batches import Batch, Entry
 from berth.model.consumer import Consumer, Holdings
 from berth.model.groups import Group, Membership
 from berth.model.hosts import HostStatus
@@ -23,19 +23,19 @@ ClassNames = Mapping[ClassId, str]
 
 
 def events_of(batch: Batch, names: ClassNames) -> list[wire.Event]:
-    at = time_of_ns(batch.at_ns)
-    return [
-        wire.Event(
-            batch.index,
-            at,
-            entry.origin.request_id,
-            entry.origin.user,
-            entry.origin.project,
-            entry.origin.action,
-            [change_of(event, names) for event in entry.events],
-        )
-        for entry in batch.entries
-    ]
+    return [event_of(batch, entry, names) for entry in batch.entries]
+
+
+def event_of(batch: Batch, entry: Entry, names: ClassNames) -> wire.Event:
+    return wire.Event(
+        batch.index,
+        time_of_ns(batch.at_ns),
+        entry.origin.request_id,
+        entry.origin.user,
+        entry.origin.project,
+        entry.origin.action,
+        [change_of(event, names) for event in entry.events],
+    )
 
 
 def change_of(event: e.Event, names: ClassNames) -> wire.Change:

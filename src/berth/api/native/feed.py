@@ -5,9 +5,13 @@ which appends: a hundred watchers would each take a turn on it for every append,
 that they watch. Here one follower reads what is new while anybody listens, and keeps the newest of it, up
 to a number and a size. A stream holds nothing but its position:
 
-    behind what is kept -> reads the journal for itself, step by step, until it has caught up
+    behind what is kept -> reads the journal, step by step, until it has caught up
     within it           -> takes it from there
     at its end          -> waits; nothing within a heartbeat: a comment, so that both sides notice a loss
+
+A stream whose client does not read holds what was rendered for it until it is dropped. So a stream takes a
+step at a time, limited in number and in bytes, and hands it over in small pieces; streams at the same index
+share one rendering; and while all that is rendered takes too much memory, streams that are behind wait.
 
 A stream ends when the server stops, when its client leaves or stops taking what is sent, and, with an error
 event, when the journal cannot be read or no longer has what comes next. It can be resumed: an id is sent
@@ -15,14 +19,17 @@ with the last event of an index, never earlier, so what is named last has come w
 """
 
 import asyncio
+import functools
+import itertools
 import logging
 from collections import deque
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Final
+from weakref import WeakValueDictionary
 
 import msgspec
 
-from berth.api.native.changes import ClassNames, events_of
+from berth.api.native.changes import ClassNames, event_of
 from berth.api.native.classes import class_names
 from berth.api.native.errors import (
     PRUNED,
@@ -39,6 +46,13 @@ from berth.model.ids import Index
 
 STEP_BATCHES: Final = 16
 """How much of the journal is read, decoded and rendered in one go: the loop is not to be held for long."""
+_STEP_BYTES: Final = 256 << 10
+"""Of a step no more is rendered than this, and one batch."""
+_RENDERED_BYTES_MAX: Final = 16 << 20
+"""Of all that is rendered, and one step."""
+_PIECE_BYTES: Final = 64 << 10
+_CHANGES_AT_ONCE: Final = 256
+"""So many changes are rendered before others have their turn, give or take one request's."""
 
 _KEPT_BATCHES: Final = 1024
 _KEPT_BYTES: Final = 4 << 20
@@ -48,8 +62,20 @@ _PACE_S: Final = 0.05
 _LOOK_AGAIN_S: Final = 60.0
 _RECOVER_S: Final = 1.0
 
-Rendered = tuple[Index, bytes]
-"""A batch as server-sent events, and its index."""
+
+class Rendered:
+    """A batch as server-sent events. Only its last one has the id: who has that has them all."""
+
+    __slots__ = ("__weakref__", "content", "index")
+
+    def __init__(self, index: Index, content: bytes) -> None:
+        self.index = index
+        self.content = content
+
+    def pieces(self) -> Iterator[bytes]:
+        for start in range(0, len(self.content), _PIECE_BYTES):
+            yield self.content[start : start + _PIECE_BYTES]
+
 
 _log = logging.getLogger(__name__)
 
@@ -83,6 +109,9 @@ class Feed:
         self._at = Index(0)
         self._kept: deque[Rendered] = deque()
         self._kept_bytes = 0
+        # All that is rendered and held by anybody, by its index; and the steps that are being read.
+        self._rendered: WeakValueDictionary[Index, Rendered] = WeakValueDictionary()
+        self._steps: dict[Index, asyncio.Task[list[Rendered]]] = {}
         # Why the follower cannot go on at the moment, if it cannot.
         self._failure: NativeProblem | None = None
         # Set, and replaced by a new one, when there is more to send or nothing more to come.
@@ -132,23 +161,48 @@ class Feed:
                 news = self._news
                 if self._failure is not None:
                     raise self._failure
-                rendered = self._kept_after(index)
-                if rendered is None:
-                    rendered = await self._read(index)
-                for reached, piece in rendered:
-                    yield piece
-                    index = reached
-                if not rendered and not await self._told(news):
+                step = self._kept_after(index)
+                if step is None:
+                    if not await self._has_room():
+                        yield b": waiting for room after %d\n\n" % index
+                        continue
+                    step = deque(await self._read(index))
+                elif not step and not await self._told(news):
                     yield b": nothing new after %d\n\n" % index
+                while step:
+                    # What is sent is let go of.
+                    rendered = step.popleft()
+                    for piece in rendered.pieces():
+                        yield piece
+                    index = rendered.index
         except NativeProblem as problem:
             yield b"event: error\ndata: %b\n\n" % explain(problem)
 
-    def _kept_after(self, index: Index) -> list[Rendered] | None:
-        """What is kept behind an index; None if some of what follows it is not kept any more."""
+    def _kept_after(self, index: Index) -> deque[Rendered] | None:
+        """A step of what is kept behind an index; None if some of what follows it is not kept any more."""
         missing = self._at - index
+        step: deque[Rendered] = deque()
         if missing <= 0:
-            return []
-        return None if missing > len(self._kept) else list(self._kept)[-missing:]
+            return step
+        if missing > len(self._kept):
+            return None
+        first, size = len(self._kept) - missing, 0
+        for rendered in itertools.islice(self._kept, first, first + STEP_BATCHES):
+            step.append(rendered)
+            size += len(rendered.content)
+            if size > _STEP_BYTES:
+                break
+        return step
+
+    async def _has_room(self) -> bool:
+        """Whether more may be rendered for those that are behind, within a heartbeat."""
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + self.heartbeat_s
+        while sum(len(rendered.content) for rendered in self._rendered.values()) > _RENDERED_BYTES_MAX:
+            if self._stopping or loop.time() > end_s:
+                return False
+            await asyncio.sleep(_PACE_S)
+        return True
 
     async def _told(self, news: asyncio.Event) -> bool:
         """Whether there was news within a heartbeat."""
@@ -186,11 +240,11 @@ class Feed:
             self._tell_news()
 
     def _keep(self, rendered: Rendered) -> None:
-        self._at = rendered[0]
+        self._at = rendered.index
         self._kept.append(rendered)
-        self._kept_bytes += len(rendered[1])
+        self._kept_bytes += len(rendered.content)
         while len(self._kept) > _KEPT_BATCHES or self._kept_bytes > _KEPT_BYTES:
-            self._kept_bytes -= len(self._kept.popleft()[1])
+            self._kept_bytes -= len(self._kept.popleft().content)
 
     async def _fail(self, problem: NativeProblem) -> None:
         """Tell those who wait why, and give the cause a moment to pass. Who missed it goes on after it."""
@@ -212,6 +266,19 @@ class Feed:
         self._news = asyncio.Event()
 
     async def _read(self, index: Index) -> list[Rendered]:
+        """A step of what is behind an index. Those that ask for the same while it is read share it."""
+        step = self._steps.get(index)
+        if step is None:
+            step = self._steps[index] = asyncio.create_task(self._read_step(index), name="event feed step")
+            step.add_done_callback(functools.partial(self._end_step, index))
+        return await asyncio.shield(step)
+
+    def _end_step(self, index: Index, step: asyncio.Task[list[Rendered]]) -> None:
+        del self._steps[index]
+        if not step.cancelled():
+            step.exception()  # whoever waits for it gets it; if nobody does any more, it is nobody's
+
+    async def _read_step(self, index: Index) -> list[Rendered]:
         try:
             batches = await self._engine.history(index, STEP_BATCHES)
             names = await self._engine.read(class_names)
@@ -219,12 +286,28 @@ class Feed:
             raise pruned(too_old.oldest) from too_old
         except Unavailable as outage:
             raise _unavailable(outage) from outage
-        return [(batch.index, render(batch, names)) for batch in batches]
+        step: list[Rendered] = []
+        size = 0
+        for batch in batches:
+            rendered = self._rendered.get(batch.index)
+            if rendered is None:
+                rendered = self._rendered[batch.index] = Rendered(batch.index, await _render(batch, names))
+            step.append(rendered)
+            size += len(rendered.content)
+            if size > _STEP_BYTES:
+                break
+        return step
 
 
-def render(batch: Batch, names: ClassNames) -> bytes:
-    """A batch as server-sent events. Only its last one has the id: who has that has them all."""
-    lines = [b"event: change\ndata: %b\n" % _encode(event) for event in events_of(batch, names)]
+async def _render(batch: Batch, names: ClassNames) -> bytes:
+    lines = []
+    changes = 0
+    for entry in batch.entries:
+        lines.append(b"event: change\ndata: %b\n" % _encode(event_of(batch, entry, names)))
+        changes += len(entry.events)
+        if changes > _CHANGES_AT_ONCE:
+            changes = 0
+            await asyncio.sleep(0)
     if not lines:
         return b": nothing changed\nid: %d\n\n" % batch.index
     return b"\n".join([*lines[:-1], b"%bid: %d\n\n" % (lines[-1], batch.index)])
