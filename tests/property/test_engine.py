@@ -113,6 +113,9 @@ class TroubledJournal(Journal):
     def tail(self) -> Index:
         return self.real.tail()
 
+    def missing(self) -> str | None:
+        return self.real.missing()
+
     def close(self) -> None:
         self.real.close()
 

@@ -11,14 +11,14 @@ from berth.runtime.telemetry import configure_logging
 
 def upgrade(settings: Settings) -> int:
     """Create what is missing in the database, or bring it up to this program."""
-    open_journal(parse_address(settings.database), shared=None).close()
+    open_journal(parse_address(settings.database), shared=None, creates=True).close()
     print("the database is ready")
     return 0
 
 
 def check(settings: Settings) -> int:
     """Say what is wrong with the database; the status tells whether anything is."""
-    journal = connect(parse_address(settings.database), shared=None)
+    journal = connect(parse_address(settings.database), shared=None, creates=False)
     try:
         found = problems(journal)
         if found:
@@ -35,7 +35,7 @@ def check(settings: Settings) -> int:
 def snapshot(settings: Settings) -> int:
     """Write a snapshot and prune the journal, now."""
     configure_logging(settings)
-    journal = open_journal(parse_address(settings.database), shared=None)
+    journal = open_journal(parse_address(settings.database), shared=None, creates=False)
     try:
         index = take_snapshot(journal, SystemClock().now_ns(), settings.journal_keep_batches)
         print(f"snapshot {index} is written")

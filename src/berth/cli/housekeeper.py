@@ -166,7 +166,7 @@ def keep_house(settings: Settings, parent: int) -> None:
 
 
 def _is_due(settings: Settings) -> bool:
-    journal = connect(parse_address(settings.database), shared=None)
+    journal = connect(parse_address(settings.database), shared=None, creates=False)
     try:
         return is_due(journal, settings.snapshot_every_batches)
     finally:

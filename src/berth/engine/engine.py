@@ -170,6 +170,8 @@ class Engine:
         self._behind = False
         # Whether the journal was looked at since the commands in hand were taken.
         self._is_fresh = False
+        # Why writes are refused because the database's file is missing, as it was logged last.
+        self._logged_missing: str | None = None
         # What has put an end to this engine, if anything has.
         self._bug: str | None = None
         # Held by whoever moves the view: the writer, or a look at the journal's tail.
@@ -218,7 +220,15 @@ class Engine:
         """None when the engine can answer, else why not."""
         if self._writer is None:
             return "starting: the journal is being read"
-        return self._bug or self._doubt or ("stopping" if self._stopping else None)
+        return self._bug or self._doubt or self._missing() or ("stopping" if self._stopping else None)
+
+    def _missing(self) -> str | None:
+        """Why whatever is written now would be lost, if it would. It is logged when it begins."""
+        missing = self._journal.missing()
+        if missing is not None and self._logged_missing != missing:
+            _log.error("writes are refused: %s", missing)
+        self._logged_missing = missing
+        return missing
 
     # -- asking ---------------------------------------------------------------------------------
 
@@ -501,6 +511,7 @@ class Engine:
             self._take_back(batch)
             outcomes = await self._catch_up(tried)
         except NotWritten as refusal:
+            self._missing()
             self._take_back(batch)
             del tried[batch.id]
             if isinstance(refusal, RowRefused) and not tried:

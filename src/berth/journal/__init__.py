@@ -36,11 +36,12 @@ __all__ = [
 ]
 
 
-def open_journal(address: Address, *, shared: bool | None) -> Journal:
+def open_journal(address: Address, *, shared: bool | None, creates: bool | None = None) -> Journal:
     """The journal at an address, ready to use. ``shared``: other processes write to it too. Where the
     database is a server that is always so; a file can be kept for one process. None: this process appends
-    nothing, and does not mind who does."""
-    journal = connect(address, shared=shared)
+    nothing, and does not mind who does. ``creates``: whether a file that is missing is created; None: unless
+    there was one before."""
+    journal = connect(address, shared=shared, creates=creates)
     try:
         journal.prepare()
     except BaseException:
@@ -49,17 +50,17 @@ def open_journal(address: Address, *, shared: bool | None) -> Journal:
     return journal
 
 
-def connect(address: Address, *, shared: bool | None) -> Journal:
+def connect(address: Address, *, shared: bool | None, creates: bool | None = None) -> Journal:
     """A way to the journal as it is, prepared or not."""
-    return Journal(_dialect(address, shared))
+    return Journal(_dialect(address, shared, creates))
 
 
-def _dialect(address: Address, shared: bool | None) -> Dialect:
+def _dialect(address: Address, shared: bool | None, creates: bool | None) -> Dialect:
     # Each driver is imported only by those who use its database.
     if isinstance(address, SqliteAddress):
         from berth.journal.sqlite import sqlite_dialect
 
-        return sqlite_dialect(address.path, shared=shared)
+        return sqlite_dialect(address.path, shared=shared, creates=creates)
     if address.kind == "postgresql":
         from berth.journal.postgresql import postgresql_dialect
 

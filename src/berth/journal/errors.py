@@ -24,6 +24,10 @@ class RowRefused(NotWritten):
     """The database takes no row of this size, and nothing was written. A smaller batch may get in."""
 
 
+class FileGone(NotWritten):
+    """The file that is open is not the one that its path names any more: what is written to it is lost."""
+
+
 class JournalFailure(JournalError):
     """The database did not do its part. Whether an append got in is unknown until it is read again."""
 

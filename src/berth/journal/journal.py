@@ -32,7 +32,7 @@ import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from berth.journal.chain import JournalRow, digest_of, verify
-from berth.journal.errors import Conflict, Damaged, JournalError, JournalFailure, NotWritten, Pruned
+from berth.journal.errors import Conflict, Damaged, FileGone, JournalError, JournalFailure, NotWritten, Pruned
 from berth.journal.schema import JOURNAL, JOURNAL_ANCHOR, check_version, create_tables
 from berth.journal.watchdog import Watchdog
 from berth.model.batches import Batch, Entry
@@ -50,13 +50,16 @@ class Dialect(msgspec.Struct, frozen=True):
     """``meaning`` says what kind of error an exception of the driver is; ``next_host`` turns to another host,
     where there are several; ``reconnects_when_refused`` has another host tried after one that refused to
     write, for it may have been demoted; ``interrupt`` ends a wait on the driver's own connection, where the
-    driver has no limit for it; ``close`` lets go of what else is held."""
+    driver has no limit for it; ``missing`` says why what is written now would be lost, if it would;
+    ``prepared`` is called once the tables are there; ``close`` lets go of what else is held."""
 
     engine: sa.Engine
     meaning: Callable[[BaseException | None], type[JournalError]]
     next_host: Callable[[], None] = lambda: None
     reconnects_when_refused: bool = False
     interrupt: Callable[[Any], None] | None = None
+    missing: Callable[[], str | None] = lambda: None
+    prepared: Callable[[], None] = lambda: None
     close: Callable[[], None] = lambda: None
 
 
@@ -100,6 +103,11 @@ class Journal:
     def prepare(self) -> None:
         """Create the tables in an empty database; refuse one that a newer program has written."""
         self._do(create_tables, writes=True)
+        self._dialect.prepared()
+
+    def missing(self) -> str | None:
+        """Why whatever is appended now would be lost, if it would be."""
+        return self._dialect.missing()
 
     def check(self) -> None:
         """Refuse a database that this program cannot use as it is."""
@@ -154,11 +162,19 @@ class Journal:
         values = (row.index, row.batch_id, row.at_ns, row.body, row.digest, *more)
 
         def insert(cursor: Any) -> int:
+            self._refuse_missing()
             cursor.execute(statement, values)
             count: int = cursor.rowcount
             return count
 
-        return self._with_cursor(insert, writes=True)
+        count = self._with_cursor(insert, writes=True)
+        self._refuse_missing()
+        return count
+
+    def _refuse_missing(self) -> None:
+        missing = self._dialect.missing()
+        if missing is not None:
+            raise FileGone(missing)
 
     def read(self, after: Index, count_max: int | None = None) -> Iterator[Batch]:
         """The batches behind ``after``, in order, without a gap; ``Pruned`` where they are not kept,

@@ -1,0 +1,144 @@
+"""A SQLite file that is removed or replaced under a server; and one that is missing when a server starts."""
+
+import logging
+import os
+import shutil
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.cli import main
+from berth.journal import JournalError, SqliteAddress, open_journal
+from tests.unit.native.worlds import World
+
+
+def remove(database: Path) -> None:
+    for path in database.parent.glob(f"{database.name}*"):
+        path.unlink()
+
+
+def replace_with_a_copy(database: Path) -> None:
+    copy = database.with_name("copy")
+    shutil.copy(database, copy)
+    copy.replace(database)
+
+
+def remove_the_log(database: Path) -> None:
+    database.with_name(database.name + "-wal").unlink()
+
+
+def move_away(database: Path) -> None:
+    database.rename(database.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize("harm", [remove, replace_with_a_copy, remove_the_log, move_away])
+def test_writes_are_refused_and_it_is_not_ready(
+    harm: Callable[[Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(world: World) -> None:
+        await world.change("PUT", "/traits/CUSTOM_BEFORE")
+        assert (await world.get("/readyz")).status == 200
+        harm(tmp_path / "journal.db")
+        for number in range(3):
+            refused = await world.ask("PUT", f"/traits/CUSTOM_{number}")
+            assert refused.status == 503
+            assert "journal.db" in refused.error["detail"]
+            assert "put the file back" in refused.error["detail"]
+        ready = await world.get("/readyz")
+        assert ready.status == 503
+        assert "put the file back" in ready.json["reason"]
+        traits = (await world.get("/traits?name=startswith:CUSTOM_")).json["traits"]
+        assert traits == ["CUSTOM_BEFORE"], "what was refused is not there"
+
+    with caplog.at_level(logging.ERROR, logger="berth.engine"):
+        World(tmp_path).run(story)
+    assert len([record for record in caplog.records if "writes are refused" in record.getMessage()]) == 1
+
+
+def test_a_file_that_is_gone_during_an_append_is_not_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(world: World) -> None:
+        await world.change("PUT", "/traits/CUSTOM_BEFORE")
+        journal = world.engine._journal
+        insert = journal._with_cursor
+
+        def late(use: Callable[[Any], Any], *, writes: bool) -> Any:
+            done: Any = insert(use, writes=writes)
+            if writes:
+                move_away(tmp_path / "journal.db")
+            return done
+
+        monkeypatch.setattr(journal, "_with_cursor", late)
+        assert (await world.ask("PUT", "/traits/CUSTOM_LOST")).status == 503
+
+    World(tmp_path).run(story)
+
+
+def test_it_goes_on_when_the_file_is_back(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        database = tmp_path / "journal.db"
+        await world.change("PUT", "/traits/CUSTOM_BEFORE")
+        move_away(database)
+        assert (await world.ask("PUT", "/traits/CUSTOM_LATER")).status == 503
+        database.with_name("elsewhere").rename(database)
+        await world.change("PUT", "/traits/CUSTOM_LATER")
+        assert (await world.get("/readyz")).status == 200
+
+    World(tmp_path).run(story)
+
+
+# -- starting -------------------------------------------------------------------------------------------
+
+
+def test_a_database_that_is_gone_is_not_replaced_by_an_empty_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = tmp_path / "berth.db"
+    open_journal(SqliteAddress(database), shared=False).close()
+    database.unlink()
+    for shared in (True, False):
+        with pytest.raises(JournalError, match=r"berth\.db is gone.*`berth db upgrade` creates an empty one"):
+            open_journal(SqliteAddress(database), shared=shared)
+    assert not database.exists()
+    address = ("--database", f"sqlite:///{database}")
+    for action in ("check", "snapshot"):
+        assert main(["db", action, *address]) == 1
+        assert "there is no database at" in capsys.readouterr().err
+    assert not database.exists()
+    assert main(["db", "upgrade", *address]) == 0
+    open_journal(SqliteAddress(database), shared=False).close()
+
+
+def test_a_start_that_was_broken_off_before_there_was_a_database_is_no_loss(tmp_path: Path) -> None:
+    (tmp_path / "berth.db.lock").touch()
+    open_journal(SqliteAddress(tmp_path / "berth.db"), shared=False).close()
+
+
+# -- who may read it ------------------------------------------------------------------------------------
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {path.name: stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("of_before", [False, True], ids=["new", "of before"])
+def test_the_files_are_for_their_owner_alone(tmp_path: Path, of_before: bool) -> None:
+    mask = os.umask(0o022)
+    try:
+        if of_before:
+            open_journal(SqliteAddress(tmp_path / "journal.db"), shared=False).close()
+            (tmp_path / "journal.db").chmod(0o644)
+
+        async def story(world: World) -> None:
+            await world.change("PUT", "/traits/CUSTOM_T")
+            assert modes(tmp_path) == dict.fromkeys(
+                ("journal.db", "journal.db-wal", "journal.db-shm", "journal.db.lock"), 0o600
+            )
+
+        World(tmp_path).run(story)
+    finally:
+        os.umask(mask)
