@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import re
+import stat
 import subprocess
 import uuid
 from collections.abc import Iterator
@@ -175,6 +176,13 @@ def server(client: Client, request: pytest.FixtureRequest) -> Iterator[Any]:
     client.sdk.compute.wait_for_delete(server, interval=0.2, wait=60)
     client.until_released(server.id)
     client.nothing_is_held()
+
+
+def test_what_it_writes_is_for_its_owner_alone(cloud: Cloud) -> None:
+    """Under the umask that most systems have."""
+    found = {path: stat.S_IMODE(path.stat().st_mode) for path in (cloud.data, *cloud.data.rglob("*"))}
+    assert {path.name for path in found} >= {"region.db", "region.db-wal", "cell1.db", "region.log", "hosts"}
+    assert {path: mode for path, mode in found.items() if mode & 0o077} == {}
 
 
 def test_the_readme_can_be_followed(cloud: Cloud) -> None:

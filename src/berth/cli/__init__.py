@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from berth.cli.arguments import given_settings, parser
 from berth.cli.listing import render
 from berth.cli.refusals import refuse_unusable, refuse_without_cells
+from berth.runtime.permissions import keep_files_private
 from berth.runtime.sources import Resolved, SettingsError, resolve
 
 __all__ = ["main"]
@@ -40,6 +41,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run_part(arguments: argparse.Namespace) -> int:
     """A command that has no settings of a server."""
     # Everything else of Berth is imported only here, so that help and refusals come at once.
+    if arguments.command in ("up", "cell", "agent"):
+        keep_files_private()
     match arguments.command:
         case "up":
             from berth.cli.up import run
@@ -78,6 +81,7 @@ def _import(resolved: Resolved, source: str | None, *, skip_broken: bool, dry_ru
 
 def _serve(resolved: Resolved) -> int:
     refuse_unusable(resolved)
+    keep_files_private()
     from berth.cli.serve import CannotServe, serve
     from berth.main import application
 

@@ -8,6 +8,7 @@
     agents/        what simulated hosts must not forget, and how they are told to die
     log/           what each part says
 
+All of it is for its owner alone.
 Secrets are made once: whoever has noted one can use it after a restart.
 """
 
@@ -24,6 +25,7 @@ ADMIN: Final = "admin"
 DEMO: Final = "demo"
 REGION_NAME: Final = "RegionOne"
 _BYTES_MAX: Final = 16 << 20
+_PRIVATE: Final = 0o700
 
 
 class FolderError(Exception):
@@ -99,7 +101,7 @@ class Folder:
     def lock(self) -> IO[bytes]:
         """Keep every other ``berth up`` out of the folder for as long as this is open."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(_PRIVATE, parents=True, exist_ok=True)
             lock = os.fdopen(os.open(self.path / "up.lock", os.O_RDWR | os.O_CREAT, 0o600), "wb")
         except OSError as error:
             raise FolderError(f"{self.path} cannot be used: {error}") from error
@@ -115,9 +117,12 @@ class Folder:
     def prepare(self) -> Secrets:
         """Make what is missing; the secrets."""
         try:
-            for folder in (self.path, self.agents, self.path / "log"):
-                folder.mkdir(parents=True, exist_ok=True)
             is_new = not (self.path / "secrets.json").exists()
+            for folder in (self.path, self.agents, self.path / "log"):
+                folder.mkdir(_PRIVATE, parents=True, exist_ok=True)
+                if not is_new:
+                    # An older Berth has let others read it.
+                    folder.chmod(_PRIVATE)
             if is_new:
                 made = Secrets(**{name: secrets.token_urlsafe(24) for name in Secrets.__struct_fields__})
                 self._write("secrets.json", msgspec.json.format(msgspec.json.encode(made)))

@@ -2,11 +2,11 @@
 no flag, because every user of a machine can read the command lines of its processes."""
 
 import os
-import stat
 from pathlib import Path
 from typing import Final
 
-_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+from berth.runtime.permissions import refuse_others
+
 _BYTES_MAX: Final = 4096
 
 
@@ -20,14 +20,12 @@ def secret(variable: str, file: Path | None) -> str | None:
         return os.environ.get(variable) or None
     try:
         with file.open("rb") as opened:
-            mode = stat.S_IMODE(os.fstat(opened.fileno()).st_mode)
+            shared = refuse_others(file, opened)
             content = opened.read(_BYTES_MAX + 1)
     except OSError as error:
         raise SecretError(f"{file}: the secret cannot be read: {error.strerror}") from error
-    if mode & _OTHERS:
-        raise SecretError(
-            f"{file}: others than its owner may use it (mode {mode:04o}); run: chmod 600 {file}"
-        )
+    if shared is not None:
+        raise SecretError(shared)
     try:
         text = content.decode("ascii").strip()
     except UnicodeDecodeError:

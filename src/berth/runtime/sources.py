@@ -1,7 +1,8 @@
 """Where settings come from. Later wins: defaults, a TOML file, BERTH_* variables, the command line.
 
 Nothing is ignored: a key or variable that is not a setting is refused by its name, and a value that is
-not allowed with what was given, what is allowed and where it stood.
+not allowed with what was given, what is allowed and where it stood. A file that holds a secret is refused
+when others than its owner may use it.
 """
 
 import difflib
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from berth.runtime.permissions import refuse_others
 from berth.runtime.settings import BY_NAME, TABLE, Setting, Settings, conflicts, redact_password
 
 PREFIX: Final = "BERTH_"
@@ -48,9 +50,12 @@ def resolve(
 
     config_path = config_path or environ.get(CONFIG_VARIABLE) or None
     if config_path is not None:
-        for name, given in _read_toml(config_path).items():
+        content, shared = _read_toml(config_path)
+        for name, given in content.items():
             setting = _known(name, given, config_path)
             take(setting, _from_toml(setting, given, config_path), config_path)
+            if shared is not None and _is_secret(setting, values[name]):
+                raise SettingsError(f"{shared}. It holds a secret: {name}")
     for setting, text in _variables(environ):
         take(setting, _from_text(setting, text, setting.variable), setting.variable)
     for name, text in (flags or {}).items():
@@ -73,13 +78,23 @@ def refuse_conflicts(resolved: Resolved) -> None:
 # -- the file -----------------------------------------------------------------------------------
 
 
-def _read_toml(path: str) -> dict[str, Any]:
+def _read_toml(path: str) -> tuple[dict[str, Any], str | None]:
+    """What the file says, and why it cannot hold a secret, if it cannot."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        with Path(path).open("rb") as file:
+            return tomllib.load(file), refuse_others(path, file)
     except OSError as error:
         raise SettingsError(f"{path}: the settings cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path}: this is not TOML: {error}") from error
+
+
+def _is_secret(setting: Setting, value: Any) -> bool:
+    """Whether others must not read a value: a secret, or an address with a password in it."""
+    texts = value if isinstance(value, tuple) else (value,)
+    return setting.about.secret or any(
+        redact_password(text) != text for text in texts if isinstance(text, str)
+    )
 
 
 def _known(name: str, given: Any, path: str) -> Setting:

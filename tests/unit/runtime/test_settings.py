@@ -216,3 +216,40 @@ def test_the_scheduler_is_set_as_its_library_is_by_default() -> None:
     settings = Settings()
     assert settings.scheduler_filters == options.DEFAULT_FILTERS
     assert settings.scheduler_weighers == options.DEFAULT_WEIGHERS
+
+
+# -- secrets --------------------------------------------------------------------------------------------
+
+SECRETS = (
+    'keystone_password = "hidden"',
+    'database = "postgresql://berth:hidden@db/berth"',
+    'database = "mysql://berth:hidden@h1:3306,h2:3306/berth"',
+    'cells = ["cell1=sqlite:///cell1.db", "cell2=postgresql://berth:hidden@db/cell2"]',
+)
+NO_SECRETS = (
+    "workers = 2",
+    'database = "postgresql://berth@db:5432/berth"',
+    'database = "mysql://h1:3306,h2:3306/berth"',
+    'cells = ["cell1=sqlite:///cell1.db"]',
+)
+
+
+@pytest.mark.parametrize("line", SECRETS)
+def test_a_file_with_a_secret_is_for_its_owner_alone(tmp_path: Path, line: str) -> None:
+    config = toml(tmp_path, line)
+    for mode in (0o644, 0o640, 0o602):
+        Path(config).chmod(mode)
+        with pytest.raises(SettingsError, match=f"run: chmod 600 {config}") as caught:
+            resolve(config)
+        assert line.split()[0] in str(caught.value)
+        assert "hidden" not in str(caught.value)
+    for mode in (0o600, 0o400):
+        Path(config).chmod(mode)
+        resolve(config)
+
+
+@pytest.mark.parametrize("line", NO_SECRETS)
+def test_a_file_without_one_may_be_read_by_all(tmp_path: Path, line: str) -> None:
+    config = toml(tmp_path, line)
+    Path(config).chmod(0o644)
+    resolve(config)

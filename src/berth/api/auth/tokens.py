@@ -19,8 +19,6 @@ secret even if it has no token in it.
 import hashlib
 import hmac
 import logging
-import os
-import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -32,6 +30,7 @@ from berth.api.auth.caller import TOKEN_HEADER, Caller, with_implied
 from berth.api.auth.followed_file import FollowedFile
 from berth.api.auth.issued import Grant, Seal, entry_named_in
 from berth.runtime.clock import Clock
+from berth.runtime.permissions import refuse_others
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +38,6 @@ LENGTH_MIN: Final = 16
 """Shorter tokens can be guessed."""
 
 _DIGEST_PREFIX: Final = "sha256:"
-_OF_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 _FIELDS: Final = frozenset(("token", "user", "project", "roles"))
 
 
@@ -145,11 +143,9 @@ def _load(path: Path) -> tuple[Entry, ...]:
 def _read(path: Path) -> list[Any]:
     try:
         with path.open("rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            if mode & _OF_OTHERS:
-                raise TokensFileError(
-                    f"{path}: others than its owner may use it (mode {mode:04o}); run: chmod 600 {path}"
-                )
+            shared = refuse_others(path, file)
+            if shared is not None:
+                raise TokensFileError(shared)
             content = tomllib.load(file)
     except OSError as error:
         raise TokensFileError(f"{path}: the tokens cannot be read: {error.strerror}") from error
