@@ -4,11 +4,12 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 LISTEN ?= 127.0.0.1:8778
 BIN := .venv/bin
 PYTEST := $(BIN)/pytest
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 AT_ONCE := --numprocesses 2 --dist
 SLOW := tests/http tests/conformance tests/clients tests/crash tests/lifecycle tests/databases tests/faults
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test unit lint types imports fmt docs bench bench-scale soak-wire clean
+.PHONY: help setup run test unit lint types imports fmt docs hashes bench bench-scale soak-wire clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 18
@@ -18,8 +19,8 @@ setup: .venv/.complete ## Make .venv with everything in it
 .venv/.complete: requirements.txt requirements-dev.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --requirement requirements-dev.txt
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable .
+	$(PIP) --require-hashes --requirement requirements-dev.txt
+	$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 run: setup ## Run a region, cells and a simulated fleet on LISTEN (127.0.0.1:8778), with data in ./data
@@ -53,6 +54,9 @@ fmt: setup ## Bring the code into shape
 docs: setup ## Write the pages that follow from the code
 	$(BIN)/python -c 'from berth.cli.listing import page; print(page(), end="")' > docs/guides/settings.md
 	$(BIN)/python -c 'from berth.operations.table import page; print(page(), end="")' > docs/guides/operations.md
+
+hashes: setup ## Ask the index for the hashes of what the requirements files pin, and write them there
+	$(BIN)/python tools/hashes.py
 
 bench: setup ## Measure Berth beside OpenStack Placement, half an hour, and how cost grows
 	$(BIN)/python -m bench.run

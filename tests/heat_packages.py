@@ -37,8 +37,9 @@ def heat_folder() -> Path:
 
 
 def _install() -> None:
-    words = ["--quiet", "--disable-pip-version-check", "--no-deps", "--upgrade", "--target", str(FOLDER)]
-    command = [sys.executable, "-m", "pip", "install", *words, "--requirement", str(REQUIREMENTS)]
+    words = ["--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes"]
+    words += ["--upgrade", "--target", str(FOLDER), "--requirement", str(REQUIREMENTS)]
+    command = [sys.executable, "-m", "pip", "install", *words]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_S, check=False)
     except subprocess.TimeoutExpired:
