@@ -167,7 +167,7 @@ class Feed:
                         yield b": waiting for room after %d\n\n" % index
                         continue
                     step = deque(await self._read(index))
-                elif not step and not await self._told(news):
+                if not step and not await self._told(news):
                     yield b": nothing new after %d\n\n" % index
                 while step:
                     # What is sent is let go of.
