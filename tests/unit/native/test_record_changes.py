@@ -117,8 +117,8 @@ def test_a_record_comes_changes_and_goes(record: AnyRecord) -> None:
     assert msgspec.to_builtins(went)["after"] is None
 
 
-def test_the_samples_are_of_every_kind() -> None:
-    assert {type(record) for record in SAMPLES} == set(get_args(AnyRecord))
+def test_there_is_a_sample_of_every_kind_that_is_shown() -> None:
+    assert {type(record) for record in SAMPLES} >= set(record_changes._SHOWN)
 
 
 def test_the_guide_names_every_kind_of_change() -> None:
