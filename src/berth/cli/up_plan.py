@@ -17,6 +17,17 @@ _PORTS_TRIED: Final = 1000
 _WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
 
 
+_QUOTAS: Final = {
+    "instances": 10_000,
+    "cores": 40_000,
+    "ram": 100_000_000,
+    "server_groups": 1_000,
+    "server_group_members": 1_000,
+    "clusters": 1_000,
+}
+"""For trying things out. What a region limits its projects to by default would be in the way soon."""
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be run, all of it decided."""
 
@@ -81,7 +92,8 @@ def _free_listens(port: int, count: int) -> tuple[str, ...]:
 def region(plan: Plan) -> Part:
     cells = ",".join(f"{name}=sqlite:///{name}.db" for name in plan.running.cells)
     words = f"region --listen {plan.arguments.listen} --database sqlite:///region.db --cells {cells}"
-    return _part(plan, "region", f"{words} --auth tokens --tokens-file tokens.toml".split(), {})
+    quotas = {f"BERTH_QUOTA_{name.upper()}": str(limit) for name, limit in _QUOTAS.items()}
+    return _part(plan, "region", f"{words} --auth tokens --tokens-file tokens.toml".split(), quotas)
 
 
 def cell(plan: Plan, number: int) -> Part:

@@ -8,7 +8,7 @@ applies the events, and may decide again on another view if it lost a race.
 from collections.abc import Callable
 from typing import Any
 
-from berth.ledger import allocations, groups, hosts, inventories, providers, reshape, vocabulary
+from berth.ledger import allocations, groups, hosts, inventories, providers, quotas, reshape, vocabulary
 from berth.model import commands as c
 from berth.model.events import Event
 from berth.model.rejections import RecordMoved, Rejection
@@ -27,6 +27,9 @@ def _enact(view: View, command: c.Enact, now_s: int) -> Verdict:
         current = view.records.current(record)
         if current != change.before:
             return RecordMoved(type(record).__name__, record.id)
+    refused = quotas.judge(view, command)
+    if refused is not None:
+        return refused
     events: list[Event] = []
     with Supposing(view) as supposing:
         for number, part in enumerate(command.commands, 1):

@@ -17,6 +17,7 @@ from berth.model.groups import Group, Policy
 from berth.model.hosts import HostStatus
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.inventory import Inventory
+from berth.model.quotas import Quotas
 from berth.model.rejections import Rejection
 
 
@@ -268,12 +269,14 @@ class Enact(_Command, frozen=True):
     before it had been carried out: a claim may be for a group that the same change makes.
 
     ``refused`` is the answer to a request that is refused and leaves a record of why: the change is made, and
-    the caller gets the rejection.
+    the caller gets the rejection. With ``quotas`` no project may have more by the change than these, and its
+    own, allow.
     """
 
     changes: tuple[RecordChanged, ...]
     commands: tuple[BooksCommand, ...] = ()
     refused: Rejection | None = None
+    quotas: Quotas | None = None
 
 
 Command = BooksCommand | Enact

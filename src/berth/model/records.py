@@ -3,7 +3,7 @@
 from berth.model.clusters import Cluster
 from berth.model.identity import RevokedToken
 from berth.model.orders import Agent, Instance, Outbox, Term, Work
-from berth.model.servers import Action, Aggregate, Counter, Flavor, Host, Image, Migration, Server
+from berth.model.servers import Action, Aggregate, Counter, Flavor, Host, Image, Migration, QuotaSet, Server
 
 AnyRecord = (
     Action
@@ -17,6 +17,7 @@ AnyRecord = (
     | Instance
     | Migration
     | Outbox
+    | QuotaSet
     | RevokedToken
     | Server
     | Term

@@ -39,6 +39,45 @@ class RowTooLarge(Rejection, frozen=True):
     says: str
 
 
+# -- quotas -------------------------------------------------------------------------------------
+
+
+class QuotaExceeded(Rejection, frozen=True):
+    """``over``: of each resource its name, how much more was asked for, how much there is, and the limit."""
+
+    project: str
+    over: tuple[tuple[str, int, int, int], ...]
+
+
+class ServerGroupsExceeded(Rejection, frozen=True):
+    project: str
+    limit: int
+
+
+class ServerGroupMembersExceeded(Rejection, frozen=True):
+    group: str
+    limit: int
+    members: int
+    asked: int
+
+
+class MetadataQuotaExceeded(Rejection, frozen=True):
+    """More items of metadata than a server may have."""
+
+    limit: int
+    asked: int
+
+
+class ImageQuotaExceeded(Rejection, frozen=True):
+    """``resource`` is Glance's name; a size is in MiB."""
+
+    project: str
+    resource: str
+    limit: int
+    used: int
+    asked: int
+
+
 # -- vocabulary ---------------------------------------------------------------------------------
 
 

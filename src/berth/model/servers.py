@@ -217,6 +217,12 @@ class Counter(Record, frozen=True, kw_only=True, tag="counter"):
     value: int
 
 
+class QuotaSet(Record, frozen=True, kw_only=True, tag="quota_set"):
+    """Limits that were set for a project or for the class of all projects; see ``quotas``."""
+
+    limits: dict[str, int]
+
+
 class ActionEvent(msgspec.Struct, frozen=True):
     """A step of an action. ``result`` is None while it is being done."""
 

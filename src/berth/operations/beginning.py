@@ -8,12 +8,14 @@ import msgspec
 from berth.model.commands import BooksCommand, Enact
 from berth.model.events import RecordChanged
 from berth.model.orders import Book, Outbox, Spec, Way, Work
+from berth.model.quotas import RESOURCES, Quotas
 from berth.model.records import AnyRecord
 from berth.model.rejections import Rejection, ServerBusy, ServerNotFound, ServerStateWrong, ServerUnsettled
 from berth.model.servers import Action, ConflictPolicy, Counter, Migration, Place, Server
 from berth.operations.conflicts import Repeat, Rules
 from berth.operations.steps import BY_NAME, Operation
 from berth.runtime.ids import Ids
+from berth.runtime.settings import Settings
 from berth.scheduler.options import SchedulerOptions
 from berth.view import View
 
@@ -36,10 +38,17 @@ class Asked(NamedTuple):
     """Whether a resize may stay on its host."""
     repeat: Repeat = "merge"
     """What ``fail`` does with a request that is repeated after a conflict was reported."""
+    quotas: Quotas | None = None
+    """Of projects that have none of their own; None: nothing is judged."""
 
     @property
     def rules(self) -> Rules:
         return Rules(self.policy, self.repeat)
+
+
+def quotas_in(settings: Settings) -> Quotas:
+    """Of projects that have none of their own."""
+    return Quotas(**{name: getattr(settings, f"quota_{name}") for name in RESOURCES})
 
 
 def startable(view: View, id: str, operation: Operation) -> Server | Rejection:
@@ -148,7 +157,7 @@ def begun(
         *changed,
     ]
     forgotten = (removed(view, record) for record in _too_many(view, server))
-    return Enact((*(replaced(view, record) for record in records), *forgotten), commands)
+    return Enact((*(replaced(view, record) for record in records), *forgotten), commands, quotas=asked.quotas)
 
 
 def _too_many(view: View, server: Server) -> list[Action | Migration]:

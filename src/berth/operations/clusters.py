@@ -243,7 +243,7 @@ def _does_not_fit(cluster: Cluster, nodes: int, why: NoFit, fitting_ratio: int |
 def _with_record(enact: Enact | Rejection, before: Cluster | None, after: Cluster) -> Enact | Rejection:
     if isinstance(enact, Rejection):
         return enact
-    return Enact((RecordChanged(before, after), *enact.changes), enact.commands)
+    return Enact((RecordChanged(before, after), *enact.changes), enact.commands, quotas=enact.quotas)
 
 
 def _with_nodes(cluster: Cluster, changed: tuple[Node, ...], now_s: int) -> Cluster:

@@ -17,7 +17,7 @@ from berth.model.clusters import Cluster, Node
 from berth.model.commands import BooksCommand, DeleteGroup, Enact
 from berth.model.events import RecordChanged
 from berth.model.ids import GroupId
-from berth.model.rejections import Rejection
+from berth.model.rejections import QuotaExceeded, Rejection
 from berth.model.scheduling import NoFit
 from berth.model.servers import Action, Server
 from berth.operations import delete
@@ -142,7 +142,7 @@ def _replaced(
         after = msgspec.structs.replace(cluster, nodes=nodes, fault=None, updated_at_s=now_s)
         enact = placed(view, now_s, asked, after, (new,))
         if not isinstance(enact, Rejection):
-            return Enact((RecordChanged(cluster, after), *enact.changes), enact.commands)
+            return Enact((RecordChanged(cluster, after), *enact.changes), enact.commands, quotas=enact.quotas)
         why = why or _sentence(node, enact)
     # Written once: while it stays so there is nothing new to say.
     return (
@@ -153,6 +153,9 @@ def _replaced(
 
 
 def _sentence(node: Node, refused: Rejection) -> str:
+    if isinstance(refused, QuotaExceeded):
+        names = ", ".join(name for name, *_ in refused.over)
+        return f"the quota ({names}) leaves no room for a replacement of {node.name}; it is tried again"
     if not isinstance(refused, NoFit):
         return f"{node.name} cannot be replaced ({type(refused).__name__}); it is tried again"
     narrowing = [f"{step.asked}: {step.left} hosts left" for step in refused.steps if step.removed]

@@ -4,14 +4,19 @@ A node's server is an ordinary one. That it is a node stands in its metadata, an
 to is its server group: so every move of it is judged as the creation was.
 """
 
+from collections import Counter
+from collections.abc import Iterable
+
 import msgspec
 
 from berth.ledger import decide
+from berth.ledger.quotas import beyond
 from berth.model.clusters import Cluster, Node
 from berth.model.commands import BooksCommand, CreateGroup, Enact, ReplaceAllocations
 from berth.model.events import RecordChanged
 from berth.model.groups import Group
 from berth.model.ids import GroupId
+from berth.model.quotas import amounts_of
 from berth.model.rejections import Rejection
 from berth.model.scheduling import ScheduleRequest
 from berth.model.servers import Server
@@ -59,6 +64,9 @@ def placed(
     """The change that gives these nodes servers, with ``groups`` made first; or why not all of them can
     be."""
     servers = {node.server: _server(cluster, node) for node in nodes}
+    refused = beyond(view, asked.quotas, cluster.project, _amounts(servers.values()))
+    if refused is not None:
+        return refused
     requests = _requests(asked, servers)
     if isinstance(requests, Rejection):
         return requests
@@ -77,7 +85,15 @@ def placed(
     commands: tuple[BooksCommand, ...] = groups
     if claims:
         commands = (*groups, ReplaceAllocations(claims))
-    return Enact(tuple(changes), commands)
+    return Enact(tuple(changes), commands, quotas=asked.quotas)
+
+
+def _amounts(servers: Iterable[Server]) -> Counter[str]:
+    total: Counter[str] = Counter()
+    for server in servers:
+        _, amounts = amounts_of(server)
+        total.update(amounts)
+    return total
 
 
 def fits(view: View, now_s: int, asked: Asked, cluster: Cluster) -> bool:

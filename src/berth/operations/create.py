@@ -3,10 +3,12 @@ none."""
 
 import msgspec
 
+from berth.ledger.quotas import beyond, room_for
 from berth.model.commands import Enact, ReplaceAllocations
 from berth.model.events import RecordChanged
 from berth.model.ids import ConsumerId
 from berth.model.orders import Book, Outbox
+from berth.model.quotas import amounts_of
 from berth.model.rejections import ConsumerGenerationConflict, HostUnknown, Rejection, ServerHoldsAlready
 from berth.model.scheduling import Placement
 from berth.model.servers import Action, ActionEvent, Fault, Server
@@ -29,12 +31,18 @@ def begin(
     host: str | None = None,
     is_forced: bool = False,
 ) -> Enact | Rejection:
-    """Create servers that differ in id and name alone: as many as fit, ``at_least`` so many. ``host`` is the
-    only one considered; with ``is_forced`` no filter is asked about it."""
+    """Create servers that differ in id and name alone: as many as fit and the project may have, ``at_least``
+    so many. ``host`` is the only one considered; with ``is_forced`` no filter is asked about it."""
     taken = [server.id for server in servers if ConsumerId(server.id) in view.consumers]
     if taken:
         return ServerHoldsAlready(taken[0])
     first = servers[0]
+    project, each = amounts_of(first)
+    wanted = max(at_least, room_for(view, asked.quotas, project, each, len(servers)))
+    servers = servers[:wanted]
+    refused = beyond(view, asked.quotas, project, {name: at_least * amount for name, amount in each.items()})
+    if refused is not None:
+        return refused
     needed = needed_by(first)
     if isinstance(needed, Rejection):
         return needed
@@ -60,7 +68,7 @@ def begin(
     changes: list[RecordChanged] = []
     for placement in planned.placements:
         changes += placed(view, now_s, asked, by_id[placement.member], placement)
-    return Enact(tuple(changes), (ReplaceAllocations(planned.claims),))
+    return Enact(tuple(changes), (ReplaceAllocations(planned.claims),), quotas=asked.quotas)
 
 
 def placed(view: View, now_s: int, asked: Asked, server: Server, placement: Placement) -> list[RecordChanged]:
@@ -104,4 +112,4 @@ def unplaced(view: View, now_s: int, asked: Asked, servers: tuple[Server, ...], 
             events=(event,),
         )
         changes += [RecordChanged(None, failed), RecordChanged(None, action)]
-    return Enact(tuple(changes))
+    return Enact(tuple(changes), quotas=asked.quotas)

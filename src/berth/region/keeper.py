@@ -18,7 +18,7 @@ from berth.model.commands import Enact
 from berth.model.ids import Index
 from berth.model.origin import Origin
 from berth.model.rejections import RecordMoved, Rejection
-from berth.operations.beginning import Asked
+from berth.operations.beginning import Asked, quotas_in
 from berth.operations.clusters_keeping import is_due, next_step
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
@@ -89,6 +89,7 @@ class Keeper:
             self._ids,
             self._scheduler,
             attempts_max=self._settings.build_attempts_max,
+            quotas=quotas_in(self._settings),
         )
 
         def wish(view: View, now_s: int) -> Enact | Rejection:

@@ -14,6 +14,7 @@ import msgspec
 
 _ZERO_UUID: Final = "00000000-0000-0000-0000-000000000000"
 _DAY_S: Final = 86400
+_QUOTA_MAX: Final = 2**31 - 1
 
 
 class About(msgspec.Struct, frozen=True):
@@ -169,6 +170,23 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     shelve_offload: Annotated[
         bool, About("let go of the host as soon as a server is shelved, and not when that is asked for")
     ] = True
+
+    # -- quotas of a project that has none of its own --
+    quota_instances: Annotated[int, About("servers; -1: no limit", -1, _QUOTA_MAX)] = 10
+    quota_cores: Annotated[int, About("vcpus of all servers; -1: no limit", -1, _QUOTA_MAX)] = 20
+    quota_ram: Annotated[int, About("MiB of memory of all servers; -1: no limit", -1, _QUOTA_MAX)] = 51_200
+    quota_metadata_items: Annotated[
+        int, About("items of metadata of one server; -1: no limit", -1, _QUOTA_MAX)
+    ] = 128
+    quota_server_groups: Annotated[
+        int, About("server groups, without those of clusters; -1: no limit", -1, _QUOTA_MAX)
+    ] = 10
+    quota_server_group_members: Annotated[
+        int, About("servers in one server group; -1: no limit", -1, _QUOTA_MAX)
+    ] = 10
+    quota_images: Annotated[int, About("images; -1: no limit", -1, _QUOTA_MAX)] = 100
+    quota_image_size_total: Annotated[int, About("MiB of all images; -1: no limit", -1, _QUOTA_MAX)] = 10_240
+    quota_clusters: Annotated[int, About("clusters; -1: no limit", -1, _QUOTA_MAX)] = 10
 
     # -- the Placement API --
     incomplete_consumer_project_id: Annotated[

@@ -25,6 +25,7 @@ from berth.model.events import (
     Placed,
     ProviderChanged,
     ProviderStamped,
+    RecordChanged,
     ResourceClassChanged,
     Stamp,
     TraitChanged,
@@ -207,7 +208,7 @@ def load(parts: Iterable[bytes]) -> View:
                 _load_facts(view, part)
             case _Records():
                 for record in part.records:
-                    view.records.change(None, record)
+                    view.apply(RecordChanged(None, record))
     view.roll = Roll(view.consumers)
     return view
 

@@ -36,6 +36,7 @@ from berth.view.classes import ResourceClasses
 from berth.view.consumer import ConsumerRecord
 from berth.view.groups import Groups, hosts_of
 from berth.view.ordered import OrderedIds
+from berth.view.project_counts import ProjectCounts
 from berth.view.provider import ProviderRecord
 from berth.view.records import Records
 from berth.view.roll import Roll
@@ -63,6 +64,7 @@ class View:
         self.disabled = RowSet()
         self.down = RowSet()
         self.records = Records()
+        self.project_counts = ProjectCounts()
         self._free_rows: list[Row] = []
         self._root_rows: NDArray[np.int32] = np.zeros(16, np.int32)
         self._by_trait: dict[str, RowSet] = {}
@@ -274,6 +276,7 @@ class View:
 
     def _group_changed(self, event: GroupChanged) -> None:
         self.groups.change(event.id, event.after)
+        self.project_counts.change(event.before, event.after)
 
     def _member_changed(self, event: MemberChanged) -> None:
         record = self.consumers.get(event.consumer)
@@ -285,6 +288,7 @@ class View:
 
     def _record_changed(self, event: RecordChanged) -> None:
         self.records.change(event.before, event.after)
+        self.project_counts.change(event.before, event.after)
 
     def _place_members(self) -> None:
         """The forest has changed: where members stand may have, too."""
@@ -337,6 +341,7 @@ class View:
             "disabled": sorted(self.disabled),
             "down": sorted(self.down),
             "records": self.records.state(),
+            "project_counts": self.project_counts.state(),
         }
 
 

@@ -28,6 +28,7 @@ from berth.model.servers import (
     Image,
     Migration,
     Place,
+    QuotaSet,
     Server,
 )
 from tests.unit.compute.regions import Region
@@ -86,6 +87,7 @@ SAMPLES: tuple[AnyRecord, ...] = (
         user="u",
     ),
     Outbox(id="w", cell="cell1", work=WORK),
+    QuotaSet(id="project:p", limits={"cores": 5}),
     Term(id="term", number=1),
 )
 

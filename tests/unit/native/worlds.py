@@ -15,6 +15,7 @@ from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
 from berth.engine import Engine
 from berth.journal import SqliteAddress, open_journal
+from berth.model.quotas import RESOURCES
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
@@ -43,10 +44,15 @@ class Answer(NamedTuple):
         return error
 
 
+NO_QUOTAS: dict[str, Any] = {f"quota_{name}": -1 for name in RESOURCES if name != "metadata_items"}
+
+
 class World:
+    """Without quotas, unless ``settings`` have some."""
+
     def __init__(self, path: Path, **settings: Any) -> None:
         self.path = path
-        self.settings = Settings(log_level="error", **settings)
+        self.settings = Settings(log_level="error", **NO_QUOTAS | settings)
         self.engine: Engine
         self.application: Application
 

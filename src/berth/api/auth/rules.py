@@ -244,6 +244,8 @@ _COMPUTE: Final = {
     "os-quota-sets:detail": _READER,
     "os-quota-sets:update": _ADMIN,
     "os-quota-sets:delete": _ADMIN,
+    "os-quota-class-sets:show": _ADMIN,
+    "os-quota-class-sets:update": _ADMIN,
     "extensions": _KNOWN,
     "os-keypairs:index": _OWN_USER,
     "os-keypairs:show": _OWN_USER,

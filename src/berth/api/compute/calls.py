@@ -14,8 +14,9 @@ from berth.api.compute.errors import ComputeProblem, problem_of
 from berth.api.http import JSON, Request, Response, origin_of
 from berth.engine import Engine, Wish
 from berth.model.origin import Origin
+from berth.model.quotas import Quotas
 from berth.model.rejections import Rejection
-from berth.operations.beginning import Asked
+from berth.operations.beginning import Asked, quotas_in
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
@@ -75,6 +76,11 @@ class Call(NamedTuple):
         return origin_of(self.request)
 
     @property
+    def quotas(self) -> Quotas:
+        """Of projects that have none of their own."""
+        return quotas_in(self.services.settings)
+
+    @property
     def now_s(self) -> int:
         return self.services.clock.now_ns() // 1_000_000_000
 
@@ -109,6 +115,7 @@ class Call(NamedTuple):
             settings.build_attempts_max,
             resizes_in_place=settings.resize_in_place,
             repeat=settings.conflict_repeat,
+            quotas=self.quotas,
         )
 
     def query(self) -> dict[str, str]:

@@ -1,79 +1,250 @@
-"""/limits and /os-quota-sets: what a project may use, which is without limit, and what it uses."""
+"""/limits, /os-quota-sets and /os-quota-class-sets: what projects may have, and what they have.
 
-from typing import Any, Final
+The limits are Nova's, and three of Berth's own beside them: ``images``, ``image_size_total`` (in MiB) and
+``clusters``. What Nova limits and Berth does not keep (key pairs, injected files, addresses) is shown as
+unlimited, and refused where somebody would limit it.
+"""
 
-from berth.api.compute.calls import Call, Route, json
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from berth.api.compute.calls import Call, Route, empty, json
+from berth.api.compute.changing import change
+from berth.api.compute.errors import ComputeProblem, not_found
 from berth.api.http import Response
-from berth.model.servers import Server
+from berth.ledger.quotas import limits_of, used_by
+from berth.model.commands import Command, Enact
+from berth.model.quotas import (
+    DEFAULT_CLASS,
+    LIMIT_MAX,
+    RESOURCES,
+    UNLIMITED,
+    limits_in,
+    project_key,
+)
+from berth.model.servers import QuotaSet
+from berth.operations.beginning import removed, replaced
 from berth.view import View
 
-_UNLIMITED: Final = -1
-_QUOTAS: Final = (
-    "cores",
-    "instances",
-    "ram",
-    "key_pairs",
-    "metadata_items",
-    "server_groups",
-    "server_group_members",
-)
-_LIMITS: Final = (
-    "maxTotalCores",
-    "maxTotalInstances",
-    "maxTotalRAMSize",
-    "maxTotalKeypairs",
-    "maxServerMeta",
-    "maxServerGroups",
-    "maxServerGroupMembers",
-)
+_CLASS: Final = "default"
+_ID_MAX: Final = 255
+_NETWORK: Final = ("fixed_ips", "floating_ips", "security_groups", "security_group_rules")
+_INJECTED: Final = ("injected_files", "injected_file_content_bytes", "injected_file_path_bytes")
+_GROUPS: Final = ("server_groups", "server_group_members")
+_ABSOLUTE: Final = {
+    "maxTotalCores": "cores",
+    "maxTotalInstances": "instances",
+    "maxTotalRAMSize": "ram",
+    "maxServerMeta": "metadata_items",
+    "maxServerGroups": "server_groups",
+    "maxServerGroupMembers": "server_group_members",
+}
+
+Limit = int | Annotated[str, Meta(max_length=20)]
+
+
+class GivenSet(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    quota_set: dict[str, Limit | bool]
+
+
+class GivenClass(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    quota_class_set: dict[str, Limit]
+
+
+# -- what there is ------------------------------------------------------------------------------
 
 
 async def limits(call: Call) -> Response:
     project = call.query().get("tenant_id", call.project)
     if project != call.project:
         call.require("os_compute_api:limits:other_project", project)
-    used = await call.read(lambda view: _used(view, project))
-    absolute = dict.fromkeys(_LIMITS, _UNLIMITED) | {
-        "totalCoresUsed": used["cores"],
-        "totalInstancesUsed": used["instances"],
-        "totalRAMUsed": used["ram"],
-        "totalServerGroupsUsed": used["server_groups"],
-    }
-    return json({"limits": {"rate": [], "absolute": absolute}})
+
+    def answer(view: View) -> dict[str, int]:
+        allowed, used = limits_of(view, call.quotas, project), used_by(view, project)
+        return {name: allowed[resource] for name, resource in _ABSOLUTE.items()} | {
+            "maxTotalKeypairs": UNLIMITED,
+            "totalCoresUsed": used["cores"],
+            "totalInstancesUsed": used["instances"],
+            "totalRAMUsed": used["ram"],
+            "totalServerGroupsUsed": used["server_groups"],
+        }
+
+    return json({"limits": {"rate": [], "absolute": await call.read(answer)}})
 
 
-async def quota_set(call: Call) -> Response:
-    call.require_of(call.params[0])
-    return _quota_set(call, dict.fromkeys(_QUOTAS, _UNLIMITED))
+async def show(call: Call) -> Response:
+    project = _project(call)
+    allowed = await call.read(lambda view: limits_of(view, call.quotas, project))
+    return json({"quota_set": {"id": project} | _shown(call, allowed)})
 
 
-async def quota_set_detail(call: Call) -> Response:
-    call.require_of(call.params[0])
-    used = await call.read(lambda view: _used(view, call.params[0]))
-    return _quota_set(
+async def show_detail(call: Call) -> Response:
+    project = _project(call)
+
+    def answer(view: View) -> dict[str, Any]:
+        used = used_by(view, project)
+        return {
+            name: {"limit": limit, "in_use": used.get(name, 0), "reserved": 0}
+            for name, limit in _shown(call, limits_of(view, call.quotas, project)).items()
+        }
+
+    return json({"quota_set": {"id": project} | await call.read(answer)})
+
+
+async def show_defaults(call: Call) -> Response:
+    project = _project(call)
+    allowed = await call.read(lambda view: _class_limits(call, view))
+    return json({"quota_set": {"id": project} | _shown(call, allowed)})
+
+
+async def show_class(call: Call) -> Response:
+    _require_class(call)
+    allowed = await call.read(lambda view: _class_limits(call, view))
+    return json({"quota_class_set": {"id": _CLASS} | _shown_class(call, allowed)})
+
+
+def _class_limits(call: Call, view: View) -> dict[str, int]:
+    return limits_in(call.quotas, view.records.get(QuotaSet, DEFAULT_CLASS))
+
+
+def _shown(call: Call, allowed: dict[str, int]) -> dict[str, int]:
+    return allowed | dict.fromkeys(_not_kept(call.version, 36), UNLIMITED)
+
+
+def _shown_class(call: Call, allowed: dict[str, int]) -> dict[str, int]:
+    hidden = _GROUPS if call.version < 50 else ()
+    shown = allowed | dict.fromkeys(_not_kept(call.version, 50), UNLIMITED)
+    return {name: limit for name, limit in shown.items() if name not in hidden}
+
+
+def _not_kept(version: int, networks_until: int) -> tuple[str, ...]:
+    """What a version knows and Berth does not keep."""
+    networks = _NETWORK if version < networks_until else ()
+    return ("key_pairs", *networks, *(_INJECTED if version < 57 else ()))
+
+
+# -- changing -----------------------------------------------------------------------------------
+
+
+async def update(call: Call) -> Response:
+    project = _project(call)
+    given = dict(call.body(GivenSet).quota_set)
+    is_forced = _flag(given.pop("force", False))
+    asked = _asked(given, _not_kept(call.version, 36))
+
+    def make(view: View, now_s: int) -> Command:
+        used = used_by(view, project)
+        for name, limit in asked.items():
+            if not is_forced and UNLIMITED < limit < used.get(name, 0):
+                raise ComputeProblem(
+                    400,
+                    f"Quota limit {limit} for {name} must be greater than or equal to already used and "
+                    f"reserved {used[name]}.",
+                )
+        return _set(view, project_key(project), asked)
+
+    return await change(
         call,
-        {name: {"limit": _UNLIMITED, "in_use": used.get(name, 0), "reserved": 0} for name in _QUOTAS},
+        make,
+        lambda view: json({"quota_set": _shown(call, limits_of(view, call.quotas, project))}),
     )
 
 
-def _quota_set(call: Call, quotas: dict[str, Any]) -> Response:
-    return json({"quota_set": {"id": call.params[0]} | quotas})
+async def update_class(call: Call) -> Response:
+    _require_class(call)
+    asked = _asked(dict(call.body(GivenClass).quota_class_set), _not_kept(call.version, 50))
+    if call.version < 50 and (newer := sorted(asked.keys() & {*_GROUPS})):
+        raise ComputeProblem(400, f"Invalid input: {newer[0]} is known from microversion 2.50 on.")
+    return await change(
+        call,
+        lambda view, _: _set(view, DEFAULT_CLASS, asked),
+        lambda view: json({"quota_class_set": _shown_class(call, _class_limits(call, view))}),
+    )
 
 
-def _used(view: View, project: str) -> dict[str, int]:
-    servers = view.records.find(Server, "project", project)
-    groups = (record.group for record in view.groups.records.values())
-    return {
-        "cores": sum(server.flavor.vcpus for server in servers),
-        "instances": len(servers),
-        "ram": sum(server.flavor.memory_mb for server in servers),
-        "server_groups": sum(group.project == project for group in groups),
-    }
+async def delete(call: Call) -> Response:
+    """The project has the defaults again."""
+    key = project_key(_project(call))
 
+    def make(view: View, now_s: int) -> Command:
+        there = view.records.get(QuotaSet, key)
+        return Enact(() if there is None else (removed(view, there),))
+
+    return await change(call, make, lambda view: empty(202))
+
+
+def _set(view: View, key: str, asked: dict[str, int]) -> Command:
+    there = view.records.get(QuotaSet, key)
+    limits = ({} if there is None else there.limits) | asked
+    return Enact((replaced(view, QuotaSet(id=key, limits=limits)),))
+
+
+# -- what is sent -------------------------------------------------------------------------------
+
+
+def _asked(given: dict[str, Any], not_kept: tuple[str, ...]) -> dict[str, int]:
+    """The limits to set, by resource."""
+    numbers = {name: _number(name, value) for name, value in given.items()}
+    for name, limit in numbers.items():
+        if name not in RESOURCES and name not in not_kept:
+            raise ComputeProblem(
+                400, f"Invalid input: there is no quota {name!r}; there are {', '.join(sorted(RESOURCES))}."
+            )
+        if name in not_kept and limit != UNLIMITED:
+            raise ComputeProblem(
+                400,
+                f"Invalid input: {name} are not kept here and cannot be limited: leave it out, or give -1.",
+            )
+    return {name: limit for name, limit in numbers.items() if name in RESOURCES}
+
+
+def _number(name: str, value: Any) -> int:
+    text = str(value)
+    is_number = not isinstance(value, bool) and text.removeprefix("-").isdigit() and text.isascii()
+    if not is_number or not UNLIMITED <= int(text) <= LIMIT_MAX:
+        raise ComputeProblem(
+            400,
+            f"Invalid input: {name} is {value!r}; it must be a whole number from {UNLIMITED} (no limit) to "
+            f"{LIMIT_MAX}.",
+        )
+    return int(text)
+
+
+def _flag(value: Any) -> bool:
+    text = str(value).lower()
+    if text not in ("true", "false", "1", "0", "yes", "no", "on", "off"):
+        raise ComputeProblem(400, f"Invalid input: force is {value!r}; it must be true or false.")
+    return text in ("true", "1", "yes", "on")
+
+
+def _project(call: Call) -> str:
+    """The project of the path, if its quotas are the caller's business."""
+    project = call.params[0]
+    call.require_of(project)
+    if len(project) > _ID_MAX:
+        raise ComputeProblem(400, f"Invalid input: the id of a project has at most {_ID_MAX} characters.")
+    if "user_id" in call.query():
+        raise ComputeProblem(400, "Quotas of single users are not kept: leave user_id out.")
+    return project
+
+
+def _require_class(call: Call) -> None:
+    if call.params[0] != _CLASS:
+        raise not_found("Quota class", f"{call.params[0]} (there is one, {_CLASS})")
+
+
+_SETS: Final = "os_compute_api:os-quota-sets"
+_CLASSES: Final = "os_compute_api:os-quota-class-sets"
 
 ROUTES: Final = (
     Route("GET", "/limits", limits, "os_compute_api:limits"),
-    Route("GET", "/os-quota-sets/{project}", quota_set, "os_compute_api:os-quota-sets:show"),
-    Route("GET", "/os-quota-sets/{project}/defaults", quota_set, "os_compute_api:os-quota-sets:defaults"),
-    Route("GET", "/os-quota-sets/{project}/detail", quota_set_detail, "os_compute_api:os-quota-sets:detail"),
+    Route("GET", "/os-quota-sets/{project}", show, f"{_SETS}:show"),
+    Route("PUT", "/os-quota-sets/{project}", update, f"{_SETS}:update"),
+    Route("DELETE", "/os-quota-sets/{project}", delete, f"{_SETS}:delete"),
+    Route("GET", "/os-quota-sets/{project}/defaults", show_defaults, f"{_SETS}:defaults"),
+    Route("GET", "/os-quota-sets/{project}/detail", show_detail, f"{_SETS}:detail"),
+    Route("GET", "/os-quota-class-sets/{name}", show_class, f"{_CLASSES}:show"),
+    Route("PUT", "/os-quota-class-sets/{name}", update_class, f"{_CLASSES}:update"),
 )

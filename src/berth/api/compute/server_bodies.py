@@ -14,7 +14,6 @@ from berth.api.compute.errors import ComputeProblem
 from berth.scheduler.image_properties import bytes_in
 
 COUNT_MAX: Final = 1000
-METADATA_MAX: Final = 128
 METADATA_BYTES_MAX: Final = 64 << 10
 _HINTS_MAX: Final = 100
 
@@ -179,10 +178,6 @@ def checked_name(name: str) -> str:
 
 
 def checked_metadata(metadata: dict[str, str]) -> dict[str, str]:
-    if len(metadata) > METADATA_MAX:
-        raise ComputeProblem(
-            403, f"A server has {METADATA_MAX} items of metadata at most, and this would be {len(metadata)}."
-        )
     size = bytes_in(metadata)
     if size > METADATA_BYTES_MAX:
         raise ComputeProblem(

@@ -15,7 +15,7 @@ from berth.api.compute.errors import ComputeProblem, not_found
 from berth.api.compute.listing import limit_of, number_in
 from berth.api.http import Response
 from berth.api.page_bytes import render_page
-from berth.model.commands import Command, CreateGroup
+from berth.model.commands import Command, CreateGroup, Enact
 from berth.model.groups import HOST, MEMBERS_MAX, Group, Policy
 from berth.model.ids import GroupId
 from berth.model.servers import Server
@@ -77,7 +77,7 @@ async def create(call: Call) -> Response:
     limit = _limit(asked, policy)
     group = Group(asked.name, policy, HOST, limit, None, call.project, call.user, 0)
     return await call.submit(
-        CreateGroup(id, group),
+        Enact((), (CreateGroup(id, group),), quotas=call.quotas),
         lambda view: json({"server_group": _shown(call, view, view.groups.records[id])}),
     )
 

@@ -69,7 +69,8 @@ async def _change(call: Call, change: Callable[[Metadata], Metadata]) -> Metadat
     def wish(view: View, now_s: int) -> Enact:
         server = unlocked(call, view, id)
         metadata = sent.checked_metadata(change(server.metadata))
-        return changed(view, msgspec.structs.replace(server, metadata=metadata), now_s)
+        command = changed(view, msgspec.structs.replace(server, metadata=metadata), now_s)
+        return msgspec.structs.replace(command, quotas=call.quotas)
 
     return await call.submit(wish, lambda view: visible(call, view, id).metadata)
 

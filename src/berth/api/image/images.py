@@ -123,7 +123,8 @@ async def create(call: Call) -> Response:
         if view.records.get(Image, id) is not None:
             raise ComputeProblem(409, f"Image ID {id} already exists: choose another, or give none.")
         return Enact(
-            (replaced(view, msgspec.structs.replace(image, created_at_s=now_s, updated_at_s=now_s)),)
+            (replaced(view, msgspec.structs.replace(image, created_at_s=now_s, updated_at_s=now_s)),),
+            quotas=call.quotas,
         )
 
     response = await change(call, make, lambda view: json(shown(_kept(view, id)), 201))
@@ -163,7 +164,7 @@ async def changed(
     def make(view: View, now_s: int) -> Command:
         image = after(own(view, call))
         image = msgspec.structs.replace(image, tags=fields.tags(image.tags), updated_at_s=now_s)
-        return Enact((replaced(view, image),))
+        return Enact((replaced(view, image),), quotas=call.quotas)
 
     return await change(call, make, lambda view: answer(_kept(view, call.params[0].lower())))
 

@@ -20,6 +20,7 @@ from berth.api.native.parameters import decode
 from berth.api.native.routes import PREFIX, TABLE, find
 from berth.api.placement.accept import accepts_json, effective
 from berth.engine import Engine, Overloaded, Unavailable
+from berth.operations.beginning import quotas_in
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
@@ -52,6 +53,7 @@ class NativeApi:
             settings.conflict_policy,
             settings.build_attempts_max,
             settings.conflict_repeat,
+            quotas_in(settings),
         )
 
     async def handle(self, request: Request, caller: Caller) -> Response:

@@ -21,6 +21,7 @@ from berth.api.native.rejected import problem
 from berth.engine import Engine, Wish
 from berth.model.ids import Index
 from berth.model.origin import Origin
+from berth.model.quotas import Quotas
 from berth.model.rejections import Rejection
 from berth.model.servers import ConflictPolicy
 from berth.operations.conflicts import Repeat
@@ -79,6 +80,7 @@ class Services(NamedTuple):
     conflict_policy: ConflictPolicy = "fail"
     build_attempts_max: int = 3
     conflict_repeat: Repeat = "merge"
+    quotas: Quotas | None = None
 
 
 Handler = Callable[[Call], Awaitable[Response]]

@@ -121,6 +121,7 @@ def _asked(call: Call) -> Asked:
         services.scheduler,
         services.conflict_policy,
         services.build_attempts_max,
+        quotas=services.quotas,
     )
 
 

@@ -26,6 +26,8 @@ _REFUSALS: Final = {
 _WRITES: Final = {
     "400": "A parameter or the body is not what is expected (`berth.bad_body`, `berth.bad_parameter`, "
     "`berth.unknown_parameter`).",
+    "403": "The policy does not allow it (`berth.forbidden`), or the project's quota is used up "
+    "(`berth.quota_exceeded`).",
     "404": "There is no such thing, or no such group as is named (`berth.not_found`).",
     "409": "It goes against what there is (`berth.conflict`), or against the policy of a group "
     "(`berth.group_policy`); nothing fits (`berth.no_fit`), or what a plan was made from has changed "

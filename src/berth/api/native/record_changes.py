@@ -17,7 +17,7 @@ from berth.model.events import RecordChanged
 from berth.model.identity import RevokedToken
 from berth.model.orders import Agent, Instance, Outbox, Term, Work
 from berth.model.records import AnyRecord
-from berth.model.servers import Action, Aggregate, Counter, Flavor, Host, Image, Migration, Server
+from berth.model.servers import Action, Aggregate, Counter, Flavor, Host, Image, Migration, QuotaSet, Server
 
 TEXT_MAX: Final = 255
 MAP_TEXT_MAX: Final = 2048
@@ -198,6 +198,10 @@ def _cluster(cluster: Cluster, cut: _Cut) -> wire.ClusterValues:
     )
 
 
+def _quotas(quotas: QuotaSet, cut: _Cut) -> wire.QuotasValues:
+    return wire.QuotasValues(limits=cut.map("limits", quotas.limits))
+
+
 _SHOWN: Final[dict[type, tuple[type[Any], Callable[[Any, _Cut], wire.RecordValues]]]] = {
     Server: (wire.ServerChange, _server),
     Migration: (wire.MigrationChange, _migration),
@@ -207,6 +211,7 @@ _SHOWN: Final[dict[type, tuple[type[Any], Callable[[Any, _Cut], wire.RecordValue
     Host: (wire.ComputeHostChange, _host),
     Aggregate: (wire.ComputeAggregateChange, _aggregate),
     Cluster: (wire.ClusterChange, _cluster),
+    QuotaSet: (wire.QuotasChange, _quotas),
 }
 
 _INTERNAL: Final = frozenset((Agent, Counter, Instance, Outbox, RevokedToken, Term, Work))

@@ -21,6 +21,32 @@ class _Row(NamedTuple):
 
 
 ROWS: Final[dict[type[Rejection], _Row]] = {
+    r.QuotaExceeded: _Row(
+        403,
+        errors.QUOTA_EXCEEDED,
+        "Quota exceeded for {names}: Requested {asked}, but already used {used} of {limits} {names}",
+    ),
+    r.ServerGroupsExceeded: _Row(
+        403,
+        errors.QUOTA_EXCEEDED,
+        "Quota exceeded, too many server groups. The project may have {r.limit}.",
+    ),
+    r.ServerGroupMembersExceeded: _Row(
+        403,
+        errors.QUOTA_EXCEEDED,
+        "Quota exceeded, too many servers in group {r.group}: it has {r.members}, {r.asked} more were asked "
+        "for, and it may have {r.limit}.",
+    ),
+    r.MetadataQuotaExceeded: _Row(
+        403,
+        errors.QUOTA_EXCEEDED,
+        "Maximum number of metadata items exceeds {r.limit}: this would be {r.asked}.",
+    ),
+    r.ImageQuotaExceeded: _Row(
+        413,
+        errors.QUOTA_EXCEEDED,
+        "Resource {r.resource} is over limit of {r.limit} due to current usage {r.used} and delta {r.asked}.",
+    ),
     r.ProviderNotFound: _Row(404, errors.NOT_FOUND, "There is no provider {r.provider}."),
     r.ResourceClassNotFound: _Row(400, errors.BAD_BODY, "There is no resource class {r.name}."),
     r.TraitsNotFound: _Row(400, errors.BAD_BODY, "There is no trait {names}."),
@@ -182,6 +208,11 @@ def _words(rejection: Rejection, *, names_hosts: bool) -> dict[str, str]:
     match rejection:
         case r.ServerChangedByOthers():
             return {"then": then(rejection)}
+        case r.QuotaExceeded():
+            names, asked, used, limits = (
+                ", ".join(str(part) for part in parts) for parts in zip(*rejection.over, strict=True)
+            )
+            return {"names": names, "asked": asked, "used": used, "limits": limits}
         case r.KindInUse():
             return {"groups": ", ".join(rejection.groups)}
         case r.TraitsNotFound():

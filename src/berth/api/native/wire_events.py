@@ -286,6 +286,10 @@ class ClusterValues(RecordValues, kw_only=True):
     updated_at: Time
 
 
+class QuotasValues(RecordValues, kw_only=True):
+    limits: dict[str, int]
+
+
 class ServerChange(_Change, tag="server"):
     """A server; what it holds is told by the changes of its consumer."""
 
@@ -344,6 +348,14 @@ class ClusterChange(_Change, tag="cluster"):
     after: ClusterValues | None
 
 
+class QuotasChange(_Change, tag="quotas"):
+    """Limits of a project, or of the class of all; ``id`` is ``project:ID`` or ``class:default``."""
+
+    id: str
+    before: QuotasValues | None
+    after: QuotasValues | None
+
+
 class InternalChange(_Change, tag="internal"):
     """A record that Berth keeps for itself came, went or was replaced. Its content is not shown."""
 
@@ -380,6 +392,7 @@ Change = (
     | ComputeHostChange
     | ComputeAggregateChange
     | ClusterChange
+    | QuotasChange
     | InternalChange
     | UnreadableChange
 )

@@ -1,0 +1,148 @@
+"""Rules for quotas: a change that names quotas must stay within them.
+
+Judged with the change, in the writer's turn: of many that arrive at once as many get in as there is room for,
+and no more. Only what grows is judged: whoever is beyond a quota that was lowered may still have less.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from berth.model.clusters import Cluster
+from berth.model.commands import CreateGroup, Enact
+from berth.model.ids import GroupId
+from berth.model.quotas import DEFAULT_CLASS, UNLIMITED, Quotas, amounts_of, limits_in, project_key
+from berth.model.rejections import (
+    ImageQuotaExceeded,
+    MetadataQuotaExceeded,
+    QuotaExceeded,
+    Rejection,
+    ServerGroupMembersExceeded,
+    ServerGroupsExceeded,
+)
+from berth.model.servers import QuotaSet, Server
+from berth.view import View
+
+_MIB = 1 << 20
+_OF_SERVERS = ("clusters", "cores", "instances", "ram")
+
+
+def limits_of(view: View, quotas: Quotas, project: str) -> dict[str, int]:
+    """The limits of a project, by resource."""
+    sets = view.records
+    return limits_in(quotas, sets.get(QuotaSet, project_key(project)), sets.get(QuotaSet, DEFAULT_CLASS))
+
+
+def used_by(view: View, project: str) -> dict[str, int]:
+    """How much a project has of what is counted, by resource."""
+    counts = view.project_counts.of(project)
+    used = {name: max(0, counts.get(name, 0)) for name in (*_OF_SERVERS, "images", "server_groups")}
+    return used | {"image_size_total": -(-counts.get("image_bytes", 0) // _MIB)}
+
+
+def beyond(view: View, quotas: Quotas | None, project: str, more: Mapping[str, int]) -> Rejection | None:
+    """Why a project may not have so much more, if it may not."""
+    if quotas is None or not any(amount > 0 for amount in more.values()):
+        return None
+    limits, counts = limits_of(view, quotas, project), view.project_counts.of(project)
+    over = [
+        (name, more[name], counts.get(name, 0), limits[name])
+        for name in _OF_SERVERS
+        if more.get(name, 0) > 0 and _is_over(limits[name], counts.get(name, 0), more[name])
+    ]
+    if over:
+        return QuotaExceeded(project, tuple(over))
+    groups, limit = more.get("server_groups", 0), limits["server_groups"]
+    if groups > 0 and _is_over(limit, counts.get("server_groups", 0), groups):
+        return ServerGroupsExceeded(project, limit)
+    for resource, name, unit in (
+        ("image_count_total", "images", 1),
+        ("image_size_total", "image_bytes", _MIB),
+    ):
+        limit = limits["images" if unit == 1 else resource]
+        delta, used = more.get(name, 0), counts.get(name, 0)
+        if delta > 0 and _is_over(limit if limit == UNLIMITED else limit * unit, used, delta):
+            return ImageQuotaExceeded(project, resource, limit, -(-used // unit), -(-delta // unit))
+    return None
+
+
+def room_for(view: View, quotas: Quotas | None, project: str, each: Mapping[str, int], count: int) -> int:
+    """How many of ``count`` alike a project may have more."""
+    if quotas is None:
+        return count
+    limits, counts = limits_of(view, quotas, project), view.project_counts.of(project)
+    left = [
+        (limits[name] - counts.get(name, 0)) // amount
+        for name, amount in each.items()
+        if amount > 0 and limits[name] != UNLIMITED
+    ]
+    return max(0, min([count, *left]))
+
+
+def judge(view: View, command: Enact) -> Rejection | None:
+    """Why a change would go beyond the quotas that it names, if it would."""
+    if command.quotas is None:
+        return None
+    more: dict[str, Counter[str]] = {}
+    for change in command.changes:
+        _count(more, amounts_of(change.after), +1)
+        _count(more, amounts_of(change.before), -1)
+    for part in command.commands:
+        if isinstance(part, CreateGroup):
+            _count(more, amounts_of(part.group), +1)
+    for project, amounts in more.items():
+        refused = beyond(view, command.quotas, project, amounts)
+        if refused is not None:
+            return refused
+    return _too_much_metadata(view, command, command.quotas) or _too_many_members(
+        view, command, command.quotas
+    )
+
+
+def _is_over(limit: int, used: int, more: int) -> bool:
+    return limit != UNLIMITED and used + more > limit
+
+
+def _count(more: dict[str, Counter[str]], counted: tuple[str, Mapping[str, int]], sign: int) -> None:
+    project, amounts = counted
+    if amounts:
+        sums = more.setdefault(project, Counter())
+        for name, amount in amounts.items():
+            sums[name] += sign * amount
+
+
+def _too_much_metadata(view: View, command: Enact, quotas: Quotas) -> Rejection | None:
+    for change in command.changes:
+        before, after = change.before, change.after
+        if not isinstance(after, Server):
+            continue
+        has = len(before.metadata) if isinstance(before, Server) else 0
+        if len(after.metadata) > has:
+            limit = limits_of(view, quotas, after.project)["metadata_items"]
+            if _is_over(limit, 0, len(after.metadata)):
+                return MetadataQuotaExceeded(limit, len(after.metadata))
+    return None
+
+
+def _too_many_members(view: View, command: Enact, quotas: Quotas) -> Rejection | None:
+    """The groups of a cluster have as many members as the cluster has nodes for them."""
+    changed = [change.after for change in command.changes if isinstance(change.after, Cluster)]
+    of_clusters = {group for cluster in changed for group in cluster.groups}
+    for (project, group), count in _joining(command).items():
+        if group in of_clusters or view.records.find(Cluster, "group", group):
+            continue
+        record = view.groups.records.get(GroupId(group))
+        members = 0 if record is None else sum(id == of for id, of in record.members.items())
+        limit = limits_of(view, quotas, project)["server_group_members"]
+        if _is_over(limit, members, count):
+            return ServerGroupMembersExceeded(group, limit, members, count)
+    return None
+
+
+def _joining(command: Enact) -> Counter[tuple[str, str]]:
+    """How many new servers of a project are to be in a group."""
+    new: Iterable[Server] = (
+        change.after
+        for change in command.changes
+        if change.before is None and isinstance(change.after, Server)
+    )
+    return Counter((server.project, server.group) for server in new if server.group is not None)

@@ -1,0 +1,78 @@
+"""Quotas: how much of each thing a project may have.
+
+A limit is the project's own, if one was set for it; else that of the class ``default``, if one was set there;
+else the region's setting. What a project has is counted from its records: a server of any state counts, one
+that is shelved and offloaded too, as in Nova. While a resize waits for its confirmation the larger of both
+flavors counts, so a revert never goes beyond a quota. Server groups of a cluster are the cluster's own and do
+not count.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from berth.model.clusters import Cluster
+from berth.model.groups import Group
+from berth.model.records import AnyRecord
+from berth.model.servers import Image, QuotaSet, Server
+
+UNLIMITED: Final = -1
+LIMIT_MAX: Final = 2**31 - 1
+DEFAULT_CLASS: Final = "class:default"
+
+
+class Quotas(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit for each resource; -1: none. ``image_size_total`` is in MiB, as in Glance; ``metadata_items``
+    are of one server, ``server_group_members`` of one group."""
+
+    instances: int = 10
+    cores: int = 20
+    ram: int = 51_200
+    metadata_items: int = 128
+    server_groups: int = 10
+    server_group_members: int = 10
+    images: int = 100
+    image_size_total: int = 10_240
+    clusters: int = 10
+
+
+RESOURCES: Final = Quotas.__struct_fields__
+
+Amounts = Mapping[str, int]
+"""By resource. Sizes of images are in bytes, as ``image_bytes``."""
+
+_NOTHING: Final[Amounts] = {}
+
+
+def project_key(project: str) -> str:
+    """The id of a project's own quotas."""
+    return f"project:{project}"
+
+
+def amounts_of(record: AnyRecord | Group | None) -> tuple[str, Amounts]:
+    """The project that a record counts for, and what it counts there."""
+    match record:
+        case Server():
+            before = record.flavor_before or record.flavor
+            return record.project, {
+                "instances": 1,
+                "cores": max(record.flavor.vcpus, before.vcpus),
+                "ram": max(record.flavor.memory_mb, before.memory_mb),
+            }
+        case Image():
+            return record.owner, {"images": 1, "image_bytes": record.size or 0}
+        case Cluster():
+            return record.project, {"clusters": 1, "server_groups": -len(record.groups)}
+        case Group():
+            return record.project, {"server_groups": 1}
+    return "", _NOTHING
+
+
+def limits_in(quotas: Quotas, *sets: QuotaSet | None) -> dict[str, int]:
+    """The limits: those of the first set that has one, or else of ``quotas``."""
+    limits = msgspec.structs.asdict(quotas)
+    for one in reversed(sets):
+        if one is not None:
+            limits |= one.limits
+    return limits
