@@ -44,6 +44,7 @@ BLOCKS = 10
 
 TRAITS = ("HW_CPU_X86_AVX", "STORAGE_DISK_SSD")
 DISABLED = "COMPUTE_STATUS_DISABLED"
+ARCHITECTURE = "HW_ARCH_X86_64"
 KINDS = {"zone": 2, "rack": 3, "cell": 2}
 AGGREGATES = {AggregateId(f"{kind}-{n}"): kind for kind, count in KINDS.items() for n in range(count)}
 ALL_WEIGHERS = ("cpu", "memory", "disk", "soft_affinity", "spread", "build_failures", "pack", "fragmentation")
@@ -98,6 +99,7 @@ def provider(view: View, rng: random.Random, name: str, parent: str | None, shar
     must(view, SetInventories(id, None, stock))
     traits = {trait for trait in TRAITS if rng.random() < 0.5} | ({SHARES_VIA_AGGREGATE} if shares else set())
     traits |= {DISABLED} if seldom(rng, 10) else set()
+    traits |= {ARCHITECTURE} if rng.random() < 0.5 else set()
     must(view, SetTraits(id, None, frozenset(traits)))
     inside = [aggregate for aggregate in AGGREGATES if rng.random() < 0.45]
     must(view, SetAggregates(id, None, tuple(inside)))
@@ -112,7 +114,7 @@ def fleet(rng: random.Random, is_crowded: bool = False) -> View:
     view = View()
     for id, kind in AGGREGATES.items():
         metadata = (("ssd", rng.choice(["true", "false", "true, maybe"])),) if rng.random() < 0.5 else ()
-        must(view, LabelAggregate(id, Label(kind, str(id), metadata)))
+        must(view, LabelAggregate(id, Label(kind, str(id), metadata + some_isolation(rng))))
     is_nested, has_pool = seldom(rng, 2), seldom(rng, 3)
     for number in range(rng.randint(1, 6)):
         name = f"host-{number}"
@@ -130,6 +132,18 @@ def fleet(rng: random.Random, is_crowded: bool = False) -> View:
         inside = tuple(aggregate for aggregate in AGGREGATES if rng.random() < 0.45)
         must(view, SetAggregates(ProviderId("id-host-0"), None, inside))
     return view
+
+
+def some_isolation(rng: random.Random) -> tuple[tuple[str, str], ...]:
+    """Sometimes an aggregate is not for everybody."""
+    keys = {
+        "filter_tenant_id": ["p", "q", "q, p"],
+        "filter_tenant_id2": ["p", "r"],
+        f"trait:{TRAITS[0]}": ["required"],
+        "os_type": ["linux", "windows", "windows, Linux"],
+        "architecture": ["x86_64", "aarch64"],
+    }
+    return tuple((key, rng.choice(values)) for key, values in keys.items() if seldom(rng, 15))
 
 
 def add_group(view: View, rng: random.Random, id: GroupId, is_crowded: bool) -> None:
@@ -199,6 +213,10 @@ def some_request(rng: random.Random, view: View, count: int) -> ScheduleRequest:
         group=rng.choice([None, None, *view.groups.records]),
         zone="zone-0" if seldom(rng, 6) else None,
         metadata=(("ssd", "true"),) if seldom(rng, 6) else (),
+        image=(
+            *((("hw_architecture", "x86_64"),) if seldom(rng, 6) else ()),
+            *((("os_type", "linux"),) if seldom(rng, 3) else ()),
+        ),
         hints=hints,
         alternates=rng.randrange(3),
     )
@@ -221,6 +239,16 @@ def may_host(view: View, request: ScheduleRequest, host: ProviderRecord) -> bool
     labels = [view.groups.labels[id] for id in host.aggregates]
     said = {(key, one.strip()) for label in labels for key, many in label.metadata for one in many.split(",")}
 
+    projects = {value for key, value in said if key.startswith("filter_tenant_id")}
+    required = {any_of[0] for group in request.ask.groups for any_of in group.required}
+    kept_for = {key.removeprefix("trait:") for key, _ in said if key.startswith("trait:")}
+    image = dict(request.image)
+
+    def allowed(name: str, *keys: str) -> bool:
+        """Whether aggregates allow what the image says of this."""
+        values = {value.lower() for key, value in said if key in keys}
+        return name not in image or not values or image[name] in values
+
     def stands(consumer: ConsumerId) -> bool:
         return host in view.hosts_held(view.consumers[consumer].held)
 
@@ -230,6 +258,11 @@ def may_host(view: View, request: ScheduleRequest, host: ProviderRecord) -> bool
         and DISABLED not in host.traits
         and (request.zone is None or ("zone", request.zone) in {(lb.kind, lb.name) for lb in labels})
         and set(request.metadata) <= said
+        and (not projects or request.project in projects)
+        and kept_for <= required
+        and ("hw_architecture" not in image or ARCHITECTURE in host.traits)
+        and allowed("os_type", "os_type")
+        and allowed("hw_architecture", "hw_architecture", "architecture")
         and (not hints.same_host or any(map(stands, hints.same_host)))
         and not any(map(stands, hints.different_host))
         and (not hints.host_names or any(fnmatchcase(host.name, p) for p in hints.host_names))

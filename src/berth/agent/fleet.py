@@ -122,7 +122,7 @@ def _ordinary(prefix: str, number: int, cell: str | None) -> SimHost:
             "MEMORY_MB": SimInventory(total=131_072, reserved=4096),
             "DISK_GB": SimInventory(total=2000),
         },
-        traits=("COMPUTE_NODE", "HW_CPU_X86_AVX2"),
+        traits=("COMPUTE_NODE", "HW_ARCH_X86_64", "HW_CPU_X86_AVX2"),
         children=tuple(
             SimProvider(
                 name=f"gpu{gpu}", inventories={"VGPU": SimInventory(total=4)}, traits=("HW_GPU_API_VULKAN",)

@@ -51,13 +51,15 @@ class StepLog(msgspec.Struct, frozen=True):
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """What an agent must know of a server."""
+    """What an agent must know of a server. The extra specs of the flavor and the properties of the image that
+    do not say where it goes are for the driver."""
 
     name: str
     project: str
     user: str
     flavor: Flavor
     image: str | None = None
+    image_properties: dict[str, str] = {}
 
 
 class Work(Record, frozen=True, kw_only=True, tag="work"):

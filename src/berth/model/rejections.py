@@ -426,6 +426,14 @@ class HostLacksTraits(Rejection, frozen=True):
     traits: tuple[str, ...]
 
 
+class HostUnfitForImage(Rejection, frozen=True):
+    """``asked`` is what a filter wants for the image, ``found`` what the host has of it."""
+
+    host: str
+    asked: str
+    found: str
+
+
 class SameFlavor(Rejection, frozen=True):
     flavor: str
 

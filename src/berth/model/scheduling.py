@@ -37,7 +37,8 @@ class ScheduleRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     ``ask`` is what each of them needs, at one host. ``zone`` and ``cell`` name an aggregate of that kind
     (ANY_CELL: whichever, but one);
-    ``metadata`` is what an aggregate of the host must say.
+    ``metadata`` is what an aggregate of the host must say; ``image`` are the properties of the image that are
+    known to filters, by name.
 
     Members are new, unless ``generation`` says which one is believed to be theirs. ``uses`` are sharing
     providers that a member has something on: where it can be served by them it is.
@@ -53,6 +54,7 @@ class ScheduleRequest(msgspec.Struct, frozen=True, kw_only=True):
     zone: str | None = None
     cell: str | None = None
     metadata: tuple[tuple[str, str], ...] = ()
+    image: tuple[tuple[str, str], ...] = ()
     hints: Hints = Hints()
     alternates: int = 0
     generation: Generation = None

@@ -52,7 +52,8 @@ def asked(server: Server, kept: tuple[Need, ...] = ()) -> FlavorAsk | SpecInvali
     if isinstance(flavor_ask, SpecInvalid) or not (server.needs or kept):
         return flavor_ask
     groups = flavor_ask.ask.groups + tuple(group_of(need) for need in (*server.needs, *kept))
-    return FlavorAsk(msgspec.structs.replace(flavor_ask.ask, groups=groups), flavor_ask.metadata)
+    ask = msgspec.structs.replace(flavor_ask.ask, groups=groups)
+    return msgspec.structs.replace(flavor_ask, ask=ask)
 
 
 def schedule_request(
@@ -81,6 +82,7 @@ def schedule_request(
         zone=server.zone,
         cell=cell,
         metadata=needed.metadata,
+        image=needed.image,
         hints=Hints(
             same_host=tuple(ConsumerId(id) for id in hints.same_host),
             different_host=tuple(ConsumerId(id) for id in hints.different_host),

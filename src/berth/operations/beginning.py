@@ -17,6 +17,7 @@ from berth.operations.steps import BY_NAME, Operation
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.scheduler.options import SchedulerOptions
+from berth.scheduler.spec_table import read_properties
 from berth.view import View
 
 PAST_MAX: Final = 100
@@ -92,7 +93,14 @@ def order(
         server=server.id,
         operation=operation,
         request_id=asked.request_id,
-        spec=Spec(server.name, server.project, server.user, server.flavor, server.image),
+        spec=Spec(
+            server.name,
+            server.project,
+            server.user,
+            server.flavor,
+            server.image,
+            read_properties(server.image_properties),
+        ),
         project=server.project,
         user=server.user,
         source=source,

@@ -26,6 +26,7 @@ from berth.operations.asking import schedule_request
 from berth.operations.beginning import Asked
 from berth.operations.clusters_dealing import node_group_of
 from berth.scheduler.joint import fits_jointly, plan_jointly
+from berth.scheduler.spec_table import read_properties
 from berth.view import View
 from berth.view.supposing import Supposing
 
@@ -127,7 +128,7 @@ def _server(cluster: Cluster, node: Node) -> Server:
         user=cluster.user,
         flavor=node_group.flavor,
         image=None if image is None else image.id,
-        image_properties={} if image is None else image.properties,
+        image_properties={} if image is None else read_properties(image.properties),
         group=node.group,
         metadata={"cluster": cluster.id, "node": node.name},
     )

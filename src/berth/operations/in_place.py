@@ -1,23 +1,28 @@
 """What is done to a server where it is: rebuild, shelve, offload, start, stop."""
 
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
 from berth.model.commands import Enact
 from berth.model.ids import ProviderId
 from berth.model.orders import Book
-from berth.model.rejections import HostIsDown, HostLacksTraits, Rejection
+from berth.model.rejections import HostIsDown, HostLacksTraits, HostUnfitForImage, Rejection
 from berth.model.scheduling import SpecInvalid
 from berth.model.servers import Image, Server
-from berth.operations.asking import sizes
+from berth.operations.asking import schedule_request, sizes
 from berth.operations.beginning import Asked, begun, order, startable, unsettled
 from berth.operations.conflicts import Standing, standing, taken_over
 from berth.operations.hosts import is_down
 from berth.operations.steps import BY_NAME, released_by
-from berth.scheduler.flavors import ask_of
+from berth.scheduler.flavors import FlavorAsk, ask_of
 from berth.scheduler.image_properties import properties_kept
+from berth.scheduler.plugins import name_of
 from berth.view import View
+
+_READ_IMAGES: Final = ("architecture", "hypervisor_type", "image_isolation")
+"""Filters that are asked when a server gets another image where it is."""
 
 
 def begin(
@@ -68,14 +73,29 @@ def begin_rebuild(
     needed = ask_of(sizes(server.flavor), image.properties)
     if isinstance(needed, SpecInvalid):
         return needed
-    lacking = _lacking(view, server, image)
-    if lacking and server.place is not None:
-        return HostLacksTraits(server.place.name, lacking)
     properties = properties_kept(image.properties)
     if isinstance(properties, SpecInvalid):
         return properties
+    lacking = _lacking(view, server, image)
+    if lacking and server.place is not None:
+        return HostLacksTraits(server.place.name, lacking)
     after = msgspec.structs.replace(renewed(server), image=image.id, image_properties=properties)
+    unfit = _unfit(view, asked, after, needed)
+    if unfit is not None:
+        return unfit
     return begin(view, now_s, asked, id, "rebuild", after)
+
+
+def _unfit(view: View, asked: Asked, server: Server, needed: FlavorAsk) -> HostUnfitForImage | None:
+    """What the filters that read images say of the server's host."""
+    host = None if server.place is None else view.providers.get(ProviderId(server.place.id))
+    request = schedule_request(server, needed)
+    for filter in asked.scheduler.filters if host is not None else ():
+        if name_of(filter) in _READ_IMAGES and (words := filter.asked(view, request)) is not None:
+            assert host is not None, "without a host no filter is asked"
+            if not filter.passing(view, request)[host.row]:
+                return HostUnfitForImage(host.name, words, filter.found(view, request, host))
+    return None
 
 
 def _lacking(view: View, server: Server, image: Image) -> tuple[str, ...]:

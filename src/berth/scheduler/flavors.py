@@ -2,17 +2,21 @@
 
 A flavor's sizes are resources of the unsuffixed group. Its extra specs add to them, change them or take them
 away; whatever class is named by any group of the extra specs, even with nothing of it, is not taken from the
-sizes any more. Keys of other namespaces (``hw:``, ``quota:``, ...) are for others to read and are left alone;
-one of ours that cannot be understood is refused, where Nova would write a line to its log and leave it out.
+sizes any more. A key that is for the scheduler and cannot be understood is refused, where Nova would write a
+line to its log and leave it out.
 
 | key | value | meaning |
 | --- | --- | --- |
 | ``resources:CLASS``, ``resources1:CLASS`` | an amount, 0 for none | what the group of that suffix needs |
 | ``trait:NAME``, ``trait1:NAME`` | required, forbidden | what a provider of the group must have, or not |
 | ``group_policy`` | none, isolate | whether suffixed groups may share a provider |
+| ``same_subtree``, ``same_subtree1`` | suffixes, with commas | whose providers are in one subtree |
 | ``aggregate_instance_extra_specs:KEY`` | text | what an aggregate of the host must say |
 
-An image has ``trait:NAME = required`` alone, and that joins the unsuffixed group.
+An image's ``trait:NAME = required`` joins the unsuffixed group; what else it says of its host is for filters.
+
+All other keys are judged where something new is asked for (``checked_ask``). A server that is there already
+keeps its flavor, and can be moved although the flavor has a key that would be refused today.
 """
 
 import re
@@ -24,6 +28,13 @@ import msgspec
 from berth.model.inventory import AMOUNT_MAX
 from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
 from berth.model.scheduling import SpecInvalid
+from berth.scheduler.spec_table import (
+    METADATA_SCOPE,
+    read_properties,
+    suffixes_in,
+    wrong_extra_spec,
+    wrong_image_property,
+)
 
 SPECS_MAX: Final = 1_000
 GROUPS_MAX: Final = 100
@@ -33,7 +44,7 @@ _KEY: Final = re.compile(r"(resources|trait)([a-zA-Z0-9_-]{0,64}):(.*)", re.DOTA
 _NAME: Final = re.compile(r"[A-Z][A-Z0-9_]{0,254}")
 _DIGITS: Final = re.compile(r"[0-9]{1,10}", re.ASCII)
 _GROUP_POLICY: Final = "group_policy"
-_METADATA_SCOPE: Final = "aggregate_instance_extra_specs:"
+_SAME_SUBTREE: Final = "same_subtree"
 
 
 class Flavor(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,6 +63,8 @@ class FlavorAsk(msgspec.Struct, frozen=True):
 
     ask: CandidatesRequest
     metadata: tuple[tuple[str, str], ...]
+    image: tuple[tuple[str, str], ...] = ()
+    """The properties of the image that are used or passed on, by their present names."""
 
 
 class _Group:
@@ -69,6 +82,13 @@ class _Group:
             required=tuple((name,) for name in self.required),
             forbidden=frozenset(self.forbidden),
         )
+
+
+def checked_ask(flavor: Flavor, image_properties: Mapping[str, str] = {}) -> FlavorAsk | SpecInvalid:
+    """The request of a flavor and an image, if every key of both has a meaning here and a valid value."""
+    asked = ask_of(flavor, image_properties)
+    wrong = wrong_extra_spec(flavor.extra_specs) or wrong_image_property(image_properties)
+    return asked if isinstance(asked, SpecInvalid) or wrong is None else wrong
 
 
 def ask_of(
@@ -94,12 +114,14 @@ def ask_of(
         CandidatesRequest(
             groups=tuple(group for group in requested if group.resources),
             isolate=flavor.extra_specs.get(_GROUP_POLICY) == "isolate",
+            same_subtrees=_same_subtrees(flavor.extra_specs, requested),
         ),
         tuple(
-            (key.removeprefix(_METADATA_SCOPE), value)
+            (key.removeprefix(METADATA_SCOPE), value)
             for key, value in flavor.extra_specs.items()
-            if key.startswith(_METADATA_SCOPE)
+            if key.startswith(METADATA_SCOPE)
         ),
+        tuple(read_properties(image_properties).items()) if image_properties else (),
     )
 
 
@@ -110,7 +132,7 @@ def _read_extra_specs(groups: dict[str, _Group], specs: Mapping[str, str]) -> Sp
     for key, value in specs.items():
         if key == _GROUP_POLICY and value not in ("none", "isolate"):
             return SpecInvalid(key, value, "none or isolate")
-        if key == _METADATA_SCOPE:
+        if key == METADATA_SCOPE:
             return SpecInvalid(key, value, "the key that an aggregate's metadata must have, behind the colon")
         match = _KEY.fullmatch(key)
         if match is None:
@@ -142,6 +164,12 @@ def _read_trait(group: _Group, key: str, name: str, value: str) -> SpecInvalid |
         return SpecInvalid(key, value, "required or forbidden")
     (group.required if value == "required" else group.forbidden)[name] = None
     return None
+
+
+def _same_subtrees(specs: Mapping[str, str], groups: Iterable[RequestGroup]) -> tuple[frozenset[str], ...]:
+    asking = {group.suffix for group in groups if group.resources}
+    named = [suffixes_in(value) for key, value in specs.items() if key.startswith(_SAME_SUBTREE)]
+    return tuple(suffixes for suffixes in named if suffixes and suffixes <= asking)
 
 
 def _read_image(group: _Group, properties: Mapping[str, str]) -> SpecInvalid | None:

@@ -8,16 +8,14 @@ from collections.abc import Mapping
 from typing import Final
 
 from berth.model.scheduling import SpecInvalid
+from berth.scheduler.spec_table import read_properties
 
 KEPT_BYTES_MAX: Final = 16 << 10
-
-_PREFIXES: Final = ("trait:", "hw_", "os_", "img_")
-_NAMES: Final = frozenset(("architecture", "hypervisor_type", "vm_mode"))
 
 
 def properties_kept(properties: Mapping[str, str]) -> dict[str, str] | SpecInvalid:
     """The properties that are read, or why there are too many of them."""
-    kept = {name: value for name, value in properties.items() if name.startswith(_PREFIXES) or name in _NAMES}
+    kept = read_properties(properties)
     size = bytes_in(kept)
     if size > KEPT_BYTES_MAX:
         accepted = f"{KEPT_BYTES_MAX} bytes at most, names and values together"

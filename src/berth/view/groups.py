@@ -56,6 +56,8 @@ class Groups:
         self.memberships: dict[ConsumerId, Membership] = {}
         self.labels: dict[AggregateId, Label] = {}
         self._kinds: dict[str, dict[AggregateId, None]] = {}
+        self.keys: dict[str, dict[AggregateId, str]] = {}
+        """By a key of metadata: the aggregates that have it, and what they say. Not to be written to."""
         # Changes whenever a host may have come to be in other domains.
         self._domains_revision = 0
 
@@ -118,10 +120,16 @@ class Groups:
                 del of_kind[id]
                 if not of_kind:
                     del self._kinds[before.kind]
+            for key, _ in before.metadata:
+                del self.keys[key][id]
+                if not self.keys[key]:
+                    del self.keys[key]
         if after is not None:
             self.labels[id] = after
             if after.kind is not None:
                 self._kinds.setdefault(after.kind, {})[id] = None
+            for key, value in after.metadata:
+                self.keys.setdefault(key, {})[id] = value
 
     def change(self, id: GroupId, after: Group | None) -> None:
         record = self.records.get(id)
@@ -167,6 +175,7 @@ class Groups:
         return {
             "labels": dict(sorted(self.labels.items())),
             "kinds": {kind: sorted(ids) for kind, ids in sorted(self._kinds.items())},
+            "keys": {key: dict(sorted(said.items())) for key, said in sorted(self.keys.items())},
             "members": dict(sorted(self.memberships.items())),
             "groups": {id: _state(record) for id, record in sorted(self.records.items())},
         }

@@ -29,7 +29,7 @@ _INDEXES: Final[dict[type[Any], dict[str, Callable[[Any], Iterable[str]]]]] = {
     Action: {"server": lambda action: (action.server,)},
     RevokedToken: {"user": lambda token: (token.user,)},
     Flavor: {"name": lambda flavor: (flavor.name,)},
-    Host: {"name": lambda host: (host.name,)},
+    Host: {"name": lambda host: (host.name,), "driver": lambda host: (host.driver,)},
     Instance: {
         "host": lambda instance: instance.hosts,
         "left_on": lambda instance: instance.left_on,

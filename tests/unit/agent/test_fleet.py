@@ -26,7 +26,7 @@ def test_a_made_up_fleet() -> None:
         "allocation_ratio": 4.0,
     }
     assert root.inventories["MEMORY_MB"]["reserved"] == 4096
-    assert root.traits == ("COMPUTE_NODE", "HW_CPU_X86_AVX2")
+    assert root.traits == ("COMPUTE_NODE", "HW_ARCH_X86_64", "HW_CPU_X86_AVX2")
     assert (first.name, second.name) == ("host-0004-gpu0", "host-0004-gpu1")
     assert first.parent == root.id == fleet[3].id == provider_id("host-0004")
     assert first.inventories["VGPU"]["total"] == 4

@@ -147,7 +147,7 @@ def test_a_host_registers_and_its_tree_is_in_placement(placement: Server, tmp_pa
             gpu = await seen.asked(f"/resource_providers/{provider_id('host-0004-gpu1')}/inventories")
             assert gpu["inventories"]["VGPU"]["total"] == 4
             traits = await seen.asked(f"/resource_providers/{last.id}/traits")
-            assert sorted(traits["traits"]) == ["COMPUTE_NODE", "HW_CPU_X86_AVX2"]
+            assert sorted(traits["traits"]) == ["COMPUTE_NODE", "HW_ARCH_X86_64", "HW_CPU_X86_AVX2"]
             joined = await seen.asked(f"/resource_providers/{last.id}/aggregates")
             assert joined["aggregates"] == [cell_aggregate(CELL)]
 

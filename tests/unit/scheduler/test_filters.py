@@ -7,9 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from berth.model.events import RecordChanged
 from berth.model.hosts import HostStatus
 from berth.model.ids import AggregateId, ConsumerId, GroupId
+from berth.model.requests import RequestGroup
 from berth.model.scheduling import Hints, ScheduleRequest
+from berth.model.servers import Host
 from berth.scheduler.options import DEFAULT_FILTERS
 from berth.scheduler.plugins import UnknownPlugin, filters
 from tests.servers import ROOT
@@ -99,6 +102,128 @@ def test_aggregate_metadata() -> None:
     assert passing(fleet, "aggregate_metadata", both) == {"b"}
     assert found(fleet, "aggregate_metadata", both, "a") == "its aggregates say gpu=a100|h100, ssd=true"
     assert found(fleet, "aggregate_metadata", both, "c") == "its aggregates say no gpu, no ssd"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "hosts"),
+    [
+        ("5", {"five"}),
+        ("= 4", {"five", "ten"}),
+        (">= 5", {"five", "ten"}),
+        ("<= 5", {"five"}),
+        ("== 5.0", {"five"}),
+        ("!= 5", {"ten"}),
+        ("s== 5", {"five"}),
+        ("s!= 5", {"ten", "text"}),
+        ("s> 4", {"five", "text"}),
+        ("s>= 5", {"five", "text"}),
+        ("s< 5", {"ten"}),
+        ("s<= 10", {"ten"}),
+        ("<in> gp", {"text"}),
+        ("<all-in> fast gpu", {"text"}),
+        ("<all-in> fast fpga", set()),
+        ("<or> 5 <or> 10", {"five", "ten"}),
+        ("<or> 5", {"five"}),
+        (">= x", set()),
+        (">=5", set()),
+    ],
+)
+def test_aggregate_metadata_is_compared(wanted: str, hosts: set[str]) -> None:
+    fleet = Fleet()
+    for name, value in (("five", "5"), ("ten", "10"), ("text", "fast-gpu")):
+        fleet.aggregate(f"of-{name}", None, rank=value)
+        fleet.provider(name, aggregates=(f"of-{name}",))
+    fleet.provider("silent")
+    assert passing(fleet, "aggregate_metadata", request(ONE, metadata=(("rank", wanted),))) == hosts
+
+
+def test_project_isolation() -> None:
+    fleet = Fleet()
+    fleet.aggregate("one", None, filter_tenant_id="p, q")
+    fleet.aggregate("two", None, filter_tenant_id_2="r")
+    fleet.aggregate("three", None, other="p")
+    fleet.provider("a", aggregates=("one",))
+    fleet.provider("b", aggregates=("two", "three"))
+    fleet.provider("c", aggregates=("one", "two"))
+    fleet.provider("d", aggregates=("three",))
+    fleet.provider("e")
+    for project, hosts in (("p", "acde"), ("r", "bcde"), ("x", "de")):
+        assert passing(fleet, "project_isolation", of_project(project)) == set(hosts)
+    assert found(fleet, "project_isolation", of_project("x"), "c") == "it is for p and q and r alone"
+    assert found(fleet, "project_isolation", of_project("x"), "e") == "it is for all projects"
+    for name in ("one", "two"):
+        fleet.aggregate(name)
+    assert passing(fleet, "project_isolation", of_project("x")) is None
+
+
+def of_project(project: str) -> ScheduleRequest:
+    return ScheduleRequest(ask=ONE, members=(ConsumerId("x"),), at_least=1, project=project, user="u")
+
+
+def test_trait_isolation() -> None:
+    fleet = Fleet()
+    fleet.aggregate("one", None, **{"trait:HW_CPU_X86_AVX": "required"})
+    fleet.aggregate("two", None, **{"trait:STORAGE_DISK_SSD": "required", "trait:HW_CPU_X86_AVX": "no"})
+    fleet.provider("a", aggregates=("one",))
+    fleet.provider("b", aggregates=("one", "two"))
+    fleet.provider("c")
+
+    def requiring(*traits: str) -> ScheduleRequest:
+        group = RequestGroup(resources=(("VCPU", 1),), required=tuple((trait,) for trait in traits))
+        return request(asking(group))
+
+    both = requiring("HW_CPU_X86_AVX", "STORAGE_DISK_SSD")
+    assert passing(fleet, "trait_isolation", PLAIN) == {"c"}
+    assert passing(fleet, "trait_isolation", requiring("HW_CPU_X86_AVX")) == {"a", "c"}
+    assert passing(fleet, "trait_isolation", both) == {"a", "b", "c"}
+    assert found(fleet, "trait_isolation", PLAIN, "b") == "it is kept for HW_CPU_X86_AVX and STORAGE_DISK_SSD"
+    assert found(fleet, "trait_isolation", PLAIN, "c") == "it is kept for no trait"
+
+
+def test_architecture() -> None:
+    fleet = Fleet()
+    fleet.provider("a", traits=("HW_ARCH_X86_64",))
+    fleet.provider("b", traits=("HW_ARCH_AARCH64", "HW_CPU_X86_AVX"))
+    fleet.provider("c")
+    wanted = request(ONE, image=(("hw_architecture", "aarch64"),))
+    assert passing(fleet, "architecture", wanted) == {"b"}
+    assert [found(fleet, "architecture", wanted, host) for host in "abc"] == [
+        "it is x86_64",
+        "it is aarch64",
+        "it does not say its architecture",
+    ]
+
+
+def test_hypervisor_type() -> None:
+    fleet = three()
+    for number, (name, driver) in enumerate((("a", "sim"), ("b", "other"))):
+        host = Host(id=fleet.id_of(name), number=number, name=name, cell="c", driver=driver)
+        fleet.view.apply(RecordChanged(None, host))
+    fake = request(ONE, image=(("img_hv_type", "fake"),))
+    assert passing(fleet, "hypervisor_type", fake) == {"a"}
+    assert passing(fleet, "hypervisor_type", request(ONE, image=(("img_hv_type", "kvm"),))) == set()
+    assert [found(fleet, "hypervisor_type", fake, host) for host in "abc"] == [
+        "its driver sim runs fake",
+        "its driver other runs none of these",
+        "it has no agent, and does not say its hypervisor",
+    ]
+
+
+def test_image_isolation() -> None:
+    fleet = Fleet()
+    fleet.aggregate("one", None, os_type="windows", architecture="x86_64")
+    fleet.aggregate("two", None, os_type="Linux")
+    fleet.provider("a", aggregates=("one",))
+    fleet.provider("b", aggregates=("two",))
+    fleet.provider("c", aggregates=("one", "two"))
+    fleet.provider("d")
+    linux = request(ONE, image=(("hw_disk_bus", "ide"), ("os_type", "linux")))
+    assert passing(fleet, "image_isolation", linux) == {"b", "c", "d"}
+    arm = request(ONE, image=(("hw_architecture", "aarch64"),))
+    assert passing(fleet, "image_isolation", arm) == {"b", "d"}
+    assert passing(fleet, "image_isolation", request(ONE, image=(("hw_disk_bus", "ide"),))) is None
+    assert found(fleet, "image_isolation", linux, "c") == "its aggregates allow os_type=Linux|windows"
+    assert found(fleet, "image_isolation", linux, "d") == "its aggregates allow any os_type"
 
 
 def test_ignored() -> None:

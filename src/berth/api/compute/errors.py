@@ -96,6 +96,11 @@ SENTENCES: Final[dict[type[Rejection], tuple[int, str]]] = {
         "The image requires traits that the host{host} does not have: {traits}. The server stays on its "
         "host in a rebuild: choose another image, or move the server first.",
     ),
+    r.HostUnfitForImage: (
+        400,
+        "The image needs {r.asked}; of the host {r.host}: {r.found}. The server stays on its host in a "
+        "rebuild: choose another image, or move the server first.",
+    ),
     r.SameFlavor: (400, "The server has the flavor {r.flavor} already: when resizing, choose another."),
     r.MigrationNotFound: (404, "Migration {r.id} could not be found."),
     r.MigrationNotAbortable: (

@@ -1,7 +1,7 @@
 """/flavors/{id}/os-extra_specs: what a flavor says beyond its sizes.
 
-Those that are for the scheduler (``resources:``, ``trait:``, ``group_policy`` and the like) are understood
-here or refused; a flavor never has one that no server could be made with. All others are kept for others.
+Each is used, goes to the driver or is refused (``scheduler/spec_table.py``): a flavor never gets one that no
+server could be made with.
 """
 
 import re
@@ -12,13 +12,14 @@ from msgspec import Meta
 
 from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.changing import change
-from berth.api.compute.errors import ComputeProblem
+from berth.api.compute.errors import ComputeProblem, problem_of
 from berth.api.compute.flavors import checked, visible
 from berth.api.http import Response
 from berth.model.commands import Command, Enact
 from berth.model.servers import Flavor
 from berth.operations.beginning import replaced
 from berth.scheduler.flavors import SPECS_MAX
+from berth.scheduler.spec_table import wrong_extra_spec
 from berth.view import View
 
 _KEY: Final = re.compile(r"[a-zA-Z0-9_:. -]{1,255}")
@@ -90,7 +91,11 @@ def _texts(specs: dict[str, str | int | float]) -> dict[str, str]:
 def _with(view: View, call: Call, given: dict[str, str]) -> Command:
     flavor = visible(view, call)
     after = msgspec.structs.replace(flavor, extra_specs=flavor.extra_specs | given)
-    return Enact((replaced(view, checked(after)),))
+    checked(after)
+    wrong = wrong_extra_spec(after.extra_specs)
+    if wrong is not None:
+        raise problem_of(wrong)
+    return Enact((replaced(view, after),))
 
 
 ROUTES: Final = (

@@ -7,10 +7,12 @@ be looked at by its owner, and nothing more until it is unlocked; an administrat
 import msgspec
 
 from berth.api.compute.calls import Call
-from berth.api.compute.errors import ComputeProblem, not_found
+from berth.api.compute.errors import ComputeProblem, not_found, problem_of
 from berth.model.commands import Enact
+from berth.model.scheduling import SpecInvalid
 from berth.model.servers import Flavor, Image, Server
 from berth.operations.beginning import replaced
+from berth.scheduler.spec_table import wrong_extra_spec, wrong_image_property
 from berth.view import View
 
 
@@ -57,6 +59,7 @@ def usable_flavor(call: Call, view: View, ref: str | int) -> Flavor:
     flavor = view.records.get(Flavor, id)
     if flavor is None or not call.access.may_use_flavor(flavor):
         raise ComputeProblem(400, f"Flavor {id} could not be found.")
+    _refuse(f"Flavor {id}", wrong_extra_spec(flavor.extra_specs))
     return msgspec.structs.replace(flavor, projects=())
 
 
@@ -68,7 +71,14 @@ def usable_image(call: Call, view: View, ref: str) -> Image:
         raise ComputeProblem(400, f"Image {id} could not be found.")
     if image.status != "active":
         raise ComputeProblem(400, f"Image {id} is {image.status}: it must be active.")
+    _refuse(f"Image {id}", wrong_image_property(image.properties))
     return image
+
+
+def _refuse(what: str, wrong: SpecInvalid | None) -> None:
+    """Refuse what could be made before a key was refused, and nothing can be made from any more."""
+    if wrong is not None:
+        raise ComputeProblem(400, f"{what} cannot be used: {problem_of(wrong).message}")
 
 
 def require_room(flavor: Flavor, image: Image) -> None:

@@ -14,6 +14,7 @@ from berth.model.servers import Image
 from berth.scheduler.flavors import Flavor as Sizes
 from berth.scheduler.flavors import ask_of
 from berth.scheduler.image_properties import bytes_in, properties_kept
+from berth.scheduler.spec_table import wrong_image_property
 
 _PROPERTIES_MAX: Final = 128
 _PROPERTIES_BYTES_MAX: Final = 64 << 10
@@ -21,7 +22,7 @@ _TAGS_MAX: Final = 128
 _NAME_MAX: Final = 255
 _VALUE_MAX: Final = 65_535
 _UUID: Final = re.compile("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_VISIBILITIES: Final[tuple[str, ...]] = get_args(get_type_hints(Image)["visibility"])
+VISIBILITIES: Final[tuple[str, ...]] = get_args(get_type_hints(Image)["visibility"])
 _DISK_FORMATS: Final = (
     "ami",
     "ari",
@@ -51,8 +52,8 @@ def with_value(image: Image, name: str, value: Any) -> Image:
     return msgspec.structs.replace(image, properties=image.properties | {name: value})
 
 
-def checked(image: Image) -> Image:
-    """The image, if there are not too many properties and the scheduler understands those that are for it."""
+def checked(image: Image, before: Image | None = None) -> Image:
+    """The image, if there are not too many properties and each that is new has a meaning here."""
     if len(image.properties) > _PROPERTIES_MAX:
         raise ComputeProblem(
             413,
@@ -69,9 +70,12 @@ def checked(image: Image) -> Image:
     kept = properties_kept(image.properties)
     if isinstance(kept, SpecInvalid):
         raise problem_of(kept)
+    had = {} if before is None else before.properties
+    new = {name: value for name, value in image.properties.items() if had.get(name) != value}
     ask = ask_of(Sizes(vcpus=1, memory_mb=1), image.properties)
-    if isinstance(ask, SpecInvalid):
-        raise problem_of(ask)
+    wrong = ask if isinstance(ask, SpecInvalid) else wrong_image_property(new)
+    if wrong is not None:
+        raise problem_of(wrong)
     return image
 
 
@@ -104,7 +108,7 @@ def _field(name: str, value: Any) -> Any:
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= AMOUNT_MAX:
                 raise _wrong(name, value, f"a whole number from 0 to {AMOUNT_MAX}")
         case "visibility":
-            _refuse_unlisted(name, value, _VISIBILITIES)
+            _refuse_unlisted(name, value, VISIBILITIES)
         case "disk_format" if value is not None:
             _refuse_unlisted(name, value, _DISK_FORMATS)
         case "container_format" if value is not None:

@@ -28,9 +28,10 @@ Patch = Annotated[tuple[Step, ...], Meta(max_length=_STEPS_MAX)]
 
 
 def patched(image: Image, steps: tuple[Step, ...]) -> Image:
+    after = image
     for step in steps:
-        image = _done(image, step)
-    return fields.checked(image)
+        after = _done(after, step)
+    return fields.checked(after, image)
 
 
 def _done(image: Image, step: Step) -> Image:

@@ -9,10 +9,12 @@ from berth.api.native.calls import Call, encoded
 from berth.api.native.errors import BAD_BODY, BAD_PARAMETER, NativeProblem
 from berth.api.native.pages import behind, cut, shown_page
 from berth.api.native.parameters import AggregatesQuery
+from berth.api.native.rejected import problem
 from berth.model.aggregates import Label
 from berth.model.commands import LabelAggregate
 from berth.model.groups import HOST
 from berth.model.ids import AggregateId
+from berth.scheduler.spec_table import wrong_metadata
 from berth.view import View
 
 _SPELLING: Final = re.compile("[0-9a-fA-F-]{32,36}")
@@ -35,6 +37,9 @@ async def put(call: Call) -> Response:
         raise NativeProblem(400, BAD_PARAMETER, "An aggregate is named by its uuid, as providers spell it.")
     if asked.kind == HOST:
         raise NativeProblem(400, BAD_BODY, "Every host is a domain of the kind host: choose another kind.")
+    wrong = wrong_metadata(asked.metadata)
+    if wrong is not None:
+        raise problem(wrong)
     label = Label(asked.kind, asked.name, tuple(sorted(asked.metadata.items())))
     return await call.submit(
         LabelAggregate(id, label),

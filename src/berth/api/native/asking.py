@@ -11,8 +11,9 @@ from berth.model.commands import SCHEDULE
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.rejections import Rejection
 from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
-from berth.model.scheduling import Hints, ScheduleRequest
-from berth.scheduler.flavors import Flavor, ask_of
+from berth.model.scheduling import Hints, ScheduleRequest, SpecInvalid
+from berth.scheduler.comparison import wrong_comparison
+from berth.scheduler.flavors import Flavor, FlavorAsk, checked_ask
 
 
 def schedule_request(call: Call, asked: sent.Schedule) -> ScheduleRequest:
@@ -38,7 +39,7 @@ def schedule_request(call: Call, asked: sent.Schedule) -> ScheduleRequest:
 
 def explain_request(call: Call, asked: sent.Explain) -> ScheduleRequest:
     members = tuple(ConsumerId(call.services.ids.uuid()) for _ in range(asked.count))
-    return _request(asked, members=members, at_least=asked.count)
+    return _request(asked, members=members, at_least=asked.count, project=call.caller.project_id or "")
 
 
 def _request(
@@ -50,10 +51,10 @@ def _request(
     consumer_type: str | None = None,
     alternates: int = 0,
 ) -> ScheduleRequest:
-    ask, metadata = _ask(asked)
+    needs = _needs(asked)
     hints = asked.hints
     return ScheduleRequest(
-        ask=ask,
+        ask=needs.ask,
         members=members,
         at_least=at_least,
         project=project,
@@ -61,7 +62,8 @@ def _request(
         consumer_type=consumer_type,
         group=None if asked.group is None else GroupId(asked.group.lower()),
         zone=asked.zone,
-        metadata=tuple(sorted({**dict(metadata), **asked.metadata}.items())),
+        metadata=_metadata(needs.metadata, asked.metadata),
+        image=needs.image,
         hints=Hints(
             same_host=consumers_of(hints.same_host),
             different_host=consumers_of(hints.different_host),
@@ -74,8 +76,17 @@ def _request(
     )
 
 
-def _ask(asked: sent.Ask) -> tuple[CandidatesRequest, tuple[tuple[str, str], ...]]:
-    """What each member needs, and the metadata that a flavor asks for."""
+def _metadata(of_flavor: tuple[tuple[str, str], ...], given: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    """What aggregates must say: all that the flavor wants, and all that the request wants beside it."""
+    for key, value in given.items():
+        wrong = wrong_comparison(value)
+        if wrong is not None:
+            raise problem(SpecInvalid(f"metadata {key}", value, wrong))
+    return tuple(sorted({*of_flavor, *given.items()}))
+
+
+def _needs(asked: sent.Ask) -> FlavorAsk:
+    """What each member needs, and what a flavor and an image say beside that."""
     if asked.flavor is not None:
         if asked.resources or asked.parts:
             raise _bad("a flavor says which resources are needed: leave out resources and parts")
@@ -88,10 +99,10 @@ def _ask(asked: sent.Ask) -> tuple[CandidatesRequest, tuple[tuple[str, str], ...
             swap_mb=given.swap,
             extra_specs=given.extra_specs,
         )
-        needs = ask_of(flavor, {} if asked.image is None else asked.image.properties)
+        needs = checked_ask(flavor, {} if asked.image is None else asked.image.properties)
         if isinstance(needs, Rejection):
             raise problem(needs)
-        return _joined(needs.ask, asked), needs.metadata
+        return msgspec.structs.replace(needs, ask=_joined(needs.ask, asked))
     if asked.image is not None:
         raise _bad("an image goes with a flavor")
     parts = [_group(UNSUFFIXED, asked)] if asked.resources else []
@@ -102,14 +113,12 @@ def _ask(asked: sent.Ask) -> tuple[CandidatesRequest, tuple[tuple[str, str], ...
     unknown = sorted({suffix for suffixes in asked.same_subtree for suffix in suffixes} - known)
     if unknown:
         raise _bad(f"same_subtree names {', '.join(unknown)}, which is no part of the request")
-    return (
-        CandidatesRequest(
-            groups=tuple(parts),
-            isolate=asked.group_policy == "isolate",
-            same_subtrees=tuple(frozenset(suffixes) for suffixes in asked.same_subtree),
-        ),
-        (),
+    ask = CandidatesRequest(
+        groups=tuple(parts),
+        isolate=asked.group_policy == "isolate",
+        same_subtrees=tuple(frozenset(suffixes) for suffixes in asked.same_subtree),
     )
+    return FlavorAsk(ask, ())
 
 
 def _joined(ask: CandidatesRequest, asked: sent.Ask) -> CandidatesRequest:

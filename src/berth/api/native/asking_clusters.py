@@ -13,6 +13,7 @@ from berth.model.clusters import Cluster, NodeGroup
 from berth.model.scheduling import SpecInvalid
 from berth.model.servers import Flavor, Image
 from berth.scheduler.image_properties import properties_kept
+from berth.scheduler.spec_table import wrong_extra_spec, wrong_image_property
 from berth.view import View
 
 
@@ -53,7 +54,16 @@ def _flavor(call: Call, view: View, asked: sent.NewNodeGroup) -> Flavor:
             f"node group {asked.name} asks for the flavor {asked.flavor}, and there is none of that id or "
             "name"
         )
+    _refuse(asked, f"flavor {asked.flavor}", wrong_extra_spec(usable[0].extra_specs))
     return msgspec.structs.replace(usable[0], projects=())
+
+
+def _refuse(asked: sent.NewNodeGroup, what: str, wrong: SpecInvalid | None) -> None:
+    if wrong is not None:
+        raise _bad(
+            f"node group {asked.name} cannot use the {what}: {wrong.key} is {wrong.value!r}; it must be "
+            f"{wrong.accepted}"
+        )
 
 
 def _image(call: Call, view: View, asked: sent.NewNodeGroup, ref: str) -> Image:
@@ -75,6 +85,7 @@ def _image(call: Call, view: View, asked: sent.NewNodeGroup, ref: str) -> Image:
             f"node group {asked.name} asks for the image {ref}, which is {usable[0].status}: it must be "
             "active"
         )
+    _refuse(asked, f"image {ref}", wrong_image_property(active[0].properties))
     kept = properties_kept(active[0].properties)
     if isinstance(kept, SpecInvalid):
         raise problem(kept)

@@ -1,0 +1,58 @@
+"""Hosts whose aggregates allow what the image says.
+
+    Where the host's aggregates list values under the name of an image property, an image that has the
+    property must have one of these values. An image without the property may go there.
+
+In Nova: AggregateImagePropertiesIsolation. An aggregate may call a property by its old name, too. Without
+such a key on any aggregate this has no say.
+"""
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from berth.model.scheduling import ScheduleRequest
+from berth.scheduler.labelled import hosts_saying, said_of
+from berth.scheduler.spec_table import OLD_NAMES
+from berth.view import ProviderRecord, View
+from berth.view.rowset import Mask
+
+FOLLOWS_CLAIMS = False
+_OLD: Final = {
+    name: tuple(old for old, new in OLD_NAMES.items() if new == name) for name in OLD_NAMES.values()
+}
+
+
+def asked(view: View, request: ScheduleRequest) -> str | None:
+    words = ", ".join(f"{name}={value}" for name, value, _ in _compared(view, request))
+    return f"aggregates that allow an image with {words}" if words else None
+
+
+def passing(view: View, request: ScheduleRequest) -> Mask:
+    mask = np.ones(view.row_end, np.bool_)
+    for _, value, keys in _compared(view, request):
+        mask &= ~hosts_saying(view, keys) | hosts_saying(view, keys, partial(_is_same, value))
+    return mask
+
+
+def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
+    said = [
+        f"{name}={'|'.join(values)}" if values else f"any {name}"
+        for name, _, keys in _compared(view, request)
+        for values in [said_of(view, host, keys)]
+    ]
+    return "its aggregates allow " + ", ".join(said)
+
+
+def _compared(view: View, request: ScheduleRequest) -> Iterable[tuple[str, str, list[str]]]:
+    """The properties of which some aggregate says something: name, value, and the keys of metadata."""
+    for name, value in request.image:
+        keys = [key for key in (name, *_OLD.get(name, ())) if key in view.groups.keys]
+        if keys:
+            yield name, value, keys
+
+
+def _is_same(value: str, said: str) -> bool:
+    return value.lower() == said.lower()

@@ -1,0 +1,34 @@
+"""Hosts that are open to the project.
+
+    A host's projects are those that its aggregates list under filter_tenant_id, and under keys that begin so.
+    It takes servers of its projects; if it has none, of all.
+
+In Nova: AggregateMultiTenancyIsolation. Without such a key on any aggregate this has no say.
+"""
+
+from berth.model.scheduling import ScheduleRequest
+from berth.scheduler.labelled import hosts_saying, said_of
+from berth.scheduler.spec_table import PROJECTS_KEY
+from berth.view import ProviderRecord, View
+from berth.view.rowset import Mask
+
+FOLLOWS_CLAIMS = False
+
+
+def asked(view: View, request: ScheduleRequest) -> str | None:
+    return f"a host that is open to the project {request.project}" if _keys(view) else None
+
+
+def passing(view: View, request: ScheduleRequest) -> Mask:
+    keys = _keys(view)
+    project = request.project
+    return ~hosts_saying(view, keys) | hosts_saying(view, keys, lambda value: value == project)
+
+
+def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
+    projects = said_of(view, host, _keys(view))
+    return f"it is for {' and '.join(projects)} alone" if projects else "it is for all projects"
+
+
+def _keys(view: View) -> list[str]:
+    return [key for key in view.groups.keys if key.startswith(PROJECTS_KEY)]

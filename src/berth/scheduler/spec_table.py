@@ -1,0 +1,618 @@
+"""Every extra spec of a flavor and every property of an image that Nova knows: used, passed on or refused.
+
+Nothing that is asked for is ignored. A key is one of three things:
+
+* *used*: it decides where a server may be;
+* *passed to the driver*: it changes nothing about where, and reaches the driver with flavor and image;
+* *refused* by its name, because nothing here would keep the promise.
+
+Keys of Nova's namespaces that Nova does not know either are refused as well. What is not Nova's is free: an
+extra spec of another namespace (``site:rack``) goes to the driver with the flavor, another property of an
+image stays with the image. An extra spec without a namespace is refused: one of Nova's filters looks for it
+in aggregates and another one at the host, so it has to say which is meant.
+
+A test holds this table against the list of Nova 34 (tests/unit/names), and docs/guides/extra-specs.md is made
+from it.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from enum import StrEnum
+from typing import Final, NamedTuple
+
+from berth.model.inventory import AMOUNT_MAX
+from berth.model.scheduling import SpecInvalid
+from berth.model.vocabulary import STANDARD_CLASSES, STANDARD_TRAITS, is_custom_name
+from berth.scheduler.comparison import wrong_comparison
+
+VALUE_LENGTH_MAX: Final = 255
+METADATA_SCOPE: Final = "aggregate_instance_extra_specs:"
+_INTEGER_MAX: Final = 2**63 - 1
+_SHOWN_MAX: Final = 100
+
+
+class Fate(StrEnum):
+    USED = "used"
+    PASSED = "passed to the driver"
+    REFUSED = "refused"
+
+
+class Values(NamedTuple):
+    """Which values a key may have, in words and as a test."""
+
+    accepted: str
+    are: Callable[[str], bool]
+
+
+class Row(NamedTuple):
+    """Keys that share a fate. ``{N}`` and the like stand for the variable part of a key. ``words`` say what
+    it is used for, or what is not offered; ``values`` do not matter where it is refused."""
+
+    keys: tuple[str, ...]
+    fate: Fate
+    words: str
+    values: Values
+
+
+# -- values -------------------------------------------------------------------------------------
+
+_TRUE: Final = ("1", "t", "true", "on", "y", "yes")
+_FALSE: Final = ("0", "f", "false", "off", "n", "no")
+_WHOLE: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
+
+
+def _number(least: int, most: int = _INTEGER_MAX) -> Values:
+    words = f"a whole number from {least} to {most}"
+    return Values(words, lambda text: _WHOLE.fullmatch(text) is not None and least <= int(text) <= most)
+
+
+def _one_of(*names: str) -> Values:
+    return Values(names[0] if len(names) == 1 else f"one of {', '.join(names)}", names.__contains__)
+
+
+_FLAG: Final = Values("true or false", lambda text: text.strip().lower() in _TRUE + _FALSE)
+_TEXT: Final = Values(
+    f"a text of 1 to {VALUE_LENGTH_MAX} characters", lambda text: 1 <= len(text) <= VALUE_LENGTH_MAX
+)
+_ANY: Final = Values("anything", lambda text: True)
+
+# -- architectures and hypervisors --------------------------------------------------------------
+
+_ARCHITECTURE_NAMES: Final = {"amd64": "x86_64", "i386": "i686", "i486": "i686", "i586": "i686"}
+"""What else architectures are called."""
+
+ARCHITECTURES: Final = {
+    {"armv7": "armv7l"}.get(name, name): f"HW_ARCH_{name.upper()}"
+    for trait in sorted(STANDARD_TRAITS)
+    if trait.startswith("HW_ARCH_")
+    for name in [trait.removeprefix("HW_ARCH_").lower()]
+}
+"""Architectures as libvirt and Nova call them, and the trait of a host that has it."""
+
+HYPERVISORS: Final = (
+    "baremetal",
+    "bhyve",
+    "docker",
+    "fake",
+    "hyperv",
+    "ironic",
+    "kqemu",
+    "kvm",
+    "lxc",
+    "lxd",
+    "openvz",
+    "parallels",
+    "phyp",
+    "prsm",
+    "qemu",
+    "test",
+    "uml",
+    "vbox",
+    "vmware",
+    "vz",
+    "xen",
+    "zvm",
+)
+
+_ARCHITECTURE: Final = Values(
+    f"one of {', '.join(sorted(ARCHITECTURES))}", lambda text: _architecture(text) in ARCHITECTURES
+)
+_HYPERVISOR: Final = Values(f"one of {', '.join(HYPERVISORS)}", lambda text: text.lower() in HYPERVISORS)
+
+
+def _architecture(text: str) -> str:
+    return _ARCHITECTURE_NAMES.get(text.lower(), text.lower())
+
+
+# -- extra specs --------------------------------------------------------------------------------
+
+_NOT_YET: Final = "is not built yet"
+
+
+def _used(key: str, words: str, values: Values) -> Row:
+    return Row((key,), Fate.USED, words, values)
+
+
+def _passed(values: Values, words: str, *keys: str) -> Row:
+    return Row(keys, Fate.PASSED, words, values)
+
+
+def _refused(words: str, *keys: str) -> Row:
+    return Row(keys, Fate.REFUSED, words, _ANY)
+
+
+_REQUIRED: Final = _one_of("required", "forbidden")
+
+EXTRA_SPECS: Final = (
+    _used(
+        "resources{group}:{CLASS}", "so much of a resource class; 0 for none of it", _number(0, AMOUNT_MAX)
+    ),
+    _used(
+        "trait{group}:{TRAIT}", "a trait that a provider of the group must have, or must not have", _REQUIRED
+    ),
+    _used(
+        "group_policy",
+        "whether numbered groups may share a provider; needed where there is more than one",
+        _one_of("none", "isolate"),
+    ),
+    _used(
+        "same_subtree{N}",
+        "names of numbered groups, with commas, whose providers must be below one of them",
+        Values("names of numbered groups, with commas between them", lambda text: bool(suffixes_in(text))),
+    ),
+    _used(
+        METADATA_SCOPE + "{key}",
+        "what the metadata of the host's aggregates must say: a value, or a comparison such as `>= 5`",
+        Values(
+            "a text, or a comparison such as >= 5 or <or> a <or> b", lambda text: not wrong_comparison(text)
+        ),
+    ),
+    _passed(_number(0), "share of CPU time", "quota:cpu_shares", "quota:cpu_period"),
+    _passed(_number(-_INTEGER_MAX), "limit of CPU time; negative for none", "quota:cpu_quota"),
+    _passed(
+        _number(0),
+        "limits of disks",
+        *(
+            f"quota:disk_{what}_{unit}_sec"
+            for what in ("read", "write", "total")
+            for unit in ("bytes", "iops")
+        ),
+    ),
+    _passed(
+        _number(0),
+        "limits of network interfaces",
+        *(
+            f"quota:vif_{way}_{what}"
+            for way in ("inbound", "outbound")
+            for what in ("average", "peak", "burst")
+        ),
+    ),
+    _passed(_FLAG, "whether there may be a random number device", "hw_rng:allowed"),
+    _passed(_number(0), "limits of the random number device", "hw_rng:rate_bytes", "hw_rng:rate_period"),
+    _passed(_number(0), "how much video memory an image may ask for, in MB", "hw_video:ram_max_mb"),
+    _refused(
+        f"pinning CPUs {_NOT_YET}",
+        "hw:cpu_policy",
+        "hw:cpu_thread_policy",
+        "hw:cpu_dedicated_mask",
+        "hw:cpu_realtime",
+        "hw:cpu_realtime_mask",
+        "hw:emulator_threads_policy",
+    ),
+    _refused("huge pages and locked memory are not built yet", "hw:mem_page_size", "hw:locked_memory"),
+    _refused(
+        f"NUMA for guests {_NOT_YET}",
+        "hw:numa_nodes",
+        "hw:numa_cpus.{N}",
+        "hw:numa_mem.{N}",
+        "hw:pci_numa_affinity_policy",
+    ),
+    _refused(
+        f"a choice of the guest's CPU topology {_NOT_YET}",
+        *(f"hw:cpu_{limit}{part}" for limit in ("", "max_") for part in ("sockets", "cores", "threads")),
+    ),
+    _refused(f"encrypted memory {_NOT_YET}", "hw:mem_encryption", "hw:mem_encryption_model"),
+    _refused(f"persistent memory {_NOT_YET}", "hw:pmem"),
+    _refused(f"a virtual TPM {_NOT_YET}", "hw:tpm_model", "hw:tpm_version", "hw:tpm_secret_security"),
+    _refused(
+        "encrypted ephemeral disks are not built yet",
+        "hw:ephemeral_encryption",
+        "hw:ephemeral_encryption_format",
+    ),
+    _refused(
+        f"a choice of the guest's devices {_NOT_YET}",
+        "hw:boot_menu",
+        "hw:hide_hypervisor_id",
+        "hw:pmu",
+        "hw:redirected_usb_ports",
+        "hw:serial_port_count",
+        "hw:sound_model",
+        "hw:usb_model",
+        "hw:vif_multiqueue_enabled",
+        "hw:viommu_model",
+        "hw:virtio_packed_ring",
+        "hw:watchdog_action",
+        "hide_hypervisor_id",
+    ),
+    _refused(f"secure boot {_NOT_YET}", "os:secure_boot"),
+    _refused(
+        "PCI devices by alias are not built yet; one with an inventory is asked for with resources{group}:",
+        "pci_passthrough:alias",
+    ),
+    _refused("accelerators by device profile are not built yet", "accel:device_profile"),
+    _refused(
+        "hosts are not chosen by what their compute service says: use trait: or "
+        f"{METADATA_SCOPE.removesuffix(':')}:",
+        "capabilities:{name}",
+    ),
+    _refused("no driver here is VMware's", "vmware:hw_version", "vmware:storage_policy"),
+    _refused(
+        "no driver here is VMware's",
+        *(
+            f"quota:{what}_{how}"
+            for what in ("cpu", "memory", "disk_io", "vif")
+            for how in ("limit", "reservation", "shares_level", "shares_share")
+        ),
+    ),
+)
+
+# -- image properties ---------------------------------------------------------------------------
+
+OLD_NAMES: Final = {
+    "architecture": "hw_architecture",
+    "auto_disk_config": "hw_auto_disk_config",
+    "bdm_v2": "img_bdm_v2",
+    "bittorrent": "img_bittorrent",
+    "block_device_mapping": "img_block_device_mapping",
+    "cache_in_nova": "img_cache_in_nova",
+    "hypervisor_type": "img_hv_type",
+    "hypervisor_version_requires": "img_hv_requested_version",
+    "ipxe_boot": "hw_ipxe_boot",
+    "mappings": "img_mappings",
+    "owner_id": "img_owner_id",
+    "root_device_name": "img_root_device_name",
+    "vm_mode": "hw_vm_mode",
+    "vmware_disktype": "hw_disk_type",
+    "vmware_image_version": "img_version",
+    "vmware_linked_clone": "img_linked_clone",
+    "vmware_ostype": "os_distro",
+    "xenapi_device_id": "hw_device_id",
+    "xenapi_image_compression_level": "img_compression_level",
+    "xenapi_skip_agent_inject_files_at_boot": "os_skip_agent_inject_files_at_boot",
+    "xenapi_skip_agent_inject_ssh": "os_skip_agent_inject_ssh",
+    "xenapi_use_agent": "img_use_agent",
+}
+"""What properties were called before, and are called still."""
+
+_BUS: Final = _one_of("fdc", "ide", "sata", "scsi", "usb", "virtio", "xen", "lxc", "uml")
+
+IMAGE_PROPERTIES: Final = (
+    _used("trait:{TRAIT}", "a trait that the host must have", _one_of("required")),
+    _used("hw_architecture", "the host's trait HW_ARCH_... must be of this architecture", _ARCHITECTURE),
+    _used("img_hv_type", "the driver of the host must run guests of this hypervisor", _HYPERVISOR),
+    _passed(_BUS, "the bus of a disk", "hw_disk_bus", "hw_cdrom_bus", "hw_floppy_bus", "hw_rescue_bus"),
+    _passed(_one_of("cdrom", "disk", "floppy", "fs", "lun"), "the kind of a rescue disk", "hw_rescue_device"),
+    _passed(
+        _one_of("buslogic", "ibmvscsi", "lsilogic", "lsisas1068", "lsisas1078", "virtio-scsi", "vmpvscsi"),
+        "the model of the SCSI controller",
+        "hw_scsi_model",
+    ),
+    _passed(
+        _one_of(
+            "virtio",
+            "ne2k_pci",
+            "pcnet",
+            "rtl8139",
+            "e1000",
+            "e1000e",
+            "igb",
+            "lan9118",
+            "netfront",
+            "spapr-vlan",
+            "vmxnet",
+            "vmxnet3",
+        ),
+        "the model of network interfaces",
+        "hw_vif_model",
+    ),
+    _passed(
+        _one_of("bochs", "cirrus", "gop", "none", "qxl", "vga", "virtio", "vmvga", "xen"),
+        "the model of the video device",
+        "hw_video_model",
+    ),
+    _passed(_number(0), "video memory in MB", "hw_video_ram"),
+    _passed(_one_of("usb", "virtio"), "the bus of the pointer", "hw_input_bus"),
+    _passed(_one_of("usbtablet"), "the model of the pointer", "hw_pointer_model"),
+    _passed(_one_of("virtio"), "the model of the random number device", "hw_rng_model"),
+    _passed(_TEXT, "the machine type", "hw_machine_type"),
+    _passed(_one_of("bios", "uefi"), "the firmware", "hw_firmware_type"),
+    _passed(_one_of("hvm"), "the mode of the guest", "hw_vm_mode"),
+    _passed(_FLAG, "whether the guest has an agent", "hw_qemu_guest_agent", "os_require_quiesce"),
+    _passed(_FLAG, "whether the guest has a HPET", "hw_time_hpet"),
+    _passed(_one_of("optional"), "whether a config drive is needed; none is made", "img_config_drive"),
+    _passed(_one_of("linux", "windows"), "the family of the system in the image", "os_type"),
+    _passed(
+        _TEXT,
+        "what the image is",
+        "os_distro",
+        "os_version",
+        "os_admin_user",
+        "os_command_line",
+        "img_owner_id",
+        "img_root_device_name",
+    ),
+    _refused("write trait:NAME = required", "traits_required"),
+    _refused(f"pinning CPUs {_NOT_YET}", "hw_cpu_policy", "hw_cpu_thread_policy", "hw_cpu_realtime_mask"),
+    _refused("huge pages and locked memory are not built yet", "hw_mem_page_size", "hw_locked_memory"),
+    _refused(
+        f"NUMA for guests {_NOT_YET}",
+        "hw_numa_nodes",
+        "hw_numa_cpus",
+        "hw_numa_cpus.{N}",
+        "hw_numa_mem",
+        "hw_numa_mem.{N}",
+        "hw_pci_numa_affinity_policy",
+    ),
+    _refused(
+        f"a choice of the guest's CPU topology {_NOT_YET}",
+        *(f"hw_cpu_{limit}{part}" for limit in ("", "max_") for part in ("sockets", "cores", "threads")),
+    ),
+    _refused(f"a choice of the guest's addresses {_NOT_YET}", "hw_maxphysaddr_mode", "hw_maxphysaddr_bits"),
+    _refused(f"encrypted memory {_NOT_YET}", "hw_mem_encryption", "hw_mem_encryption_model"),
+    _refused(f"a virtual TPM {_NOT_YET}", "hw_tpm_model", "hw_tpm_version"),
+    _refused(
+        "encrypted ephemeral disks are not built yet",
+        "hw_ephemeral_encryption",
+        "hw_ephemeral_encryption_format",
+        "hw_ephemeral_encryption_secret_uuid",
+    ),
+    _refused(
+        f"a choice of the guest's devices {_NOT_YET}",
+        "hw_boot_menu",
+        "hw_firmware_stateless",
+        "hw_pmu",
+        "hw_redirected_usb_ports",
+        "hw_serial_port_count",
+        "hw_sound_model",
+        "hw_usb_model",
+        "hw_vif_multiqueue_enabled",
+        "hw_viommu_model",
+        "hw_virtio_packed_ring",
+        "hw_watchdog_action",
+        "img_hide_hypervisor_id",
+    ),
+    _refused(f"emulating another architecture {_NOT_YET}", "hw_emulation_architecture"),
+    _refused(f"secure boot {_NOT_YET}", "os_secure_boot"),
+    _refused("hosts do not say the version of their hypervisor", "img_hv_requested_version"),
+    _refused("there are no volumes here", "img_block_device_mapping", "img_mappings", "img_bdm_v2"),
+    _refused("a kernel cannot be given apart from its image", "kernel_id", "ramdisk_id"),
+    _refused(
+        "signatures of images are not verified",
+        "img_signature",
+        "img_signature_certificate_uuid",
+        "img_signature_hash_method",
+        "img_signature_key_type",
+    ),
+    _refused(
+        "no driver here is VMware's",
+        "hw_disk_type",
+        "img_linked_clone",
+        "img_version",
+        "vmware_adaptertype",
+    ),
+    _refused(
+        "no driver here is Xen's",
+        "hw_auto_disk_config",
+        "hw_device_id",
+        "hw_ipxe_boot",
+        "img_bittorrent",
+        "img_cache_in_nova",
+        "img_compression_level",
+        "img_use_agent",
+        "os_skip_agent_inject_files_at_boot",
+        "os_skip_agent_inject_ssh",
+    ),
+)
+
+# -- looking up ---------------------------------------------------------------------------------
+
+_SUFFIX: Final = "[a-zA-Z0-9_-]{0,64}"
+_PARTS: Final = {
+    "{group}": _SUFFIX,
+    "{CLASS}": "[A-Z][A-Z0-9_]{0,254}",
+    "{TRAIT}": "[A-Z][A-Z0-9_]{0,254}",
+    "{N}": "[0-9]{0,9}",
+    "{key}": ".+",
+    "{name}": ".+",
+}
+"""The variable parts of keys."""
+
+_OWN_NAMESPACES: Final = re.compile(
+    "(hw|hw_rng|hw_video|os|quota|accel|pci_passthrough|capabilities|vmware|aggregate_instance_extra_specs"
+    "|resources.*|trait.*|same_subtree.*):.*",
+    re.DOTALL,
+)
+_OWN_PREFIXES: Final = ("hw_", "img_", "os_", "trait:", "traits_")
+
+
+class _Index:
+    """The rows of a table by key."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._rows = {key: row for row in rows for key in row.keys}
+        self._patterns = [(_pattern(key), row) for key, row in self._rows.items() if "{" in key]
+
+    def row(self, key: str) -> Row | None:
+        found = self._rows.get(key) if "{" not in key else None
+        return found or next((row for pattern, row in self._patterns if pattern.fullmatch(key)), None)
+
+
+def _pattern(key: str) -> re.Pattern[str]:
+    parts = re.split(r"(\{\w+\})", key)
+    return re.compile("".join(_PARTS.get(part, re.escape(part)) for part in parts), re.DOTALL)
+
+
+_SPEC_INDEX: Final = _Index(EXTRA_SPECS)
+_PROPERTY_INDEX: Final = _Index(IMAGE_PROPERTIES)
+
+
+def extra_spec(key: str) -> Row | None:
+    """What is known of an extra spec; None if it is nobody's but its operator's."""
+    return _SPEC_INDEX.row(key)
+
+
+def image_property(key: str) -> Row | None:
+    return _PROPERTY_INDEX.row(OLD_NAMES.get(key, key))
+
+
+# -- judging ------------------------------------------------------------------------------------
+
+
+def wrong_extra_spec(specs: Mapping[str, str]) -> SpecInvalid | None:
+    """The first extra spec that is refused, or whose value is not valid."""
+    for key, value in specs.items():
+        row = extra_spec(key)
+        if row is None:
+            if _OWN_NAMESPACES.fullmatch(key):
+                return _invalid(key, value, "left out: there is no such extra spec")
+            if ":" not in key:
+                return _invalid(
+                    key, value, f"left out, or spelled {METADATA_SCOPE}{key} if aggregates are to say it"
+                )
+            continue
+        wrong = _wrong(row, key, value)
+        if wrong is not None:
+            return wrong
+    return _wrong_groups(specs)
+
+
+def wrong_image_property(properties: Mapping[str, str]) -> SpecInvalid | None:
+    """The first property of an image that is refused, or whose value is not valid."""
+    for key, value in properties.items():
+        row = image_property(key)
+        if row is None:
+            if key.startswith(_OWN_PREFIXES):
+                return _invalid(key, value, "left out: there is no such property of an image")
+            continue
+        wrong = _wrong(row, key, value)
+        if wrong is not None:
+            return wrong
+        name = OLD_NAMES.get(key, key)
+        if properties.get(name, value) != value:
+            return _invalid(key, value, f"the same as {name}, or left out")
+    return None
+
+
+def _invalid(key: str, value: str, accepted: str) -> SpecInvalid:
+    """A refusal that can be read, however long the value is."""
+    return SpecInvalid(key, value[:_SHOWN_MAX], accepted)
+
+
+def _wrong(row: Row, key: str, value: str) -> SpecInvalid | None:
+    if row.fate is Fate.REFUSED:
+        return _invalid(key, value, f"left out: {row.words}")
+    if not row.values.are(value):
+        return _invalid(key, value, row.values.accepted)
+    scope, _, name = key.partition(":")
+    known = STANDARD_CLASSES if scope.startswith("resources") else STANDARD_TRAITS
+    if scope.startswith(("resources", "trait")) and name not in known and not is_custom_name(name):
+        what = "resource class" if scope.startswith("resources") else "trait"
+        return _invalid(key, value, f"of a {what} that is standard or begins with CUSTOM_")
+    return None
+
+
+def _wrong_groups(specs: Mapping[str, str]) -> SpecInvalid | None:
+    """What Placement would refuse of the groups together."""
+    groups = {suffix for key in specs if (suffix := suffix_of(key))}
+    for key, value in specs.items():
+        unknown = suffixes_in(value) - groups if key.startswith("same_subtree") else ()
+        if unknown:
+            there = f"of {', '.join(sorted(groups))}" if groups else "and there are none"
+            return _invalid(key, value, f"names of groups that ask for resources, {there}")
+    if len(groups) > 1 and "group_policy" not in specs:
+        return _invalid(
+            "group_policy", "not given", f"none or isolate, because there are {len(groups)} numbered groups"
+        )
+    return None
+
+
+# -- reading ------------------------------------------------------------------------------------
+
+_RESOURCES_KEY: Final = re.compile(f"resources({_SUFFIX}):.*", re.DOTALL)
+_SUFFIX_LIST: Final = re.compile(r"[a-zA-Z0-9_-]{1,64}(\s*,\s*[a-zA-Z0-9_-]{1,64}){0,63}")
+
+
+def suffix_of(key: str) -> str | None:
+    """The suffix of the group that a key asks for resources of; None for other keys."""
+    match = _RESOURCES_KEY.fullmatch(key)
+    return None if match is None else match.group(1)
+
+
+def suffixes_in(value: str) -> frozenset[str]:
+    """The groups that a value names; none if it cannot be read."""
+    if _SUFFIX_LIST.fullmatch(value.strip()) is None:
+        return frozenset()
+    return frozenset(name.strip() for name in value.split(","))
+
+
+def read_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    """What is used or passed on of an image's properties, each under its present name and with one spelling
+    of its value. What is refused is left out: images from before this table may have it."""
+    found = {}
+    for key, value in sorted(properties.items(), key=lambda item: item[0] not in OLD_NAMES):
+        row = image_property(key)
+        if row is not None and row.fate is not Fate.REFUSED and row.values.are(value):
+            found[OLD_NAMES.get(key, key)] = _spelled(row, value)
+    return dict(sorted(found.items()))
+
+
+def _spelled(row: Row, value: str) -> str:
+    if row.values is _FLAG:
+        return "true" if value.strip().lower() in _TRUE else "false"
+    if row.values is _ARCHITECTURE:
+        return _architecture(value)
+    return value.lower() if row.values is _HYPERVISOR else value
+
+
+# -- aggregates ---------------------------------------------------------------------------------
+
+PROJECTS_KEY: Final = "filter_tenant_id"
+_UNREAD_KEYS: Final = {
+    "instance_type": "flavors are bound to aggregates by aggregate_instance_extra_specs:",
+    "max_instances_per_host": "hosts are not bounded by a number of servers",
+    "max_io_ops_per_host": "hosts are not bounded by a number of operations",
+}
+_MULTIPLIER: Final = "_weight_multiplier"
+
+AGGREGATE_KEYS: Final = (
+    _used("availability_zone", "the zone that its hosts are in", _TEXT),
+    _used(
+        PROJECTS_KEY + "{suffix}",
+        "projects by their ids, with commas: its hosts take servers of these alone",
+        _TEXT,
+    ),
+    _used("trait:{TRAIT}", "its hosts take only servers that require this trait", _one_of("required")),
+    _used(
+        "the name of an image property", "values with commas: an image that has another one stays out", _ANY
+    ),
+    *(_refused(words, key) for key, words in _UNREAD_KEYS.items()),
+    _refused("weighers have the same multiplier everywhere", "{weigher}" + _MULTIPLIER),
+    _used("any other key", "read by flavors with aggregate_instance_extra_specs:", _ANY),
+)
+"""What the metadata of an aggregate may say."""
+
+
+def wrong_metadata(metadata: Mapping[str, str]) -> SpecInvalid | None:
+    """The first key of an aggregate's metadata that is refused, or whose value is not valid."""
+    for key, value in metadata.items():
+        if key in _UNREAD_KEYS:
+            return _invalid(key, value, f"left out: {_UNREAD_KEYS[key]}")
+        if key.endswith(_MULTIPLIER):
+            return _invalid(key, value, "left out: weighers have the same multiplier everywhere")
+        if key.startswith(PROJECTS_KEY) and not any(part.strip() for part in value.split(",")):
+            return _invalid(key, value, "the ids of projects, with commas between them")
+        if key.startswith("trait:"):
+            wrong = wrong_image_property({key: value})
+            if wrong is not None:
+                return wrong
+    return None
