@@ -8,6 +8,7 @@ import pytest
 from berth.api.auth.caller import Caller
 from berth.api.auth.policy import Policy
 from berth.api.auth.tokens import Tokens
+from berth.cli import names_page
 from berth.cli.listing import page
 from berth.runtime.sources import resolve
 from tests.clocks import FakeClock
@@ -69,3 +70,7 @@ def test_what_is_said_to_make_can_be_made(page: str) -> None:
 
 def test_the_page_of_settings_is_that_of_the_program() -> None:
     assert (GUIDES / "settings.md").read_text() == page(), "run: make docs"
+
+
+def test_the_page_of_extra_specs_is_that_of_the_program() -> None:
+    assert (GUIDES / "extra-specs.md").read_text() == names_page.page(), "run: make docs"

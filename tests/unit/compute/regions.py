@@ -42,7 +42,7 @@ from tests.unit.native.worlds import Answer, World, uuid_of
 T = TypeVar("T")
 
 SMALL = Flavor(id="1", name="small", vcpus=2, memory_mb=2048, disk_gb=10)
-LARGE = Flavor(id="2", name="large", vcpus=4, memory_mb=4096, disk_gb=20, extra_specs={"note": "x"})
+LARGE = Flavor(id="2", name="large", vcpus=4, memory_mb=4096, disk_gb=20, extra_specs={"site:note": "x"})
 HUGE = Flavor(id="3", name="huge", vcpus=64, memory_mb=4096, disk_gb=20)
 SECRET = Flavor(id="4", name="secret", vcpus=1, memory_mb=1024, is_public=False, projects=("blue",))
 CIRROS = Image(id=uuid_of(900), name="cirros", status="active", visibility="public")

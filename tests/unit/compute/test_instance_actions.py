@@ -67,7 +67,9 @@ def test_actions_are_listed_newest_first_in_pages(region: Region) -> None:
         assert len(late["instanceActions"]) == 2
         early = await actions(region, id, "changes-before=2026-01-01T00:00:30")
         assert [one["action"] for one in early["instanceActions"]] == ["create"]
-        assert len((await actions(region, id, "limit=1", version="2.57"))["instanceActions"]) == 3
+        assert len((await actions(region, id, version="2.57"))["instanceActions"]) == 3
+        early_page = f"/servers/{id}/os-instance-actions?limit=1"
+        assert (await region.compute("GET", early_page, version="2.57")).status == 400
 
     region.run(story)
 

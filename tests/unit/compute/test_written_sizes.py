@@ -18,20 +18,31 @@ PATCH = {"content-type": "application/openstack-images-v2.1-json-patch"}
 KIB = 1 << 10
 NOTES = {f"note{n}": "v" * 1000 for n in range(60)}
 """Properties of 60 KB that nobody but people reads."""
+TEXTS = (
+    "hw_machine_type",
+    "img_owner_id",
+    "img_root_device_name",
+    "os_admin_user",
+    "os_command_line",
+    "os_distro",
+    "os_version",
+)
+TRAITS = {f"trait:CUSTOM_{n}_{'A' * 200}": "required" for n in range(80)}
+"""Properties of 17 KB that the scheduler reads."""
 FAT = Image(id=uuid_of(950), name="fat", status="active", visibility="public", properties=NOTES)
 READ = Image(
     id=uuid_of(951),
     name="read",
     status="active",
     visibility="public",
-    properties={"os_distro": "v" * 16_000},
+    properties=dict.fromkeys(TEXTS, "\U0001d11e" * 255),
 )
 OLD = Image(
     id=uuid_of(952),
     name="old",
     status="active",
     visibility="public",
-    properties={f"hw_{n}": "v" * 65_000 for n in range(60)},
+    properties=TRAITS,
 )
 
 
@@ -76,8 +87,7 @@ def test_an_image_has_64_kib_of_properties(tmp_path: Path, properties: dict[str,
 
 def test_of_what_the_scheduler_reads_an_image_has_16_kib(tmp_path: Path) -> None:
     async def story(house: House) -> None:
-        body = {"name": "fat", **{f"hw_{n}": "v" * 1000 for n in range(17)}}
-        answer = await house.ask("POST", IMAGES, body, token="ann:blue")
+        answer = await house.ask("POST", IMAGES, {"name": "fat", **TRAITS}, token="ann:blue")
         assert answer.status == 400
         assert "16384 bytes at most" in answer.json["message"]
 
@@ -138,7 +148,7 @@ def test_an_image_from_before_there_was_a_limit_is_refused_by_name(tmp_path: Pat
 @pytest.mark.parametrize(
     "fields",
     [
-        {"imageRef": READ.id, "min_count": 1000},
+        {"imageRef": READ.id, "metadata": {f"k{n}": "v" * 250 for n in range(8)}, "min_count": 1000},
         {"metadata": {f"k{n}": "v" * 250 for n in range(128)}, "min_count": 1000},
     ],
 )

@@ -15,7 +15,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.changing import change
-from berth.api.compute.errors import ComputeProblem, not_found
+from berth.api.compute.errors import ComputeProblem, not_found, problem_of
+from berth.api.compute.listing import query_of
 from berth.api.compute.showing import time_or_none
 from berth.api.compute.zoning import Zoned, hosts_of, rezoned
 from berth.api.http import Response
@@ -25,6 +26,7 @@ from berth.model.ids import AggregateId, ProviderId
 from berth.model.servers import Aggregate, Host
 from berth.operations.beginning import removed, replaced
 from berth.scheduler.filters.zone import NO_ZONE
+from berth.scheduler.spec_table import wrong_metadata
 from berth.view import ProviderRecord, View
 
 _SHOWS_UUID: Final = 41
@@ -76,6 +78,8 @@ class Act(_Body, frozen=True, kw_only=True):
 
 
 async def index(call: Call) -> Response:
+    query_of(call, "aggregates", {})
+
     def answer(view: View) -> Response:
         aggregates = sorted(view.records.all(Aggregate), key=lambda aggregate: aggregate.number)
         return json({"aggregates": [_shown(call, view, aggregate) for aggregate in aggregates]})
@@ -211,6 +215,9 @@ def _with_metadata(aggregate: Aggregate, given: dict[str, str | None]) -> Aggreg
         raise ComputeProblem(
             400, f"There would be {len(metadata)} keys; an aggregate may have {_METADATA_MAX} at most."
         )
+    wrong = wrong_metadata({key: value for key, value in given.items() if value is not None})
+    if wrong is not None:
+        raise problem_of(wrong)
     return msgspec.structs.replace(aggregate, metadata=metadata, zone=zone)
 
 

@@ -119,7 +119,7 @@ class Call(NamedTuple):
         )
 
     def query(self) -> dict[str, str]:
-        """The parameters of the query; of one given twice the last counts, as in Nova's filters."""
+        """The parameters of the query; of one given twice the last."""
         return dict(self.query_pairs())
 
     def query_pairs(self) -> list[tuple[str, str]]:
@@ -137,6 +137,13 @@ class Call(NamedTuple):
             raise ComputeProblem(400, f"Invalid input: {error}") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ComputeProblem(400, f"Malformed request body: {error}") from None
+
+    def converted(self, given: object, kind: type[T]) -> T:
+        """A part of a body, as a struct says it must be."""
+        try:
+            return msgspec.convert(given, kind)
+        except msgspec.ValidationError as error:
+            raise ComputeProblem(400, f"Invalid input: {error}") from None
 
     async def read(self, answer: Callable[[View], T]) -> T:
         """What ``answer`` says of a view that is current. A ComputeProblem that it raises is an answer

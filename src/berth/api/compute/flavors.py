@@ -14,7 +14,7 @@ from msgspec import UNSET, UnsetType
 from berth.api.compute.calls import Call, Route, empty, json
 from berth.api.compute.changing import change
 from berth.api.compute.errors import ComputeProblem, not_found, problem_of
-from berth.api.compute.listing import links_of, number_in, page
+from berth.api.compute.listing import links_of, number_in, page, query_of
 from berth.api.http import Response
 from berth.model.commands import Command, Enact
 from berth.model.inventory import AMOUNT_MAX
@@ -49,6 +49,9 @@ _SORT_KEYS: Final = {
     "created_at": "created_at_s",
 }
 
+QUERY: Final = dict.fromkeys(("is_public", "limit", "marker", "minDisk", "minRam", "sort_key", "sort_dir"), 1)
+_SORT_DIRS: Final = ("asc", "desc")
+
 Number = int | str
 """Nova takes digits in quotes, too."""
 
@@ -66,7 +69,6 @@ class NewFlavor(_Body, frozen=True, kw_only=True):
     ephemeral: Number | None = msgspec.field(name="OS-FLV-EXT-DATA:ephemeral", default=None)
     swap: Number | None = None
     rxtx_factor: float | str | None = None
-    """Taken and left alone: there are no networks here to be shared by it."""
     is_public: bool | None = msgspec.field(name="os-flavor-access:is_public", default=None)
     description: str | UnsetType | None = UNSET
 
@@ -100,7 +102,7 @@ async def show(call: Call) -> Response:
 
 
 async def _list(call: Call, shown: Callable[[Flavor], dict[str, Any]]) -> Response:
-    query = call.query()
+    query = query_of(call, "flavors", QUERY)
     wanted = await call.read(lambda view: _wanted(call, query, view.records.all(Flavor)))
     flavors, links = page(call, wanted, lambda flavor: flavor.id, shown)
     body: dict[str, Any] = {"flavors": flavors}
@@ -116,6 +118,9 @@ def _wanted(call: Call, query: dict[str, str], flavors: Iterable[Flavor]) -> lis
     if sort_key not in _SORT_KEYS:
         raise ComputeProblem(400, f"sort_key is {sort_key!r}; it must be one of {', '.join(_SORT_KEYS)}.")
     field = _SORT_KEYS[sort_key]
+    sort_dir = query.get("sort_dir", "asc")
+    if sort_dir not in _SORT_DIRS:
+        raise ComputeProblem(400, f"sort_dir is {sort_dir!r}; it must be one of {', '.join(_SORT_DIRS)}.")
     found = [
         flavor
         for flavor in flavors
@@ -123,16 +128,12 @@ def _wanted(call: Call, query: dict[str, str], flavors: Iterable[Flavor]) -> lis
         and flavor.memory_mb >= least_mb
         and flavor.disk_gb >= least_gb
     ]
-    found.sort(
-        key=lambda flavor: (getattr(flavor, field), flavor.id), reverse=query.get("sort_dir") == "desc"
-    )
+    found.sort(key=lambda flavor: (getattr(flavor, field), flavor.id), reverse=sort_dir == "desc")
     return found
 
 
 def _is_public(call: Call, query: dict[str, str]) -> bool | None:
-    """What the list is narrowed to; None for all. Only admins may choose."""
-    if not call.is_admin:
-        return True
+    """What the list is narrowed to; None for all that the caller may see."""
     text = query.get("is_public", "true").lower()
     if text in ("none", ""):
         return None
@@ -144,11 +145,12 @@ def _is_public(call: Call, query: dict[str, str]) -> bool | None:
 
 
 def _is_asked_for(call: Call, flavor: Flavor, is_public: bool | None) -> bool:
+    """True stands for those that the caller's project may use, None for all that the caller may see."""
     if is_public is None:
-        return True
+        return call.access.may_use_flavor(flavor)
     if is_public:
         return flavor.is_public or call.project in flavor.projects
-    return not flavor.is_public
+    return not flavor.is_public and call.access.may_use_flavor(flavor)
 
 
 def visible(view: View, call: Call) -> Flavor:
@@ -190,6 +192,11 @@ def _made(call: Call, asked: NewFlavor) -> Flavor:
         raise ComputeProblem(
             400,
             f"id is {id!r}; it must have 1 to 255 letters, digits, dots, dashes, underscores or spaces.",
+        )
+    if asked.rxtx_factor not in (None, 1.0, "1", "1.0"):
+        raise ComputeProblem(
+            400,
+            f"rxtx_factor is {asked.rxtx_factor!r}; it must be 1.0 or left out: there are no networks here.",
         )
     return Flavor(
         id=id,
@@ -245,7 +252,8 @@ def _kept(view: View, flavor: Flavor) -> Command:
 
 
 def checked(flavor: Flavor) -> Flavor:
-    """The flavor, if the scheduler understands all that it asks for."""
+    """The flavor, if the scheduler can read it. Keys that it had before they were refused stay until they are
+    taken away; no server is made with them."""
     ask = ask_of(sizes(flavor))
     if isinstance(ask, SpecInvalid):
         raise problem_of(ask)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.errors import ComputeProblem, not_found
-from berth.api.compute.listing import page
+from berth.api.compute.listing import page, query_of
 from berth.api.http import Response
 from berth.model.hosts import HEALTHY
 from berth.model.ids import ProviderId
@@ -21,6 +21,12 @@ _PAGES: Final = 33
 UUIDS: Final = 53
 """From this microversion on hosts and services are known by uuids."""
 _SERVERS_ALWAYS: Final = 75
+QUERY: Final = {
+    "limit": _PAGES,
+    "marker": _PAGES,
+    "hypervisor_hostname_pattern": UUIDS,
+    "with_servers": UUIDS,
+}
 _NO_SIZES: Final = 88
 
 _CLASSES: Final = ("VCPU", "MEMORY_MB", "DISK_GB")
@@ -40,8 +46,8 @@ async def detail(call: Call) -> Response:
 
 
 async def _list(call: Call, shown: Shown) -> Response:
-    query = call.query()
-    pattern = query.get("hypervisor_hostname_pattern") if call.version >= UUIDS else None
+    query = query_of(call, "hypervisors", QUERY)
+    pattern = query.get("hypervisor_hostname_pattern")
     with_servers = _with_servers(call, query)
 
     def answer(view: View) -> Response:

@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.errors import ComputeProblem
-from berth.api.compute.listing import next_links
+from berth.api.compute.listing import next_links, query_of
 from berth.api.compute.newest_first import Key, limit_of, newest, no_marker
 from berth.api.compute.server_access import visible
 from berth.api.compute.server_wire import host_id_of
@@ -17,15 +17,19 @@ from berth.view import View
 
 _PAGES_SINCE: Final = 58
 _EVENTS: Final = "os_compute_api:os-instance-actions:events"
+QUERY: Final = {
+    "limit": _PAGES_SINCE,
+    "marker": _PAGES_SINCE,
+    "changes-since": _PAGES_SINCE,
+    "changes-before": 66,
+}
 
 
 async def page(call: Call) -> Response:
-    query = call.query() if call.version >= _PAGES_SINCE else {}
+    query = query_of(call, "instance actions", QUERY)
     limit = limit_of(query)
     since_s = parsed("changes-since", query["changes-since"]) if "changes-since" in query else None
-    before_s = None
-    if "changes-before" in query and call.version >= 66:
-        before_s = parsed("changes-before", query["changes-before"])
+    before_s = parsed("changes-before", query["changes-before"]) if "changes-before" in query else None
 
     def answer(view: View) -> dict[str, Any]:
         actions = _actions(call, view)

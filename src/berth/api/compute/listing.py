@@ -1,6 +1,6 @@
 """Lists in pages, as Nova cuts them: ``limit`` of them behind the one that ``marker`` names."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 from urllib.parse import urlencode
 
@@ -16,6 +16,29 @@ LIMIT_MAX: Final = 1_000
 """How many a page has at most, and if nothing is said."""
 
 _NUMBER_MAX: Final = 2**31 - 1
+_YES: Final = frozenset(("1", "t", "true", "on", "y", "yes", ""))
+_NO: Final = frozenset(("0", "f", "false", "off", "n", "no"))
+
+
+def query_of(call: Call, what: str, known: Mapping[str, int]) -> dict[str, str]:
+    """The parameters of a request for a list, each of them known: by name, and since which microversion. One
+    that is not would be a list of something else than was asked for."""
+    query = call.query()
+    offered = [name for name, since in known.items() if call.version >= since]
+    for name in query:
+        if name not in offered:
+            raise _unknown(name, what, known.get(name), offered)
+    names = [name for name, _ in call.query_pairs()]
+    if len(names) > len(query):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ComputeProblem(400, f"Invalid input: {twice} is given more than once: give it once.")
+    return query
+
+
+def _unknown(name: str, what: str, since: int | None, offered: Sequence[str]) -> ComputeProblem:
+    why = "is not understood" if since is None else f"is not understood before microversion 2.{since}"
+    there = f"What is: {', '.join(sorted(offered))}." if offered else "Nothing is."
+    return ComputeProblem(400, f"Invalid input: {name[:100]!r} {why} in a list of {what}. {there}")
 
 
 def number_in(query: dict[str, str], name: str, default: int) -> int:
@@ -26,6 +49,14 @@ def number_in(query: dict[str, str], name: str, default: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= _NUMBER_MAX):
         raise ComputeProblem(400, f"{name} is {text!r}; it must be a whole number from 0 to {_NUMBER_MAX}.")
     return int(text)
+
+
+def flag_in(query: Mapping[str, str], name: str) -> bool:
+    """A parameter that is true or false; true if it is only named."""
+    text = query.get(name, "false").strip().lower()
+    if text not in _YES | _NO:
+        raise ComputeProblem(400, f"Invalid input: {name} is {text!r}; it must be true or false.")
+    return text in _YES
 
 
 def limit_of(query: dict[str, str]) -> int:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from berth.api.compute.calls import Call, Route, empty, json
 from berth.api.compute.errors import ComputeProblem, not_found
-from berth.api.compute.listing import links_of, next_links
+from berth.api.compute.listing import flag_in, links_of, next_links, query_of
 from berth.api.compute.newest_first import Key, limit_of, newest, no_marker
 from berth.api.compute.server_access import require_version, visible
 from berth.api.compute.times import parsed, plain
@@ -32,18 +32,27 @@ _FIELDS: Final[dict[str, tuple[int, Callable[[Migration], tuple[str, ...]]]]] = 
     "project_id": (80, lambda migration: (migration.project,)),
 }
 """Filters: since when they are understood, and what a migration says there."""
+QUERY: Final = {name: since for name, (since, _) in _FIELDS.items()} | {
+    "hidden": 1,
+    "limit": 59,
+    "marker": 59,
+    "changes-since": 59,
+    "changes-before": 66,
+}
 
 
 async def page(call: Call) -> Response:
-    query = call.query()
+    query = query_of(call, "migrations", QUERY)
     if query.get("project_id") != call.project:
         call.require("os_compute_api:os-migrations:index:all_projects")
+    if flag_in(query, "hidden"):
+        raise ComputeProblem(400, "hidden must be false or left out: no migration is hidden here.")
     has_pages = call.version >= 59
-    limit = limit_of(query if has_pages else {})
-    tests = _tests(call, query)
+    limit = limit_of(query)
+    tests = _tests(query)
 
     def answer(view: View) -> dict[str, Any]:
-        behind = _behind(view, query.get("marker") if has_pages else None)
+        behind = _behind(view, query.get("marker"))
         records = view.records
         server = query.get("instance_uuid")
         migrations = records.all(Migration) if server is None else records.find(Migration, "server", server)
@@ -71,16 +80,16 @@ def _behind(view: View, marker: str | None) -> Key | None:
     return _key(migration)
 
 
-def _tests(call: Call, query: dict[str, str]) -> list[Test]:
+def _tests(query: dict[str, str]) -> list[Test]:
     tests: list[Test] = [
         lambda one, read=_FIELDS[name][1], value=value: value in read(one)  # type: ignore[misc]
         for name, value in query.items()
-        if name in _FIELDS and call.version >= _FIELDS[name][0]
+        if name in _FIELDS
     ]
-    if "changes-since" in query and call.version >= 59:
+    if "changes-since" in query:
         since_s = parsed("changes-since", query["changes-since"])
         tests.append(lambda one: one.updated_at_s >= since_s)
-    if "changes-before" in query and call.version >= 66:
+    if "changes-before" in query:
         before_s = parsed("changes-before", query["changes-before"])
         tests.append(lambda one: one.updated_at_s <= before_s)
     return tests

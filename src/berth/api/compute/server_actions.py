@@ -22,6 +22,7 @@ from berth.api.compute.server_access import (
     visible,
 )
 from berth.api.compute.server_create import require_host, require_zone
+from berth.api.compute.server_fields import refuse_fields
 from berth.api.compute.server_wire import detail
 from berth.api.compute.servers import deleted, renamed
 from berth.api.disclosure import is_no_place, no_place
@@ -90,10 +91,11 @@ async def _begun_and_answered(call: Call, begin: Begin, answer: Callable[[View],
 
 
 async def _resize(call: Call, raw: msgspec.Raw) -> Response:
-    ref = _sent(raw, sent.Resize).flavor_ref
+    body = _sent(raw, sent.Resize)
+    refuse_fields("resize", body)
 
     def begin(view: View, now_s: int, asked: Asked, id: str) -> Enact | Rejection:
-        return resize.begin(view, now_s, asked, id, usable_flavor(call, view, ref))
+        return resize.begin(view, now_s, asked, id, usable_flavor(call, view, body.flavor_ref))
 
     return await _begun(call, begin)
 
@@ -128,6 +130,8 @@ async def _live_migrate(call: Call, raw: msgspec.Raw) -> Response:
     body = _sent(raw, sent.LiveMigrate)
     if isinstance(body.host, str):
         call.require("os_compute_api:os-migrate-server:migrate_live:host")
+    # Before 2.25 it had to be said, and this is what clients said.
+    refuse_fields("os-migrateLive", body, block_migration=(False,) if call.version < 25 else ())
 
     def begin(view: View, now_s: int, asked: Asked, id: str) -> Enact | Rejection:
         return live_migrate.begin(view, now_s, asked, id, _host(view, body.host))
@@ -137,6 +141,7 @@ async def _live_migrate(call: Call, raw: msgspec.Raw) -> Response:
 
 async def _evacuate(call: Call, raw: msgspec.Raw) -> Response:
     body = _sent(raw, sent.Evacuate)
+    refuse_fields("evacuate", body)
 
     def begin(view: View, now_s: int, asked: Asked, id: str) -> Enact | Rejection:
         return evacuating.begin(view, now_s, asked, id, _host(view, body.host))
@@ -154,14 +159,15 @@ def _host(view: View, named: str | msgspec.UnsetType | None) -> str | None:
 async def _rebuild(call: Call, raw: msgspec.Raw) -> Response:
     body = _sent(raw, sent.Rebuild)
     require_since(call, body, {"description": 19, "key_name": 54})
+    refuse_fields("rebuild", body)
 
     def renewed(server: Server) -> Server:
         server = renamed(server, body.name, body.description)
         if not isinstance(body.metadata, msgspec.UnsetType):
             metadata = sent.checked_metadata(body.metadata)
             server = msgspec.structs.replace(server, metadata=metadata)
-        if not isinstance(body.key_name, msgspec.UnsetType):
-            server = msgspec.structs.replace(server, key_name=body.key_name)
+        if body.key_name is None:
+            server = msgspec.structs.replace(server, key_name=None)
         return server
 
     def begin(view: View, now_s: int, asked: Asked, id: str) -> Enact | Rejection:
@@ -169,10 +175,7 @@ async def _rebuild(call: Call, raw: msgspec.Raw) -> Response:
         return in_place.begin_rebuild(view, now_s, asked, id, image, renewed)
 
     def answer(view: View) -> Response:
-        server = detail(call, view, visible(call, view, call.params[0]))
-        if body.admin_pass:
-            server["adminPass"] = body.admin_pass
-        return json({"server": server}, 202)
+        return json({"server": detail(call, view, visible(call, view, call.params[0]))}, 202)
 
     return await _begun_and_answered(call, begin, answer)
 

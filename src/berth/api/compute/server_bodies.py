@@ -1,8 +1,7 @@
 """What clients send about servers: the structs that bodies must fit.
 
-Much of what Nova takes is accepted and means nothing here, because it is other services' business: networks,
-volumes, passwords, files. It is named all the same, so that what is not named can be refused: a word that
-nobody understands is a mistake.
+Much of what Nova takes is other services' business: networks, volumes, passwords, files. It is named all the
+same, so that it can be refused in words (``server_fields``), and so that what is not named is a mistake.
 """
 
 from typing import Annotated, Any, Final
@@ -44,8 +43,8 @@ class _Sent(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=Tru
     pass
 
 
-class _Ignored(_Sent, kw_only=True, frozen=True):
-    """What is accepted wherever a server is made or made anew, and not used."""
+class _Elsewhere(_Sent, kw_only=True, frozen=True):
+    """What a server is made or made anew with elsewhere, and not here."""
 
     admin_pass: Text | None = None
     disk_config: Any = None
@@ -57,7 +56,7 @@ class _Ignored(_Sent, kw_only=True, frozen=True):
     trusted_image_certificates: Any = None
 
 
-class NewServer(_Ignored, kw_only=True, frozen=True):
+class NewServer(_Elsewhere, kw_only=True, frozen=True):
     name: Name
     flavor_ref: Ref | int
     image_ref: Ref | None = None
@@ -78,9 +77,7 @@ class NewServer(_Ignored, kw_only=True, frozen=True):
     security_groups: Any = None
 
 
-class NewServerHints(msgspec.Struct, kw_only=True, frozen=True):
-    """Hints of which nobody knows are left alone, as in Nova: they may be a filter's of somebody's own."""
-
+class NewServerHints(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     group: Annotated[str, Meta(max_length=64)] | None = None
     same_host: Uuids = []
     different_host: Uuids = []
@@ -90,11 +87,12 @@ class NewServerBody(
     msgspec.Struct,
     kw_only=True,
     frozen=True,
+    forbid_unknown_fields=True,
     rename={"hints": "OS-SCH-HNT:scheduler_hints", "hints_too": "os:scheduler_hints"},
 ):
     server: NewServer
-    hints: NewServerHints | None = None
-    hints_too: NewServerHints | None = None
+    hints: dict[str, Any] | None = None
+    hints_too: dict[str, Any] | None = None
 
 
 class ChangedServer(_Sent, kw_only=True, frozen=True):
@@ -104,9 +102,10 @@ class ChangedServer(_Sent, kw_only=True, frozen=True):
     access_ipv4: Any = None
     access_ipv6: Any = None
     hostname: Any = None
+    pinned_availability_zone: Any = UNSET
 
 
-class ChangedServerBody(msgspec.Struct, frozen=True):
+class ChangedServerBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     server: ChangedServer
 
 
@@ -131,8 +130,6 @@ class Migrate(_Sent, kw_only=True, frozen=True):
 
 
 class LiveMigrate(_Sent, kw_only=True, frozen=True):
-    """How the disks get there is the driver's to know; no host is taken without being asked."""
-
     host: Host | None = None
     block_migration: Any = None
     disk_over_commit: Any = None
@@ -146,14 +143,13 @@ class Evacuate(_Sent, kw_only=True, frozen=True):
     on_shared_storage: Any = None
 
 
-class Rebuild(_Ignored, kw_only=True, frozen=True):
+class Rebuild(_Elsewhere, kw_only=True, frozen=True):
     image_ref: Ref
     name: Name | UnsetType = UNSET
     metadata: Metadata | UnsetType = UNSET
     description: Text | UnsetType | None = UNSET
     key_name: Name | UnsetType | None = UNSET
     preserve_ephemeral: Any = None
-    reimage_boot_volume: Any = None
 
 
 class Unshelve(_Sent, kw_only=True, frozen=True):

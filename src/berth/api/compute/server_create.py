@@ -15,6 +15,7 @@ from berth.api.compute.errors import ComputeProblem, problem_of
 from berth.api.compute.listing import links_of
 from berth.api.compute.no_place import why_no_place
 from berth.api.compute.server_access import require_room, require_since, usable_flavor, usable_image
+from berth.api.compute.server_fields import hints_in, plain_disk, refuse_fields
 from berth.api.compute.server_wire import DEFAULT_ZONE, DISK_CONFIG, reservation_id
 from berth.api.disclosure import is_no_place
 from berth.api.http import Response
@@ -42,10 +43,10 @@ class _Where(NamedTuple):
 
 async def create(call: Call) -> Response:
     body = call.body(sent.NewServerBody)
-    asked, hints = body.server, body.hints or body.hints_too or sent.NewServerHints()
+    asked = body.server
+    hints = call.converted(hints_in(body.hints, body.hints_too), sent.NewServerHints)
     require_since(call, asked, _SINCE)
-    if asked.tags:
-        raise ComputeProblem(400, "Tags are not kept: leave them out, or use metadata.")
+    refuse_fields("create", asked, block_device_mapping_v2=plain_disk(asked.image_ref))
     at_least, at_most = _counts(asked)
     where = _where(call, asked)
     names = _names(sent.checked_name(asked.name), at_most)
@@ -83,9 +84,6 @@ def _accepted(call: Call, asked: sent.NewServer, id: str) -> Response:
         "OS-DCF:diskConfig": DISK_CONFIG,
         "security_groups": [],
     }
-    if asked.admin_pass:
-        # No password is made up: nobody would set it.
-        server["adminPass"] = asked.admin_pass
     return json({"server": server}, 202, (("location", f"{call.base}/servers/{id}"),))
 
 
@@ -183,7 +181,6 @@ def _described(
             _servers(call, view, "different_host", hints.different_host),
         ),
         metadata=sent.checked_metadata(asked.metadata),
-        key_name=asked.key_name,
         description=asked.description if isinstance(asked.description, str) else None,
     )
 

@@ -12,7 +12,7 @@ from msgspec import Meta
 from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.changing import change
 from berth.api.compute.errors import ComputeProblem, not_found
-from berth.api.compute.listing import limit_of, number_in
+from berth.api.compute.listing import flag_in, limit_of, number_in, query_of
 from berth.api.http import Response
 from berth.api.page_bytes import render_page
 from berth.model.commands import Command, CreateGroup, Enact
@@ -29,6 +29,7 @@ _SOFT: Final = 15
 _RULES: Final = 64
 """From this one on a group has one policy, and may have rules for it."""
 
+QUERY: Final = {"all_projects": 1, "limit": 1, "offset": 1}
 _POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
 _APART: Final = "anti-affinity"
 
@@ -49,9 +50,11 @@ class NewServerGroup(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 async def index(call: Call) -> Response:
-    query = call.query()
+    query = query_of(call, "server groups", QUERY)
     limit, offset = limit_of(query), number_in(query, "offset", 0)
-    everybody = "all_projects" in query and call.allows("os_compute_api:os-server-groups:index:all_projects")
+    everybody = flag_in(query, "all_projects")
+    if everybody:
+        call.require("os_compute_api:os-server-groups:index:all_projects")
 
     def answer(view: View) -> Response:
         records = [

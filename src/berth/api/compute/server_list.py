@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from berth.api.compute.calls import Call, json
 from berth.api.compute.errors import ComputeProblem
-from berth.api.compute.listing import next_links
+from berth.api.compute.listing import flag_in, next_links, query_of
 from berth.api.compute.newest_first import Key, limit_of, newest, no_marker
 from berth.api.compute.server_wire import detail, reservation_of, status_of, summary, zone_of
 from berth.api.compute.times import parsed
@@ -22,8 +22,8 @@ from berth.view import View
 Test = Callable[[View, Server], bool]
 
 _ALL_FILTERS: Final = "os_compute_api:servers:allow_all_filters"
-_YES: Final = frozenset(("1", "t", "true", "on", "y", "yes", ""))
-_NO: Final = frozenset(("0", "f", "false", "off", "n", "no"))
+_ORDER: Final = {"sort_key": "created_at", "sort_dir": "desc"}
+"""The only order that there is."""
 
 
 async def page(call: Call) -> Response:
@@ -35,7 +35,8 @@ async def page_with_details(call: Call) -> Response:
 
 
 async def _page(call: Call, shown: Callable[[View, Server], dict[str, Any]]) -> Response:
-    query = call.query()
+    query = query_of(call, "servers", QUERY)
+    _refuse_other_orders(query)
     limit = limit_of(query)
     tests = _tests(call, query)
     project = _project(call, query)
@@ -71,29 +72,38 @@ def _behind(call: Call, view: View, marker: str | None) -> Key | None:
 
 
 def _project(call: Call, query: dict[str, str]) -> str | None:
-    """Whose servers; None for everybody's."""
-    if "all_tenants" not in query or not _flag("all_tenants", query["all_tenants"]):
+    """Whose servers; None for everybody's. To name a project is to ask beyond one's own, as in Nova."""
+    named = query.get("project_id", query.get("tenant_id"))
+    is_all = flag_in(query, "all_tenants") if "all_tenants" in query else named is not None
+    if not is_all and named not in (None, call.project):
+        raise ComputeProblem(
+            400, f"Invalid input: the project is {named!r} and all_tenants is false: leave one of them out."
+        )
+    if not is_all or named == call.project:
         return call.project
     for rule in call.rules:
         call.require(f"{rule}:get_all_tenants")
-    return query.get("project_id", query.get("tenant_id"))
+    return named
 
 
-def _flag(name: str, text: str) -> bool:
-    folded = text.strip().lower()
-    if folded not in _YES | _NO:
-        raise ComputeProblem(400, f"Invalid input: {name} is {text!r}; it must be true or false.")
-    return folded in _YES
+def _refuse_other_orders(query: dict[str, str]) -> None:
+    for name, only in _ORDER.items():
+        if query.get(name, only) != only:
+            raise ComputeProblem(
+                400,
+                f"Invalid input: {name} is {query[name][:100]!r}; it must be {only}: servers come newest "
+                "first.",
+            )
 
 
 # -- filters ------------------------------------------------------------------------------------
 
 
 def _tests(call: Call, query: dict[str, str]) -> list[Test]:
-    """What a server must be. Words that nobody knows are no filters, nor are those of administrators for
-    others."""
-    makers = _MAKERS | _MAKERS_FOR_ADMINISTRATORS if call.allows(_ALL_FILTERS) else _MAKERS
-    return [makers[name](value) for name, value in query.items() if name in makers]
+    """What a server must be."""
+    if any(name in query for name in _FOR_ADMINISTRATORS):
+        call.require(_ALL_FILTERS)
+    return [_MAKERS[name](value) for name, value in query.items() if name in _MAKERS]
 
 
 def _named_like(value: str) -> Test:
@@ -113,12 +123,12 @@ def _changed_before(value: str) -> Test:
 
 def _deleted(value: str) -> Test:
     """Of servers that are deleted nothing is kept."""
-    is_wanted = _flag("deleted", value)
+    is_wanted = flag_in({"deleted": value}, "deleted")
     return lambda view, server: not is_wanted
 
 
 def _locked(value: str) -> Test:
-    is_wanted = _flag("locked", value)
+    is_wanted = flag_in({"locked": value}, "locked")
     return lambda view, server: server.is_locked == is_wanted
 
 
@@ -144,12 +154,14 @@ _MAKERS: Final[dict[str, Callable[[str], Test]]] = {
     "vm_state": _is(lambda view, server: server.state),
     "task_state": _is(lambda view, server: server.task),
     "power_state": _is(lambda view, server: str(server.power)),
-}
-_MAKERS_FOR_ADMINISTRATORS: Final[dict[str, Callable[[str], Test]]] = {
     "deleted": _deleted,
     "host": _is(lambda view, server: None if server.place is None else server.place.name),
     "node": _is(lambda view, server: None if server.place is None else server.place.name),
 }
+_FOR_ADMINISTRATORS: Final = ("host", "node")
+QUERY: Final = dict.fromkeys(
+    (*_MAKERS, *_ORDER, "limit", "marker", "all_tenants", "project_id", "tenant_id"), 1
+) | {"changes-before": 66, "locked": 73}
 
 
 class NamePattern:

@@ -8,6 +8,7 @@ from berth.api.compute import server_bodies as sent
 from berth.api.compute import server_create, server_list
 from berth.api.compute.calls import Call, Handler, Route, json
 from berth.api.compute.server_access import changed, require_since, require_version, unlocked, visible
+from berth.api.compute.server_fields import refuse_fields
 from berth.api.compute.server_wire import detail
 from berth.api.http import Response
 from berth.model.commands import Enact
@@ -26,6 +27,7 @@ async def change(call: Call) -> Response:
     id = call.params[0]
     asked = call.body(sent.ChangedServerBody).server
     require_since(call, asked, {"description": 19})
+    refuse_fields("update", asked)
 
     def wish(view: View, now_s: int) -> Enact:
         return changed(view, renamed(visible(call, view, id), asked.name, asked.description), now_s)

@@ -13,6 +13,7 @@ from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.changing import change
 from berth.api.compute.errors import ComputeProblem
 from berth.api.compute.hypervisors import UUIDS, found, id_of
+from berth.api.compute.listing import query_of
 from berth.api.compute.showing import time_or_none
 from berth.api.compute.zones import BINARY, zone_of
 from berth.api.http import Response
@@ -25,6 +26,8 @@ from berth.view import View
 
 _FORCED_DOWN: Final = 11
 """From this microversion on a service can be forced down."""
+
+QUERY: Final = {"host": 1, "binary": 1}
 
 Reason = Annotated[str, Meta(min_length=1, max_length=255)]
 
@@ -47,7 +50,7 @@ class OldWanted(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only
 
 
 async def index(call: Call) -> Response:
-    query = call.query()
+    query = query_of(call, "services", QUERY)
 
     def answer(view: View) -> Response:
         hosts = sorted(view.records.all(Host), key=lambda host: host.number)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from berth.api.compute.calls import Call, Route, json
+from berth.api.compute.listing import query_of
 from berth.api.compute.showing import time_or_none
 from berth.api.http import Response
 from berth.model.hosts import HEALTHY
@@ -27,10 +28,12 @@ def zone_of(view: View, host: Host) -> str:
 
 
 async def index(call: Call) -> Response:
+    query_of(call, "availability zones", {})
     return await call.read(lambda view: _answer(_zones(view), lambda hosts: None))
 
 
 async def detail(call: Call) -> Response:
+    query_of(call, "availability zones", {})
     return await call.read(
         lambda view: _answer(_zones(view), lambda hosts: {host.name: _service(view, host) for host in hosts})
     )

@@ -9,10 +9,11 @@ import msgspec
 from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.changing import change
 from berth.api.compute.errors import ComputeProblem
-from berth.api.compute.listing import number_in
+from berth.api.compute.listing import flag_in, number_in
 from berth.api.http import Response
 from berth.api.image import fields, patching
 from berth.api.image.access import found, is_listed, own, refuse_publishing
+from berth.api.image.narrowing import Test, order_of, sorted_by, test_of
 from berth.api.image.wire import shown
 from berth.api.page_bytes import render_page
 from berth.model.commands import Command, Enact
@@ -22,6 +23,9 @@ from berth.view import View
 
 _LIMIT: Final = 25
 _LIMIT_MAX: Final = 1_000
+_VISIBILITIES: Final = (*fields.VISIBILITIES, "all")
+_MEMBER_STATUSES: Final = ("accepted", "pending", "rejected", "all")
+_REPEATED: Final = ("tag", "sort_key", "sort_dir")
 _NOT_FILTERS: Final = frozenset(
     (
         "limit",
@@ -45,9 +49,11 @@ _NOT_FILTERS: Final = frozenset(
 async def index(call: Call) -> Response:
     pairs = call.query_pairs()
     query = dict(pairs)
+    _refuse_unknown_values(pairs, query)
+    order = order_of(pairs)
     tags = {value for name, value in pairs if name == "tag"}
     limit = min(number_in(query, "limit", _LIMIT), _LIMIT_MAX)
-    wanted = await call.read(lambda view: _wanted(call, query, tags, view))
+    wanted = await call.read(lambda view: sorted_by(order, _wanted(call, query, tags, view)))
     start = _behind(wanted, query.get("marker"))
     images = render_page(wanted[start : start + limit], shown)
     body: dict[str, Any] = {
@@ -63,11 +69,10 @@ async def index(call: Call) -> Response:
 
 
 def _wanted(call: Call, query: dict[str, str], tags: set[str], view: View) -> list[Image]:
-    """Newest first."""
     least, most = number_in(query, "size_min", 0), number_in(query, "size_max", 2**31 - 1)
-    is_hidden = query.get("os_hidden", "false").lower() == "true"
-    filters = {name: value for name, value in query.items() if name not in _NOT_FILTERS}
-    images = [
+    is_hidden = flag_in(query, "os_hidden")
+    tests = [(name, test_of(name, value)) for name, value in query.items() if name not in _NOT_FILTERS]
+    return [
         image
         for image in view.records.all(Image)
         if is_listed(call, image, query.get("visibility"))
@@ -75,22 +80,29 @@ def _wanted(call: Call, query: dict[str, str], tags: set[str], view: View) -> li
         and tags <= set(image.tags)
         and ("size_min" not in query or (image.size or 0) >= least)
         and ("size_max" not in query or (image.size or 0) <= most)
-        and _says(image, filters)
+        and _says(image, tests)
     ]
-    images.sort(key=lambda image: (image.created_at_s, image.id), reverse=True)
-    return images
 
 
-def _says(image: Image, filters: dict[str, str]) -> bool:
+def _says(image: Image, tests: list[tuple[str, Test]]) -> bool:
     """Whether its fields and properties are what is asked for."""
-    if not filters:
+    if not tests:
         return True
     said = shown(image)
-    return all(_text(said.get(name)) == value for name, value in filters.items())
+    return all(test(said.get(name)) for name, test in tests)
 
 
-def _text(value: Any) -> str | None:
-    return str(value).lower() if isinstance(value, bool) else None if value is None else str(value)
+def _refuse_unknown_values(pairs: list[tuple[str, str]], query: dict[str, str]) -> None:
+    """Images are private to a project or open to all, so nobody is a member of one, in whichever status."""
+    for name, known in (("visibility", _VISIBILITIES), ("member_status", _MEMBER_STATUSES)):
+        if query.get(name, known[0]) not in known:
+            raise ComputeProblem(
+                400, f"{name} is {query[name][:100]!r}; it must be one of {', '.join(known)}."
+            )
+    names = [name for name, _ in pairs if name not in _REPEATED]
+    twice = [name for name in set(names) if names.count(name) > 1]
+    if twice:
+        raise ComputeProblem(400, f"{min(twice)[:100]!r} is given more than once: give it once.")
 
 
 def _behind(images: list[Image], marker: str | None) -> int:

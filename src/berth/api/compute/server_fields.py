@@ -1,0 +1,179 @@
+"""What a request about a server may say: each field and each hint that Nova has is used, or refused by name.
+
+There are no networks, no volumes, no key pairs and no way into a guest here. A request that asks for one of
+them is refused: a server that is ACTIVE has what was asked for. What clients send when nothing was asked for
+(``networks: auto``, the image as the only disk) is accepted.
+"""
+
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from berth.api.compute.errors import ComputeProblem
+from berth.api.compute.server_wire import DISK_CONFIG
+from berth.scheduler.spec_table import Fate
+
+
+class Field(NamedTuple):
+    """``words`` say what it is used for, or what is not offered. ``harmless``: the values of a refused field
+    that ask for nothing."""
+
+    fate: Fate
+    words: str
+    harmless: tuple[Any, ...] = ()
+
+
+def _used(words: str) -> Field:
+    return Field(Fate.USED, words)
+
+
+def _refused(words: str, *harmless: Any) -> Field:
+    return Field(Fate.REFUSED, words, harmless)
+
+
+_NO_NETWORKS: Final = "there are no networks here"
+_NO_VOLUMES: Final = "there are no volumes and no further disks here"
+_NO_KEYS: Final = "there are no key pairs here"
+_NO_WAY_IN: Final = "nothing is brought into a guest"
+_NOT_KEPT: Final = "it is not kept"
+_DRIVERS_CHOICE: Final = "the driver knows how disks get there"
+
+_IN_GUEST: Final = {
+    "OS-DCF:diskConfig": _refused("partitions are left alone", DISK_CONFIG),
+    "accessIPv4": _refused(_NOT_KEPT, ""),
+    "accessIPv6": _refused(_NOT_KEPT, ""),
+    "hostname": _refused(_NO_WAY_IN),
+}
+_MADE: Final = {
+    **_IN_GUEST,
+    "adminPass": _refused(_NO_WAY_IN, ""),
+    "personality": _refused(_NO_WAY_IN, []),
+    "user_data": _refused(_NO_WAY_IN, ""),
+    "trusted_image_certificates": _refused("signatures of images are not verified", []),
+}
+_NAMED: Final = {
+    "name": _used("what it is called"),
+    "description": _used("kept"),
+    "metadata": _used("kept"),
+}
+
+FIELDS: Final[dict[str, dict[str, Field]]] = {
+    "create": {
+        **_MADE,
+        **_NAMED,
+        "flavorRef": _used("sizes, and where it may be"),
+        "imageRef": _used("what it is made from, and where it may be"),
+        "availability_zone": _used("where it is to be: ZONE, or ZONE:HOST for administrators"),
+        "host": _used("where it is to be, for administrators"),
+        "hypervisor_hostname": _used("where it is to be, for administrators"),
+        "min_count": _used("at least so many, or none"),
+        "max_count": _used("as many as fit, up to so many"),
+        "return_reservation_id": _used("whether the answer has the id of the reservation"),
+        "networks": _refused(_NO_NETWORKS, "auto", "none", []),
+        "security_groups": _refused(_NO_NETWORKS, [], [{"name": "default"}]),
+        "block_device_mapping": _refused(_NO_VOLUMES, []),
+        "block_device_mapping_v2": _refused(_NO_VOLUMES, []),
+        "config_drive": _refused(_NO_WAY_IN, False, "", "false", "False"),
+        "key_name": _refused(_NO_KEYS),
+        "tags": _refused("tags are not kept: use metadata", []),
+    },
+    "update": {
+        **_IN_GUEST,
+        "name": _used("what it is called"),
+        "description": _used("kept"),
+        "pinned_availability_zone": _refused("the zone of a server is changed by unshelving it"),
+    },
+    "rebuild": {
+        **_MADE,
+        **_NAMED,
+        "imageRef": _used("what it is made from; its host must suit it"),
+        "key_name": _refused(_NO_KEYS, None),
+        "preserve_ephemeral": _refused("ephemeral disks are made anew", False),
+    },
+    "resize": {
+        "flavorRef": _used("sizes, and where it may be"),
+        "OS-DCF:diskConfig": _IN_GUEST["OS-DCF:diskConfig"],
+    },
+    "migrate": {"host": _used("where it is to go")},
+    "os-migrateLive": {
+        "host": _used("where it is to go"),
+        "block_migration": _refused(_DRIVERS_CHOICE, "auto"),
+        "disk_over_commit": _refused(_DRIVERS_CHOICE, False),
+        "force": _refused("no host is taken without being asked", False),
+    },
+    "evacuate": {
+        "host": _used("where it is to go"),
+        "onSharedStorage": _refused("a server is built anew where it goes", False),
+        "adminPass": _MADE["adminPass"],
+        "force": _refused("no host is taken without being asked", False),
+    },
+    "unshelve": {
+        "availability_zone": _used("where it is to be; null for any zone"),
+        "host": _used("where it is to be"),
+    },
+    "lock": {"locked_reason": _used("kept")},
+}
+"""By operation, every field of its body."""
+
+_ONE_FILTER: Final = "no filter here reads it"
+
+HINTS: Final[dict[str, Field]] = {
+    "group": _used("the server group that it is a member of"),
+    "same_host": _used("servers whose host it is to share"),
+    "different_host": _used("servers whose hosts it is to avoid"),
+    "query": _refused(_ONE_FILTER),
+    "target_cell": _refused(_ONE_FILTER),
+    "different_cell": _refused(_ONE_FILTER),
+    "build_near_host_ip": _refused(_ONE_FILTER),
+    "cidr": _refused(_ONE_FILTER),
+}
+
+
+def refuse_fields(operation: str, body: msgspec.Struct, **harmless: tuple[Any, ...]) -> None:
+    """Refuse a body that asks for something that is not offered. ``harmless`` are values of fields that are
+    so in this request alone."""
+    for field in msgspec.structs.fields(body):
+        known, value = FIELDS[operation][field.encode_name], getattr(body, field.name)
+        accepted = (field.default, *known.harmless, *harmless.get(field.name, ()))
+        # False is equal to 0, and means something else.
+        if known.fate is not Fate.USED and not any(
+            value == one and type(value) is type(one) for one in accepted
+        ):
+            raise _not_offered(field.encode_name, value, known)
+
+
+def _not_offered(name: str, value: Any, known: Field) -> ComputeProblem:
+    said = [str(one) for one in known.harmless if one and isinstance(one, str)]
+    allowed = f"{', '.join(said)} or left out" if said else "left out"
+    return ComputeProblem(
+        400, f"Invalid input: {name} is {str(value)[:100]!r}; it must be {allowed}: {known.words}."
+    )
+
+
+def plain_disk(image: str | None) -> tuple[list[dict[str, Any]], ...]:
+    """The image as the only disk, on the host: how clients spell a server that is made from an image."""
+    if not image:
+        return ()
+    id = image.rstrip("/").rpartition("/")[2]
+    disk = {"uuid": id, "source_type": "image", "destination_type": "local", "boot_index": 0}
+    return ([disk | {"delete_on_termination": True}], [disk])
+
+
+def hints_in(*given: dict[str, Any] | None) -> dict[str, Any]:
+    """The hints of a request, which may stand under one of two names; each must be one that is used."""
+    named = [hints for hints in given if hints is not None]
+    if len(named) > 1:
+        raise ComputeProblem(
+            400, "Invalid input: scheduler hints are given under two names: use os:scheduler_hints alone."
+        )
+    hints = named[0] if named else {}
+    used = [name for name, field in HINTS.items() if field.fate is Fate.USED]
+    for name in hints:
+        if name not in used:
+            words = HINTS[name].words if name in HINTS else "there is no such hint"
+            raise ComputeProblem(
+                400,
+                f"Invalid input: the hint {name[:100]} is not offered here: {words}. What is: "
+                f"{', '.join(used)}.",
+            )
+    return hints
