@@ -153,6 +153,7 @@ _COMPUTE: Final = {
     "servers:detail:get_all_tenants": _ADMIN,
     "servers:allow_all_filters": _ADMIN,
     "servers:show": _READER,
+    "servers:show:flavor-extra-specs": _READER,
     "servers:show:host_status": _ADMIN,
     "servers:create": _MEMBER,
     "servers:create:forced_host": _ADMIN,

@@ -288,7 +288,7 @@ def _whole(call: Call, flavor: Flavor) -> dict[str, Any]:
         "os-flavor-access:is_public": flavor.is_public,
         "rxtx_factor": 1.0,
     }
-    if call.version >= EXTRA_SPECS:
+    if call.version >= EXTRA_SPECS and call.allows("os_compute_api:os-flavor-extra-specs:index"):
         shown["extra_specs"] = flavor.extra_specs
     return shown
 

@@ -15,7 +15,7 @@ from berth.api.compute.times import plain, zulu
 from berth.api.disclosure import words_for
 from berth.model.hosts import HEALTHY
 from berth.model.ids import ConsumerId, ProviderId
-from berth.model.servers import Action, Flavor, Server, Task, VmState
+from berth.model.servers import Action, Server, Task, VmState
 from berth.scheduler.filters.zone import KIND as ZONE
 from berth.scheduler.filters.zone import NO_ZONE
 from berth.scheduler.labelled import names_of
@@ -90,7 +90,7 @@ def detail(call: Call, view: View, server: Server, *, is_alone: bool = True) -> 
         "created": zulu(server.created_at_s),
         "updated": zulu(server.updated_at_s or server.created_at_s),
         "image": _image(call, server),
-        "flavor": _flavor(call, server.flavor),
+        "flavor": _flavor(call, server),
         "metadata": server.metadata,
         "addresses": {},
         "accessIPv4": "",
@@ -178,19 +178,22 @@ def _image(call: Call, server: Server) -> dict[str, Any] | str:
     return {"id": server.image, "links": [{"rel": "bookmark", "href": href}]}
 
 
-def _flavor(call: Call, flavor: Flavor) -> dict[str, Any]:
+def _flavor(call: Call, server: Server) -> dict[str, Any]:
+    flavor = server.flavor
     if call.version < 47:
         href = f"{call.origin}/compute/flavors/{flavor.id}"
         return {"id": flavor.id, "links": [{"rel": "bookmark", "href": href}]}
-    return {
+    body: dict[str, Any] = {
         "vcpus": flavor.vcpus,
         "ram": flavor.memory_mb,
         "disk": flavor.disk_gb,
         "ephemeral": flavor.ephemeral_gb,
         "swap": flavor.swap_mb,
         "original_name": flavor.name,
-        "extra_specs": flavor.extra_specs,
     }
+    if call.allows("os_compute_api:servers:show:flavor-extra-specs", server.project):
+        body["extra_specs"] = flavor.extra_specs
+    return body
 
 
 def _fault(call: Call, view: View, server: Server) -> dict[str, Any]:
