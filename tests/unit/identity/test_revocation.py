@@ -66,6 +66,16 @@ def test_a_token_is_revoked_by_its_user_and_by_admins(house: House) -> None:
     house.run(story)
 
 
+def test_two_who_revoke_it_at_once_are_both_right(house: House) -> None:
+    async def story(house: House) -> None:
+        token = await issued(house)
+        answers = await asyncio.gather(revoke(house, token, token), revoke(house, ADMIN, token))
+        assert [answer.status for answer in answers] == [204, 204]
+        assert await status(house, token) == 401
+
+    house.run(story)
+
+
 def test_an_entry_of_the_file_is_not_revoked_here(house: House) -> None:
     async def story(house: House) -> None:
         answer = await revoke(house, ANN, ANN)

@@ -25,6 +25,8 @@ _EXPIRED_MAX: Final = 100
 
 def revoke(view: View, now_s: int, grant: Grant) -> Enact:
     """The command that revokes a token. ComputeProblem if its user has revoked too many."""
+    if view.records.get(RevokedToken, grant.audit) is not None:
+        return Enact(())
     kept = view.records.find(RevokedToken, "user", grant.user)
     if sum(token.expires_at_s > now_s for token in kept) >= OF_USER_MAX:
         raise ComputeProblem(
