@@ -1,4 +1,4 @@
-"""The conductor, as an agent hears it: three questions, and what can be in the way of an answer."""
+"""The conductor, as an agent hears it: a few questions, and what can be in the way of an answer."""
 
 from typing import Final, TypeVar
 
@@ -26,9 +26,22 @@ class NotRegistered(ConductorRefuses):
     """The conductor does not know this host."""
 
 
+class CredentialRefused(ConductorRefuses):
+    """The conductor does not take what was shown to it."""
+
+
 class Conductor:
-    def __init__(self, client: HttpClient) -> None:
+    """``token``: the cell's join token, which a host needs that is not known there yet."""
+
+    def __init__(self, client: HttpClient, token: str | None = None) -> None:
         self._client = client
+        client.show(protocol.VERSION_HEADER, str(protocol.VERSION))
+        if token is not None:
+            client.show(protocol.TOKEN_HEADER, token)
+
+    def show(self, header: tuple[str, str]) -> None:
+        """Show a credential from now on."""
+        self._client.show(*header)
 
     async def register(self, register: protocol.Register) -> protocol.Registered:
         return await self._ask(protocol.REGISTER, register, protocol.Registered, _TIMEOUT_S)
@@ -39,6 +52,9 @@ class Conductor:
     async def report(self, report: protocol.Report) -> None:
         await self._ask(protocol.REPORT, report, dict[str, bool], _TIMEOUT_S)
 
+    async def change_credential(self, new: protocol.NewCredential) -> None:
+        await self._ask(protocol.CREDENTIAL, new, dict[str, bool], _TIMEOUT_S)
+
     def close(self) -> None:
         self._client.close()
 
@@ -47,6 +63,8 @@ class Conductor:
             answer = await self._client.ask("POST", path, message, timeout_s)
         except Unreachable as error:
             raise ConductorAway(str(error)) from error
+        if answer.status == 401:
+            raise CredentialRefused(f"{path}: {answer.status}: {answer.detail}")
         if answer.status == 404:
             raise NotRegistered(answer.detail)
         if answer.status == 429 or answer.status >= 500:

@@ -5,13 +5,13 @@ A provider's id follows from its name, so that a host that starts again is the s
 
 import uuid
 from collections.abc import Iterator
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
 from berth.agent.control import NAME
-from berth.cell.protocol import Provider, Register
+from berth.cell.protocol import Inventory, Provider, Register
 from berth.model.inventory import AMOUNT_MAX, RATIO_MAX
 
 HOSTS_MAX: Final = 100_000
@@ -39,8 +39,8 @@ class SimInventory(_Entry, frozen=True, kw_only=True):
     step_size: _Amount = 1
     allocation_ratio: Annotated[float, Meta(gt=0, le=RATIO_MAX)] = 1.0
 
-    def on_the_wire(self) -> dict[str, Any]:
-        return {**msgspec.structs.asdict(self), "max_unit": self.max_unit or self.total}
+    def on_the_wire(self) -> Inventory:
+        return Inventory(**{**msgspec.structs.asdict(self), "max_unit": self.max_unit or self.total})
 
 
 class SimProvider(_Entry, frozen=True, kw_only=True):

@@ -3,7 +3,8 @@
     registering --(answered)--> polling --(the conductor does not know the host)--> registering
 
 It never gives up: a conductor that is away is asked again, a little later each time; one that refuses is
-asked again slowly, for somebody will have to change something. What must survive is in the host's state.
+asked again slowly, for somebody will have to change something. What must survive is in the host's state. A
+credential that is refused is looked for again in its file, where somebody may have changed it.
 """
 
 import asyncio
@@ -14,7 +15,14 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from berth.agent.conductor import Conductor, ConductorAway, ConductorRefuses, NotRegistered
+from berth.agent.conductor import (
+    Conductor,
+    ConductorAway,
+    ConductorRefuses,
+    CredentialRefused,
+    NotRegistered,
+)
+from berth.agent.credentials import Credential
 from berth.agent.drivers.driver import Driver
 from berth.agent.state import HostState
 from berth.agent.workbench import Workbench
@@ -46,6 +54,7 @@ class HostAgent:
         register: Register,
         driver: Driver,
         state: HostState,
+        credential: Credential,
         conductor: Conductor,
         rng: random.Random,
         turns: asyncio.Semaphore,
@@ -53,6 +62,7 @@ class HostAgent:
     ) -> None:
         self._register = register
         self._driver = driver
+        self._credential = credential
         self._conductor = conductor
         self._rng = rng
         self._turns = turns
@@ -63,6 +73,7 @@ class HostAgent:
     async def run(self) -> None:
         """Run until cancelled."""
         try:
+            self._conductor.show(self._credential.header())
             while True:
                 registered = await self._insist("registers", self._ask_to_register)
                 self.registered.set()
@@ -79,6 +90,13 @@ class HostAgent:
                 msgspec.structs.replace(self._register, servers=self._servers())
             )
 
+    async def _register_once(self) -> None:
+        """Register again because the conductor asks for it. It can wait: the host goes on polling."""
+        try:
+            await self._ask_to_register()
+        except (ConductorAway, ConductorRefuses) as error:
+            _log.info("%s: registering again failed, it is tried later: %s", self._register.name, error)
+
     def _servers(self) -> tuple[str, ...]:
         return tuple({*self._driver.servers(), *self._workbench.being_swept})
 
@@ -90,8 +108,11 @@ class HostAgent:
             orders = await self._insist("polls", lambda: self._poll(wait_s))
             if orders is None:
                 return
+            is_new = self._take(orders)
+            if orders.again:
+                await self._register_once()
             took_s = asyncio.get_running_loop().time() - started_s
-            if self._take(orders) or took_s > wait_s / 2:
+            if is_new or took_s > wait_s / 2:
                 restless_s = 0.0
             else:
                 # Answered at once with what is at hand already: it is not ready sooner for being asked.
@@ -99,7 +120,7 @@ class HostAgent:
                 await asyncio.sleep(restless_s)
 
     async def _poll(self, wait_s: float) -> Orders | None:
-        """What there is to do; None if the conductor does not know the host."""
+        """What there is to do; None if the host must register first."""
         poll = Poll(
             host=self._register.host,
             servers=self._servers(),
@@ -134,7 +155,7 @@ class HostAgent:
     async def _insist(self, does: str, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask the conductor until it answers."""
         pause_s = self._pace.first
-        has_told = False
+        has_told = has_switched = False
         while True:
             try:
                 return await ask()
@@ -144,8 +165,18 @@ class HostAgent:
                 has_told = has_told or level == logging.WARNING
                 _log.log(level, "%s %s in vain: %s", self._register.name, does, away)
             except ConductorRefuses as refusal:
-                _log.warning("%s %s and is refused: %s", self._register.name, does, refusal)
-                pause_s = self._pace.refused
+                is_other = isinstance(refusal, CredentialRefused) and await self._take_other_credential()
+                if not is_other or has_switched:
+                    _log.warning("%s %s and is refused: %s", self._register.name, does, refusal)
+                    pause_s = self._pace.refused
+                has_switched = is_other
             # Not all of a fleet at the same moment.
             await asyncio.sleep(pause_s * self._rng.uniform(0.5, 1.0))
             pause_s = max(pause_s, min(2 * pause_s, self._pace.longest))
+
+    async def _take_other_credential(self) -> bool:
+        """Show what the credential's file holds now, if that is something else. Whether it is."""
+        if not await asyncio.to_thread(self._credential.take_other):
+            return False
+        self._conductor.show(self._credential.header())
+        return True

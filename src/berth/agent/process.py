@@ -22,12 +22,12 @@ from msgspec import Meta
 
 from berth.agent.conductor import Conductor
 from berth.agent.control import Control
+from berth.agent.credentials import Credential
 from berth.agent.drivers.behaviour import SimBehaviour
 from berth.agent.drivers.sim import SimDriver
 from berth.agent.fleet import HOSTS_MAX, SimHost, register
 from berth.agent.host import HostAgent, Pace
 from berth.agent.state import HostState, StateError, state_path
-from berth.cell.protocol import TOKEN_HEADER
 from berth.client.http import HttpClient
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     """``conductor`` is its endpoint. ``seed``: with the same one, the same orders in the same order have the
-    same luck on each host."""
+    same luck on each host. ``token``: the cell's join token, for hosts that are not known there yet."""
 
     conductor: str
     data: Path
@@ -109,6 +109,8 @@ class _Fleet:
     async def run(self) -> None:
         self._control.look()
         states = {host.name: await self._state(host) for host in self._settings.hosts}
+        for host in self._settings.hosts:
+            await asyncio.to_thread(self._credential(host).header)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._control.watch())
             group.create_task(self._tell_progress())
@@ -156,11 +158,20 @@ class _Fleet:
     def _agent(self, host: SimHost, state: HostState, rng: random.Random) -> HostAgent:
         settings = self._settings
         driver = SimDriver(host.name, state.disk, self._control.behaviours, rng)
-        headers = {} if settings.token is None else {TOKEN_HEADER: settings.token}
-        conductor = Conductor(HttpClient(settings.conductor, headers))
+        conductor = Conductor(HttpClient(settings.conductor), settings.token)
         return HostAgent(
-            register(host, driver.name), driver, state, conductor, rng, self._turns, settings.pace
+            register(host, driver.name),
+            driver,
+            state,
+            self._credential(host),
+            conductor,
+            rng,
+            self._turns,
+            settings.pace,
         )
+
+    def _credential(self, host: SimHost) -> Credential:
+        return Credential(self._settings.data, host.name, host.id)
 
     async def _note_registered(self, host: SimHost, agent: HostAgent) -> None:
         await agent.registered.wait()

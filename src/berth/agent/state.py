@@ -86,7 +86,7 @@ class HostState:
         # Whoever waited may have been cancelled and the next be here already: the later one stays.
         with self._writing:
             if number > self._written:
-                _replace(self._path, content)
+                replace_file(self._path, content)
                 self._written = number
 
 
@@ -107,10 +107,12 @@ def _read(path: Path) -> Kept:
         ) from error
 
 
-def _replace(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".new")
-    with beside.open("wb") as file:
+def replace_file(path: Path, content: bytes) -> None:
+    """Replace a file as a whole, durably, and for its owner alone."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    beside = path.with_name(path.name + ".new")
+    beside.unlink(missing_ok=True)
+    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

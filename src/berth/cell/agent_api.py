@@ -1,11 +1,10 @@
-"""The door at which agents knock: an ASGI application with three paths (``protocol``).
+"""The agents' API: an ASGI application with a few paths (``protocol``).
 
-Who knocks shows the cell's token, where there is one. Everything is answered in JSON, also a refusal.
+Who calls is known before a body is read, and speaks for one host (``credentials``). Everything is answered in
+JSON, also a refusal.
 """
 
-import hmac
 import logging
-from typing import TypeVar
 
 import msgspec
 
@@ -13,6 +12,7 @@ from berth.api.http import (
     BodyCutShort,
     BodyTooLarge,
     Receive,
+    Request,
     Response,
     Scope,
     Send,
@@ -22,19 +22,22 @@ from berth.api.http import (
 )
 from berth.cell import protocol
 from berth.cell.books import BooksAway, Refused
+from berth.cell.credentials import NotAllowed, Shown, shown_in
 from berth.cell.desk import Desk
-from berth.cell.hosts import Hosts, UnknownHost
+from berth.cell.hosts import HostRefused, Hosts, UnknownHost
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
+from berth.runtime.secrets import digest_of
 
 _log = logging.getLogger(__name__)
 _BODY_BYTES_MAX = 8 << 20
+_LENGTH_DIGITS_MAX = 18
 _encode = msgspec.json.Encoder().encode
-
-T = TypeVar("T")
 
 
 class AgentApi:
+    """``token``: with which a host may join; None: any may."""
+
     def __init__(
         self, engine: Engine, hosts: Hosts, desk: Desk, cell: str, silence_s: float, token: str | None
     ) -> None:
@@ -48,16 +51,17 @@ class AgentApi:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = request_from_scope(scope)
         try:
-            request.body = await read_body(receive, _BODY_BYTES_MAX) if request.has_body else b""
-            response = await self._answer(request.method, request.path, request.headers, request.body)
+            response = await self._answer(request, receive)
+        except NotAllowed as error:
+            response = _refusal(401, str(error))
         except (BodyCutShort, BodyTooLarge) as error:
             response = _refusal(413, str(error))
         except msgspec.MsgspecError as error:
             response = _refusal(400, f"the body is not what is expected here: {error}")
         except UnknownHost as error:
             response = _refusal(404, f"the host {error} has not registered here")
-        except Refused as error:
-            response = _refusal(409, f"Placement refuses this host: {error}")
+        except (HostRefused, Refused) as error:
+            response = _refusal(409, str(error))
         except (BooksAway, Unavailable, Overloaded) as error:
             response = _refusal(503, str(error))
         except Exception:
@@ -65,43 +69,56 @@ class AgentApi:
             response = _refusal(500, "an unexpected error; the conductor's log has it")
         await send_response(send, response)
 
-    async def _answer(self, method: str, path: str, headers: object, body: bytes) -> Response:
+    async def _answer(self, request: Request, receive: Receive) -> Response:
+        path = request.path
         if path == "/livez":
             return _json(b"{}")
         if path == "/readyz":
             return _json(b"{}") if self._engine.ready is None else _refusal(503, self._engine.ready)
-        if not self._is_known(headers):
-            return _refusal(
-                401, f"the cell {self._cell} knows its agents by a token: send it in X-Agent-Token"
-            )
-        if method != "POST":
+        shown = shown_in(dict(request.headers), self._token)
+        self._hosts.check_caller(shown)
+        if request.method != "POST":
             return _refusal(405, "agents POST")
+        told = request.headers.get("content-length", "0")
+        if not told.isdecimal() or len(told) > _LENGTH_DIGITS_MAX or int(told) > _BODY_BYTES_MAX:
+            raise BodyTooLarge(_BODY_BYTES_MAX)
+        body = await read_body(receive, _BODY_BYTES_MAX) if request.has_body else b""
+        return await self._heard(path, shown, body)
+
+    async def _heard(self, path: str, shown: Shown, body: bytes) -> Response:
+        """The answer to a caller who may be heard."""
+        hosts = self._hosts
         match path:
             case protocol.REGISTER:
-                await self._hosts.register(_decode(body, protocol.Register))
+                register = msgspec.json.decode(body, type=protocol.Register)
+                hosts.check_host(shown, register.host)
+                await hosts.register(register, shown)
                 return _json(_encode(protocol.Registered(cell=self._cell, silence_seconds=self._silence_s)))
             case protocol.POLL:
-                return _json(_encode(await self._hosts.poll(_decode(body, protocol.Poll))))
+                poll = msgspec.json.decode(body, type=protocol.Poll)
+                self._check_joined(shown, poll.host)
+                return _json(_encode(await hosts.poll(poll, shown.version)))
             case protocol.REPORT:
-                report = _decode(body, protocol.Report)
+                report = msgspec.json.decode(body, type=protocol.Report)
+                self._check_joined(shown, report.host)
                 is_awaited = self._desk.settle(report.host, report.order, report.error)
                 return _json(_encode({"awaited": is_awaited}))
+            case protocol.CREDENTIAL:
+                wanted = msgspec.json.decode(body, type=protocol.NewCredential)
+                self._check_joined(shown, wanted.host)
+                if shown.secret is None:
+                    raise NotAllowed("A credential is changed by showing the one before it.")
+                await hosts.change_credential(wanted.host, digest_of(wanted.credential))
+                return _json(b"{}")
         return _refusal(404, f"there is no {path}")
 
-    def _is_known(self, headers: object) -> bool:
-        if self._token is None:
-            return True
-        assert isinstance(headers, dict)
-        shown = headers.get(protocol.TOKEN_HEADER, "")
-        return hmac.compare_digest(shown.encode(), self._token.encode())
-
-
-def _decode(body: bytes, kind: type[T]) -> T:
-    return msgspec.json.decode(body, type=kind)
+    def _check_joined(self, shown: Shown, host: str) -> None:
+        self._hosts.check_host(shown, host)
+        self._hosts.check_joined(host)
 
 
 def _json(body: bytes, status: int = 200) -> Response:
-    return Response(status, body, "application/json")
+    return Response(status, body, "application/json", [(protocol.VERSION_HEADER, str(protocol.VERSION))])
 
 
 def _refusal(status: int, text: str) -> Response:

@@ -1,9 +1,11 @@
 """The hosts of a cell: who is there, who has been silent for too long, and what is on them that should not
 be.
 
-Heartbeats are not written down; that a host is down, or up again, is. One that comes back is up only when
-nothing is on it that is not to be there: what was evacuated is destroyed first, and then its migrations let
-go.
+Heartbeats are not written down; that a host is down, or up again, is. **A host is down when it has been
+silent for too long, and for no other reason**: what it reports and cannot be written is a complaint, which
+people can see, and its agent is asked to register again after a while. A host that comes back is up only when
+nothing is on it that is not to be there: what was evacuated is destroyed first, and then its migrations are
+released.
 """
 
 import asyncio
@@ -11,16 +13,18 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from berth.cell.books import BooksAway
+from berth.cell.credentials import Shown, check_before_body, check_host
 from berth.cell.desk import Desk
-from berth.cell.protocol import Orders, Poll, Register, Stray
-from berth.cell.providers import Providers
+from berth.cell.protocol import WITH_CREDENTIALS, Orders, Poll, Register, Stray
+from berth.cell.providers import Providers, reported
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
 from berth.model.commands import Enact
 from berth.model.orders import Agent, Instance
 from berth.model.origin import Origin
-from berth.model.rejections import RecordMoved
-from berth.operations import in_cell
+from berth.model.rejections import RecordMoved, Rejection
+from berth.operations import agents, in_cell
 from berth.operations.sweeping import sweep
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
@@ -32,8 +36,24 @@ _LAST: Final = 1 << 62
 """A fence behind every version of an order."""
 
 
+_RETRY_LONGEST: Final = 16
+"""How many heartbeat timeouts at most pass between attempts to write what could not be written."""
+_OLD_AGENT: Final = "The agent is of an older release, and has no credential of its own: upgrade it."
+
+
 class UnknownHost(Exception):
     """It has not registered, or not with this conductor."""
+
+
+class HostRefused(Exception):
+    """The host cannot become one of this cell. The message is for the operator."""
+
+
+class _Retry(NamedTuple):
+    """When a host is asked to register again, and after how long it was."""
+
+    due_ns: int
+    pause_ns: int
 
 
 class _Known(NamedTuple):
@@ -42,6 +62,7 @@ class _Known(NamedTuple):
     strays: tuple[Stray, ...]
     is_down: bool
     was_evacuated: bool
+    has_complaints: bool
 
 
 def _known(view: View, host: str, servers: tuple[str, ...]) -> _Known | None:
@@ -53,7 +74,8 @@ def _known(view: View, host: str, servers: tuple[str, ...]) -> _Known | None:
     strays = tuple(
         Stray(server=id, fence=(in_cell.last_number(view, id), _LAST)) for id in servers if id not in expected
     )
-    return _Known(strays, agent.is_down, bool(view.records.find(Instance, "evacuated", host)))
+    was_evacuated = bool(view.records.find(Instance, "evacuated", host))
+    return _Known(strays, agent.is_down, was_evacuated, bool(agent.complaints))
 
 
 class Hosts:
@@ -67,10 +89,54 @@ class Hosts:
         self._ids = ids
         self._silence_ns = int(silence_s * 1e9)
         self._heard_ns: dict[str, int] = {}
+        self._retries: dict[str, _Retry] = {}
+        self._writing: dict[str, asyncio.Task[None]] = {}
 
-    async def register(self, host: Register) -> None:
-        """Take a host in: into the books, and into the journal."""
-        await self._providers.write(host)
+    def check_caller(self, shown: Shown) -> None:
+        """Refuse a caller whose body need not be read (NotAllowed)."""
+        check_before_body(shown, None if shown.host is None else self._agent(shown.host))
+
+    def check_host(self, shown: Shown, host: str) -> None:
+        """Refuse a caller who speaks for another host than its own (NotAllowed)."""
+        check_host(shown, host, self._agent(host))
+
+    def check_joined(self, host: str) -> None:
+        """UnknownHost, if a host must register first."""
+        agent = self._agent(host)
+        if agent is None or (agent.credential is None and agent.protocol >= WITH_CREDENTIALS):
+            raise UnknownHost(host)
+
+    def _agent(self, host: str) -> Agent | None:
+        # The view at hand will do: it follows the journal all the time.
+        return self._engine.view.records.get(Agent, host)
+
+    async def register(self, host: Register, shown: Shown) -> None:
+        """Take a host in, or note what it has now. What takes long in Placement goes on behind the answer: a
+        host that waited for it would not poll."""
+        if self._agent(host.host) is not None:
+            self._heard_ns[host.host] = self._clock.monotonic_ns()
+        if host.host in self._writing:
+            raise BooksAway(f"what {host.name} reported before is still being written: try again")
+        writing = self._writing[host.host] = asyncio.create_task(self._take_in(host, shown))
+        writing.add_done_callback(lambda task: self._forget_writing(host, task))
+        await asyncio.wait((writing,), timeout=self._silence_ns / 3e9)
+        if writing.done():
+            writing.result()
+        elif self._agent(host.host) is None:
+            raise BooksAway(f"{host.name} is still being taken in: try again")
+        await self._hear(host.host, host.servers)
+
+    def _forget_writing(self, host: Register, task: asyncio.Task[None]) -> None:
+        self._writing.pop(host.host, None)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.warning("%s: registration failed: %s", host.name, error)
+
+    async def _take_in(self, host: Register, shown: Shown) -> None:
+        await self._note(host, shown)
+        await self._write(host, shown.version)
+
+    async def _note(self, host: Register, shown: Shown) -> None:
+        """Note a host and its credential in the journal, before anything of it is written in Placement."""
         now_s = self._clock.now_ns() // 1_000_000_000
         agent = Agent(
             id=host.host,
@@ -79,27 +145,77 @@ class Hosts:
             is_down=True,
             registered_at_s=now_s,
             changed_at_s=now_s,
+            protocol=shown.version,
+            credential=shown.digest,
         )
-        await self._enact(lambda view: in_cell.registered(view, agent))
-        await self._hear(host.host, host.servers)
+        if await self._engine.read(lambda view: view.records.get(Agent, host.host)) is None:
+            why_not = await self._providers.why_not_joined(host)
+            if why_not is not None:
+                raise HostRefused(why_not)
+        if await self._enact(lambda view: agents.registered(view, agent, reported(host))) is not None:
+            why_not = await self._engine.read(lambda view: agents.why_not_registered(view, agent))
+            raise HostRefused(why_not or "It was registered by somebody else just now: try again.")
 
-    async def poll(self, poll: Poll) -> Orders:
+    async def _write(self, host: Register, version: int) -> None:
+        """Write what a host reports into Placement, and note what of it cannot be written."""
+        before = await self._engine.read(lambda view: agents.tree_of(view, host.host))
+        written = await self._providers.write(host, before)
+        complaints = written.complaints
+        if version < WITH_CREDENTIALS:
+            complaints = (*complaints, _OLD_AGENT)
+        await self._enact(lambda view: agents.written(view, host.host, written.providers, complaints))
+        for complaint in complaints:
+            _log.warning("%s: %s", host.name, complaint)
+        self._note_retry(host.host, bool(complaints))
+
+    def _note_retry(self, host: str, is_needed: bool) -> None:
+        last = self._retries.pop(host, None)
+        if is_needed:
+            pause_ns = self._silence_ns if last is None else last.pause_ns * 2
+            pause_ns = min(pause_ns, self._silence_ns * _RETRY_LONGEST)
+            self._retries[host] = _Retry(self._clock.monotonic_ns() + pause_ns, pause_ns)
+
+    def _must_retry(self, host: str, known: _Known) -> bool:
+        """Whether a host is to register again now. Asked once for each time that is due."""
+        if not known.has_complaints:
+            self._retries.pop(host, None)
+            return False
+        retry = self._retries.get(host)
+        if retry is not None and self._clock.monotonic_ns() < retry.due_ns:
+            return False
+        self._note_retry(host, True)
+        return retry is not None
+
+    async def poll(self, poll: Poll, version: int) -> Orders:
         """What a host is to do, as soon as there is anything, or after the time it waits."""
         host = poll.host
         # Before anything that may have to wait: it is not the host that is silent then.
         self._heard_ns[host] = self._clock.monotonic_ns()
-        strays = await self._hear(host, poll.servers)
+        known = await self._hear(host, poll.servers)
+        strays = known.strays
+        again = version >= WITH_CREDENTIALS and self._must_retry(host, known)
         orders, aborts = self._desk.for_host(host, poll.busy)
         fresh_aborts = tuple(id for id in aborts if id in poll.busy)
-        if not strays and not orders and not fresh_aborts and poll.wait_seconds:
+        if not strays and not orders and not fresh_aborts and not again and poll.wait_seconds:
             await self._desk.news(host, poll.wait_seconds)
             orders, aborts = self._desk.for_host(host, poll.busy)
         self._heard_ns[host] = self._clock.monotonic_ns()
-        return Orders(orders=orders, aborts=aborts, strays=strays)
+        return Orders(orders=orders, aborts=aborts, strays=strays, again=again)
+
+    async def change_credential(self, host: str, digest: str) -> None:
+        """Give a host another credential, in place of the one that it has shown."""
+        await self._enact(lambda view: agents.rotated(view, host, digest))
+        _log.info("the host %s has a new credential", host)
 
     async def watch(self) -> None:
         """Mark hosts down that are silent, for ever. After a start everybody has a while to be heard of."""
-        started_ns = self._clock.monotonic_ns()
+        try:
+            await self._watch(self._clock.monotonic_ns())
+        finally:
+            for writing in self._writing.values():
+                writing.cancel()
+
+    async def _watch(self, started_ns: int) -> None:
         while not self._engine.stopping:
             await asyncio.sleep(self._silence_ns / 4e9)
             try:
@@ -123,23 +239,25 @@ class Hosts:
         self._desk.give_up(agent.id, f"the host {agent.name} is down")
         _log.warning("the host %s is down: it has not been heard of", agent.name)
 
-    async def _hear(self, host: str, servers: tuple[str, ...]) -> tuple[Stray, ...]:
-        """Note that a host is there; what is on it that should not be."""
+    async def _hear(self, host: str, servers: tuple[str, ...]) -> _Known:
+        """Note that a host is there; what is known of it."""
         self._heard_ns[host] = self._clock.monotonic_ns()
         known = await self._engine.read(lambda view: _known(view, host, servers))
         if known is None:
             raise UnknownHost(host)
         if known.strays:
-            return known.strays
+            return known
         now_ns = self._clock.now_ns()
         if known.is_down:
             await self._enact(lambda view: in_cell.marked(view, host, False, now_ns // 1_000_000_000))
         if known.was_evacuated:
             await self._enact(lambda view: sweep(view, self._ids, host, now_ns))
-        return ()
+        return known
 
-    async def _enact(self, make: Callable[[View], Enact | None]) -> None:
-        """Have a change made that may turn out not to be needed."""
-        await self._engine.submit(
-            lambda view, _: make(view) or RecordMoved("", ""), _ORIGIN, lambda view, changed: None
+    async def _enact(self, make: Callable[[View], Enact | Rejection | None]) -> Rejection | None:
+        """Have a change made that may turn out not to be needed; why not, if it is refused."""
+        nothing = RecordMoved("", "")
+        outcome = await self._engine.submit(
+            lambda view, _: make(view) or nothing, _ORIGIN, lambda view, changed: None
         )
+        return outcome if isinstance(outcome, Rejection) and outcome != nothing else None

@@ -1,55 +1,103 @@
 """What an agent and its conductor say to each other: JSON bodies, each a POST.
 
-    register   who the host is, what it has, and which servers are on it
-    poll       "here I am, and this is on me": answered with orders, at once or when there are any
-    report     what came of an order
+    register     who the host is, what it has, and which servers are on it
+    poll         "here I am, and this is on me": answered with orders, at once or when there are any
+    report       what came of an order
+    credential   the host's new credential, in place of the one that is shown
 
 An order has an id, which is the same whenever it is handed out again, and a fence: of two orders for one
 server the one with the greater fence is the later, and who has seen it leaves the other alone.
+
+**Who calls** is in headers, so that it is known before a body is read. ``X-Agent-Credential: HOST:SECRET``
+is the host's own credential, which the agent makes before it registers for the first time. ``X-Agent-Token``
+is the cell's join token, with which a host that is not known yet may register; its credential is kept from
+then on, and nothing else is accepted for that host.
+
+**Versions.** ``X-Agent-Version`` in a request says which version of this protocol the agent speaks, in an
+answer which the conductor speaks. Without the header it is version 1, which has no credentials. Fields that a
+reader does not know are skipped, so each side may be newer than the other:
+
+    version 1   fields that are not known were refused: nothing newer may be sent to it
+    version 2   credentials; ``Orders.again``
 """
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
+from berth.model.inventory import AMOUNT_MAX, RATIO_MAX
+from berth.model.inventory import Inventory as ModelInventory
 from berth.model.orders import Spec
-from berth.operations.steps import Verb
+
+VERSION: Final = 2
+WITH_CREDENTIALS: Final = 2
+"""From this version on agents show a credential, and can be asked to register again."""
 
 REGISTER: Final = "/agent/v1/register"
 POLL: Final = "/agent/v1/poll"
 REPORT: Final = "/agent/v1/report"
+CREDENTIAL: Final = "/agent/v1/credential"
 TOKEN_HEADER: Final = "x-agent-token"
+CREDENTIAL_HEADER: Final = "x-agent-credential"
+VERSION_HEADER: Final = "x-agent-version"
 
 SERVERS_MAX: Final = 10_000
 PROVIDERS_MAX: Final = 1_000
+INVENTORIES_MAX: Final = 2_000
+TRAITS_MAX: Final = 5_000
+"""Of all providers of a host together."""
 WAIT_SECONDS_MAX: Final = 60
 
 Uuid = Annotated[str, Meta(pattern="^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\\Z")]
+Secret = Annotated[str, Meta(pattern="^[A-Za-z0-9_-]{32,128}\\Z")]
 _Name = Annotated[str, Meta(min_length=1, max_length=200)]
 _Symbol = Annotated[str, Meta(pattern="^[A-Z][A-Z0-9_]{0,254}\\Z")]
 """The name of a trait or a resource class."""
+_Amount = Annotated[int, Meta(ge=1, le=AMOUNT_MAX)]
+_OrderId = Annotated[str, Meta(max_length=500)]
 _Servers = Annotated[tuple[Uuid, ...], Meta(max_length=SERVERS_MAX)]
 Fence = tuple[int, int]
 """The number of the server's order, and the version of it."""
 
 
-class _Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pass
 
 
+class Inventory(_Message, frozen=True, kw_only=True):
+    """As Placement has it. ``max_unit`` None: the total."""
+
+    total: _Amount
+    reserved: Annotated[int, Meta(ge=0, le=AMOUNT_MAX)] = 0
+    min_unit: _Amount = 1
+    max_unit: _Amount | None = None
+    step_size: _Amount = 1
+    allocation_ratio: Annotated[float, Meta(gt=0, le=RATIO_MAX)] = 1.0
+
+    def in_full(self) -> ModelInventory:
+        return ModelInventory(
+            self.total,
+            self.reserved,
+            self.min_unit,
+            self.max_unit or self.total,
+            self.step_size,
+            self.allocation_ratio,
+        )
+
+
 class Provider(_Message, frozen=True, kw_only=True):
-    """A provider of the host's tree. ``inventories`` as Placement has them."""
+    """A provider of the host's tree."""
 
     id: Uuid
     name: _Name
     parent: Uuid | None = None
-    inventories: Annotated[dict[_Symbol, dict[str, Any]], Meta(max_length=1_000)] = {}
-    traits: Annotated[tuple[_Symbol, ...], Meta(max_length=10_000)] = ()
+    inventories: Annotated[dict[_Symbol, Inventory], Meta(max_length=INVENTORIES_MAX)] = {}
+    traits: Annotated[tuple[_Symbol, ...], Meta(max_length=TRAITS_MAX)] = ()
 
 
 class Register(_Message, frozen=True, kw_only=True):
-    """``providers`` begins with the host itself, parents before their children."""
+    """``providers`` begins with the host itself, under its name; parents come before their children."""
 
     host: Uuid
     name: _Name
@@ -57,6 +105,27 @@ class Register(_Message, frozen=True, kw_only=True):
     providers: Annotated[tuple[Provider, ...], Meta(min_length=1, max_length=PROVIDERS_MAX)]
     aggregates: Annotated[tuple[Uuid, ...], Meta(max_length=100)] = ()
     servers: _Servers = ()
+
+    def __post_init__(self) -> None:
+        """What types cannot say: the providers are one tree, and the host is its root."""
+        root = self.providers[0]
+        if (root.id, root.name, root.parent) != (self.host, self.name, None):
+            raise ValueError("providers must begin with the host itself, under its name and without a parent")
+        known = {root.id}
+        for provider in self.providers[1:]:
+            if provider.parent not in known:
+                raise ValueError(f"the parent of the provider {provider.name} does not come before it")
+            if provider.id in known:
+                raise ValueError(f"the provider {provider.id} is there twice")
+            known.add(provider.id)
+        if len({provider.name for provider in self.providers}) < len(self.providers):
+            raise ValueError("two providers have the same name")
+        inventories = sum(len(provider.inventories) for provider in self.providers)
+        if inventories > INVENTORIES_MAX:
+            raise ValueError(f"{inventories} inventories are more than {INVENTORIES_MAX}")
+        traits = sum(len(provider.traits) for provider in self.providers)
+        if traits > TRAITS_MAX:
+            raise ValueError(f"{traits} traits are more than {TRAITS_MAX}")
 
 
 class Registered(_Message, frozen=True, kw_only=True):
@@ -70,14 +139,16 @@ class Poll(_Message, frozen=True, kw_only=True):
 
     host: Uuid
     servers: _Servers = ()
-    busy: Annotated[tuple[str, ...], Meta(max_length=SERVERS_MAX)] = ()
+    busy: Annotated[tuple[_OrderId, ...], Meta(max_length=SERVERS_MAX)] = ()
     wait_seconds: Annotated[float, Meta(ge=0, le=WAIT_SECONDS_MAX)] = 0
 
 
 class Order(_Message, frozen=True, kw_only=True):
+    """``verb`` is any word: an agent that does not know it refuses this order, and no other."""
+
     id: str
     fence: Fence
-    verb: Verb
+    verb: str
     server: str
     spec: Spec
     runs: bool = True
@@ -98,9 +169,16 @@ class Orders(_Message, frozen=True, kw_only=True):
     aborts: tuple[str, ...] = ()
     """Orders to be given up."""
     strays: tuple[Stray, ...] = ()
+    again: bool = False
+    """Register again: not all that the host has could be written last time."""
 
 
 class Report(_Message, frozen=True, kw_only=True):
     host: Uuid
-    order: str
+    order: _OrderId
     error: Annotated[str, Meta(max_length=4000)] | None = None
+
+
+class NewCredential(_Message, frozen=True, kw_only=True):
+    host: Uuid
+    credential: Secret

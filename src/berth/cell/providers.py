@@ -1,120 +1,389 @@
-"""What a host says it has, written into Placement: the provider tree, inventories, traits, and the cell's own
-aggregate, by which the scheduler knows which hosts belong together."""
+"""What a host's agent reports, written into Placement: the provider tree, inventories, traits, and the cell's
+own aggregate, by which the scheduler knows which hosts belong together.
 
-from collections.abc import Callable
-from typing import Any, Final
+What Placement refuses becomes a complaint, and the rest is written.
+
+**Owners.** An agent owns what it has reported (``HostTree``), and that alone. Of a resource class that it
+reports, the total and the units are what it says; the allocation ratio and what is reserved are an operator's
+as soon as they differ from what the agent last reported. Classes, traits and providers that no agent has
+reported are an operator's, and are not touched. Nothing is touched outside the tree whose root is the host.
+
+**What is gone** from the host is deleted if it is not in use. If it is in use, all of it is reserved, so that
+nothing new fits on it, until it is released or comes back; a device that is in use in its old shape gets no
+new classes meanwhile.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+import msgspec
 
 from berth.cell.books import BooksAway, Refused
 from berth.cell.protocol import Provider, Register
 from berth.client.http import Answer, HttpClient, Unreachable
+from berth.model.inventory import Inventory
+from berth.model.orders import Reported
 from berth.operations.hosts import cell_aggregate
 
+COMPLAINTS_MAX: Final = 20
+COMPLAINT_LENGTH_MAX: Final = 400
+_HOLDERS_SHOWN: Final = 5
 _ATTEMPTS: Final = 10
+_LONGEST_S: Final = 300
+_CUSTOM: Final = "CUSTOM_"
+
+
+class Written(NamedTuple):
+    """``providers``: what is the agent's own afterwards."""
+
+    providers: tuple[Reported, ...]
+    complaints: tuple[str, ...]
+
+
+def reported(host: Register) -> tuple[Reported, ...]:
+    return tuple(_reported(provider) for provider in host.providers)
+
+
+def _reported(provider: Provider) -> Reported:
+    inventories = {name: inventory.in_full() for name, inventory in provider.inventories.items()}
+    return Reported(provider.id, inventories, tuple(sorted(set(provider.traits))))
 
 
 class Providers:
     def __init__(self, client: HttpClient, cell: str) -> None:
-        self._client = client
-        self._cell = cell
+        self._placement = _Placement(client)
+        self._aggregate = cell_aggregate(cell)
 
-    async def write(self, host: Register) -> None:
-        """Make the tree what the host says. What is so already is left alone."""
-        for provider in host.providers:
-            await self._write_one(provider)
-            if provider.id == host.host:
-                # Before it has anything to give: nobody may be placed on a host of no cell.
-                await self._join(host)
-            await self._furnish(provider)
+    async def why_not_joined(self, host: Register) -> str | None:
+        """Why a host that is not known here cannot become one of this cell; None if it can."""
+        for row in await self._placement.rows(f"in_tree={host.host}"):
+            if row["uuid"] == host.host:
+                return await self._why_not_adopted(row)
+        return await self._why_name_taken(host)
 
-    async def _write_one(self, provider: Provider) -> None:
-        found = await self._ask("GET", f"/resource_providers/{provider.id}")
-        if found.status == 404:
-            body = {"uuid": provider.id, "name": provider.name, "parent_provider_uuid": provider.parent}
-            made = await self._ask("POST", "/resource_providers", body)
-            is_there = made.status == 409 and await self._is_there(provider.id)
-            if made.status != 200 and not is_there:
-                raise Refused(made.detail)
+    async def _why_not_adopted(self, row: dict[str, Any]) -> str | None:
+        if row["root_provider_uuid"] != row["uuid"]:
+            return f"The provider {row['uuid']} is part of the host {row['root_provider_uuid']}."
+        if self._aggregate in await self._placement.aggregates(row["uuid"]):
+            return None
+        return (
+            f"The provider {row['name']} ({row['uuid']}) exists already and is not in this cell. If it is "
+            f"this host, put it into the aggregate {self._aggregate} first."
+        )
 
-    async def _is_there(self, provider: str) -> bool:
-        return (await self._ask("GET", f"/resource_providers/{provider}")).status == 200
+    async def _why_name_taken(self, host: Register) -> str | None:
+        for row in await self._placement.rows(f"name={quote(host.name, safe='')}"):
+            return f"The name {host.name} is taken: the provider {row['uuid']} has it."
+        return None
 
-    async def _furnish(self, provider: Provider) -> None:
-        for name in provider.traits:
-            if name.startswith("CUSTOM_"):
-                await self._ask("PUT", f"/traits/{name}")
-        for name in provider.inventories:
-            if name.startswith("CUSTOM_"):
-                await self._ask("PUT", f"/resource_classes/{name}")
-        path = f"/resource_providers/{provider.id}"
-        await self._bring(f"{path}/inventories", "inventories", _complete(provider.inventories))
-        await self._bring(f"{path}/traits", "traits", list(provider.traits), keeps=_is_custom)
+    async def write(self, host: Register, before: tuple[Reported, ...]) -> Written:
+        """Make the tree what the agent reports, as far as it can be. ``before``: what is the agent's own."""
+        writing = _Writing(self._placement, host, {self._aggregate, *host.aggregates}, before)
+        providers = before
+        try:
+            async with asyncio.timeout(_LONGEST_S):
+                providers = await writing.run()
+        except TimeoutError:
+            writing.complain(f"Placement is slow: not all was written within {_LONGEST_S} s")
+        except BooksAway as away:
+            # What was not written is still the agent's own, and is tried again.
+            writing.complain(f"Placement did not answer, not all was written: {away}")
+        return Written(providers, writing.complaints)
 
-    async def _join(self, host: Register) -> None:
-        """The aggregates that others have put the host in stay; ours are added."""
-        path = f"/resource_providers/{host.host}/aggregates"
-        ours = {cell_aggregate(self._cell), *host.aggregates}
-        for _ in range(_ATTEMPTS):
-            found = await self._ask("GET", path)
-            there = set(found.body["aggregates"])
-            if ours <= there:
-                return
-            body = {
-                "aggregates": sorted(there | ours),
-                "resource_provider_generation": found.body["resource_provider_generation"],
-            }
-            if await self._put(path, body):
-                return
-        raise BooksAway(f"{path}: others were first")
 
-    async def _bring(
-        self, path: str, key: str, said: Any, keeps: Callable[[str], bool] = lambda name: False
+class _Writing:
+    """One report on its way into Placement."""
+
+    def __init__(
+        self, placement: "_Placement", host: Register, aggregates: set[str], before: tuple[Reported, ...]
     ) -> None:
-        """Have what the host says, and of what is there beside that what is somebody else's."""
+        self._placement = placement
+        self._host = host
+        self._aggregates = aggregates
+        self._before = {provider.id: provider for provider in before}
+        self._rows: dict[str, dict[str, Any]] = {}
+        """The host's tree as it is in Placement."""
+        self._complaints: list[str] = []
+
+    @property
+    def complaints(self) -> tuple[str, ...]:
+        shown = self._complaints[:COMPLAINTS_MAX]
+        if len(self._complaints) > COMPLAINTS_MAX:
+            shown[-1] = f"and {len(self._complaints) - COMPLAINTS_MAX + 1} more"
+        return tuple(shown)
+
+    def complain(self, text: str) -> None:
+        is_long = len(text) > COMPLAINT_LENGTH_MAX
+        self._complaints.append(f"{text[: COMPLAINT_LENGTH_MAX - 3]}..." if is_long else text)
+
+    async def run(self) -> tuple[Reported, ...]:
+        rows = await self._placement.rows(f"in_tree={self._host.host}")
+        self._rows = {row["uuid"]: row for row in rows if row["root_provider_uuid"] == self._host.host}
+        # What is gone first: something else may have its name now.
+        gone = await self._remove_gone()
+        return (*await self._write(), *gone)
+
+    async def _write(self) -> list[Reported]:
+        """Write what is reported; what is the agent's own of it afterwards."""
+        root, *below = self._host.providers
+        # Before it has anything to give: nobody may be placed on a host of no cell.
+        if not await self._place(root) or not await self._join(root):
+            return [self._before[one.id] for one in self._host.providers if one.id in self._before]
+        kept = [await self._furnish(root)]
+        for provider in below:
+            if await self._place(provider):
+                kept.append(await self._furnish(provider))
+            elif provider.id in self._before:
+                kept.append(self._before[provider.id])
+        return kept
+
+    # -- the tree -------------------------------------------------------------------------------
+
+    async def _place(self, provider: Provider) -> bool:
+        """Have a provider where it is reported to be. Whether it is in the host's tree."""
+        row = self._rows.get(provider.id)
+        body = {"name": provider.name, "parent_provider_uuid": provider.parent}
+        if row is None:
+            made = await self._placement.ask("POST", "/resource_providers", {"uuid": provider.id, **body})
+            if made.status != 200:
+                # It is another's, or its name is.
+                self.complain(f"{provider.name}: the provider {provider.id} cannot be created: {made.detail}")
+            return made.status == 200
+        if (row["name"], row["parent_provider_uuid"]) != (provider.name, provider.parent):
+            changed = await self._placement.ask("PUT", f"/resource_providers/{provider.id}", body)
+            if changed.status != 200:
+                self.complain(f"{row['name']}: its name or parent cannot be changed: {changed.detail}")
+        return True
+
+    async def _join(self, root: Provider) -> bool:
+        """The aggregates that others have put the host in stay; ours are added."""
+        cannot = await self._placement.change(
+            f"/resource_providers/{root.id}/aggregates",
+            "aggregates",
+            lambda there: sorted({*there, *self._aggregates}),
+        )
+        if cannot is not None:
+            self.complain(f"{root.name}: it cannot be put into the aggregate of its cell: {cannot}")
+        return cannot is None
+
+    async def _remove_gone(self) -> list[Reported]:
+        """Delete what the agent does not report any more; what of it is in use, and so stays."""
+        reported = {provider.id for provider in self._host.providers}
+        gone = [provider for id, provider in self._before.items() if id not in reported and id in self._rows]
+        # Children come behind their parents.
+        kept = [provider for provider in reversed(gone) if not await self._is_deleted(provider)]
+        return [await self._withhold(provider) for provider in reversed(kept)]
+
+    async def _is_deleted(self, provider: Reported) -> bool:
+        return (await self._placement.ask("DELETE", f"/resource_providers/{provider.id}")).status in (
+            204,
+            404,
+        )
+
+    async def _withhold(self, provider: Reported) -> Reported:
+        """Have nothing new fit on a provider that is gone from the host."""
+        name = self._rows[provider.id]["name"]
+        path = f"/resource_providers/{provider.id}/inventories"
+        withheld = await self._reserved(provider, provider.inventories.keys())
+        cannot = await self._placement.change(
+            path, "inventories", lambda there: {kind: _full(there[kind], kind in withheld) for kind in there}
+        )
+        holders = await self._holders(provider.id, None)
+        if cannot is not None:
+            self.complain(
+                f"{name} is gone from the host, and what is free of it cannot be reserved: {cannot}"
+            )
+        elif holders:
+            self.complain(f"{name} is gone from the host and in use by {holders}: nothing new fits on it.")
+        else:
+            self.complain(
+                f"{name} is gone from the host and cannot be deleted: other providers are below it."
+            )
+        return msgspec.structs.replace(provider, withheld=withheld)
+
+    async def _reserved(self, provider: Reported, kinds: Iterable[str]) -> dict[str, int]:
+        """What is reserved of some classes of a provider, or was before they were withheld."""
+        answer = await self._placement.ask("GET", f"/resource_providers/{provider.id}/inventories")
+        there = answer.body["inventories"] if answer.status == 200 else {}
+        return {kind: provider.withheld.get(kind, there[kind]["reserved"]) for kind in kinds if kind in there}
+
+    # -- what a provider has --------------------------------------------------------------------
+
+    async def _furnish(self, provider: Provider) -> Reported:
+        """Write inventories and traits; what is the agent's own of them afterwards."""
+        said = _reported(provider)
+        before = self._before.get(provider.id, said)
+        await self._create_names(provider)
+        withheld = await self._write_inventories(provider, said, before)
+        await self._write_traits(provider, said, before)
+        left = {kind: before.inventories[kind] for kind in withheld}
+        return Reported(provider.id, {**said.inventories, **left}, said.traits, withheld)
+
+    async def _create_names(self, provider: Provider) -> None:
+        """A name that cannot be created is refused where it is used."""
+        for name in provider.traits:
+            if name.startswith(_CUSTOM):
+                await self._placement.ask("PUT", f"/traits/{name}")
+        for name in provider.inventories:
+            if name.startswith(_CUSTOM):
+                await self._placement.ask("PUT", f"/resource_classes/{name}")
+
+    async def _write_inventories(
+        self, provider: Provider, said: Reported, before: Reported
+    ) -> dict[str, int]:
+        """The classes that are gone from the host and in use, with what was reserved of them before."""
+        path = f"/resource_providers/{provider.id}/inventories"
+        used = await self._used(provider.id)
+        gone = before.inventories.keys() - said.inventories.keys()
+        in_use = [kind for kind in gone if used.get(kind)]
+        withheld = await self._reserved(before, in_use) if in_use else {}
+        # A device whose old shape is in use does not get another one beside it.
+        must_wait = bool(withheld) and provider.parent is not None
+
+        def change(kinds: Iterable[str]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+            def changed(there: dict[str, Any]) -> dict[str, Any]:
+                wanted = dict(there)
+                for kind in kinds:
+                    if kind in said.inventories:
+                        if kind in there or not must_wait:
+                            wanted[kind] = _merged(kind, there.get(kind), said, before)
+                    elif kind in withheld and kind in there:
+                        wanted[kind] = _full(there[kind])
+                    else:
+                        wanted.pop(kind, None)
+                return wanted
+
+            return changed
+
+        kinds = sorted(gone | said.inventories.keys())
+        if await self._placement.change(path, "inventories", change(kinds)) is not None:
+            # One of them is refused: the others need not wait for it.
+            for kind in kinds:
+                cannot = await self._placement.change(path, "inventories", change((kind,)))
+                if cannot is not None:
+                    self.complain(f"{provider.name}: {kind} cannot be written: {cannot}")
+        for kind in sorted(withheld):
+            await self._tell_of_withheld(provider, kind, must_wait)
+        await self._tell_of_shrunk(provider, said, used)
+        return withheld
+
+    async def _used(self, provider: str) -> dict[str, int]:
+        if provider not in self._rows:
+            return {}
+        answer = await self._placement.ask("GET", f"/resource_providers/{provider}/usages")
+        return dict(answer.body["usages"]) if answer.status == 200 else {}
+
+    async def _tell_of_withheld(self, provider: Provider, kind: str, must_wait: bool) -> None:
+        holders = await self._holders(provider.id, kind)
+        self.complain(
+            f"{provider.name}: {kind} is gone from the host and in use by {holders}: nothing new fits on it."
+            + (" What is there in its place has to wait." if must_wait else "")
+        )
+
+    async def _tell_of_shrunk(self, provider: Provider, said: Reported, used: dict[str, int]) -> None:
+        """Complain of classes of which more is in use than the host has now."""
+        if all(used.get(kind, 0) <= one.total for kind, one in said.inventories.items()):
+            return
+        answer = await self._placement.ask("GET", f"/resource_providers/{provider.id}/inventories")
+        there = answer.body["inventories"] if answer.status == 200 else {}
+        for kind in said.inventories.keys() & there.keys():
+            has = int(there[kind]["total"] * there[kind]["allocation_ratio"])
+            if used.get(kind, 0) > has:
+                self.complain(f"{provider.name}: {used[kind]} of {kind} are in use, the host has {has}.")
+
+    async def _holders(self, provider: str, kind: str | None) -> str:
+        """Who holds something of a provider, of one class or any: their ids, or some of them."""
+        answer = await self._placement.ask("GET", f"/resource_providers/{provider}/allocations")
+        found = answer.body["allocations"] if answer.status == 200 else {}
+        holders = [id for id, held in found.items() if kind is None or kind in held["resources"]]
+        more = len(holders) - _HOLDERS_SHOWN
+        return ", ".join(sorted(holders)[:_HOLDERS_SHOWN]) + (f" and {more} more" if more > 0 else "")
+
+    async def _write_traits(self, provider: Provider, said: Reported, before: Reported) -> None:
+        path = f"/resource_providers/{provider.id}/traits"
+        gone = set(before.traits) - set(said.traits)
+
+        def change(names: Iterable[str]) -> Callable[[list[str]], list[str]]:
+            return lambda there: sorted({*there, *names} - gone)
+
+        if await self._placement.change(path, "traits", change(said.traits)) is not None:
+            for name in said.traits:
+                cannot = await self._placement.change(path, "traits", change((name,)))
+                if cannot is not None:
+                    self.complain(f"{provider.name}: the trait {name} cannot be set: {cannot}")
+
+
+def _merged(kind: str, there: dict[str, Any] | None, said: Reported, before: Reported) -> dict[str, Any]:
+    """The inventory of a class that an agent reports: what it says, but for what an operator has set."""
+    wanted = _on_the_wire(said.inventories[kind])
+    if there is None:
+        return wanted
+    if kind in before.withheld and there["reserved"] == there["total"]:
+        there = {**there, "reserved": before.withheld[kind]}
+    last = before.inventories.get(kind)
+    for field in ("reserved", "allocation_ratio"):
+        if last is None or there[field] != getattr(last, field):
+            wanted[field] = there[field]
+    wanted["reserved"] = min(wanted["reserved"], wanted["total"])
+    return wanted
+
+
+def _full(inventory: dict[str, Any], is_full: bool = True) -> dict[str, Any]:
+    """An inventory of which nothing is free."""
+    return {**inventory, "reserved": inventory["total"]} if is_full else inventory
+
+
+def _on_the_wire(inventory: Inventory) -> dict[str, Any]:
+    fields = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio")
+    return {field: getattr(inventory, field) for field in fields}
+
+
+class _Placement:
+    """Placement's API, as far as it is needed here."""
+
+    def __init__(self, client: HttpClient) -> None:
+        self._client = client
+
+    async def rows(self, query: str) -> list[dict[str, Any]]:
+        answer = await self._found(f"/resource_providers?{query}")
+        return list(answer.body["resource_providers"])
+
+    async def aggregates(self, provider: str) -> list[str]:
+        answer = await self._found(f"/resource_providers/{provider}/aggregates")
+        return list(answer.body["aggregates"])
+
+    async def change(self, path: str, key: str, change: Callable[[Any], Any]) -> str | None:
+        """Read, change and write what stands under a path; why not, if Placement refuses it."""
         for _ in range(_ATTEMPTS):
-            found = await self._ask("GET", path)
+            found = await self.ask("GET", path)
+            if found.status != 200:
+                return found.detail
             there = found.body[key]
-            wanted = said if isinstance(said, dict) else sorted({*said, *filter(keeps, there)})
-            if (sorted(there) if isinstance(there, list) else there) == wanted:
-                return
-            body = {key: wanted, "resource_provider_generation": found.body["resource_provider_generation"]}
-            if await self._put(path, body):
-                return
-        raise BooksAway(f"{path}: others were first")
+            there = sorted(there) if isinstance(there, list) else there
+            wanted = change(there)
+            if wanted == there:
+                return None
+            generation = found.body["resource_provider_generation"]
+            answer = await self.ask("PUT", path, {key: wanted, "resource_provider_generation": generation})
+            if answer.status == 200:
+                return None
+            if answer.status != 409 or answer.code != "placement.concurrent_update":
+                return answer.detail
+        raise BooksAway(f"{path} changes all the time: gave up after {_ATTEMPTS} attempts")
 
-    async def _put(self, path: str, body: dict[str, Any]) -> bool:
-        """Whether it was written; if not, somebody was first."""
-        answer = await self._ask("PUT", path, body)
-        if answer.status == 200:
-            return True
-        if answer.status == 409 and answer.code == "placement.concurrent_update":
-            return False
-        raise Refused(answer.detail)
-
-    async def _ask(self, method: str, path: str, body: object = None) -> Answer:
+    async def ask(self, method: str, path: str, body: object = None) -> Answer:
         try:
             answer = await self._client.ask(method, path, body)
         except Unreachable as error:
             raise BooksAway(str(error)) from error
-        if answer.status >= 500 or answer.status in (401, 403):
+        if answer.status >= 500 or answer.status in (401, 403, 429):
             raise BooksAway(answer.detail)
         return answer
 
-
-def _is_custom(trait: str) -> bool:
-    """Whether an operator may have given it to the host."""
-    return trait.startswith("CUSTOM_")
-
-
-def _complete(inventories: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Inventories with what Placement adds to them, so that they can be compared."""
-    return {
-        name: {
-            "total": given["total"],
-            "reserved": given.get("reserved", 0),
-            "min_unit": given.get("min_unit", 1),
-            "max_unit": given.get("max_unit", given["total"]),
-            "step_size": given.get("step_size", 1),
-            "allocation_ratio": float(given.get("allocation_ratio", 1.0)),
-        }
-        for name, given in inventories.items()
-    }
+    async def _found(self, path: str) -> Answer:
+        answer = await self.ask("GET", path)
+        if answer.status != 200:
+            raise Refused(answer.detail)
+        return answer

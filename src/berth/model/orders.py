@@ -10,6 +10,7 @@ from typing import Literal
 
 import msgspec
 
+from berth.model.inventory import Inventory
 from berth.model.servers import Conflict, ConflictPolicy, Flavor, Held, Need, Place, Record
 
 Phase = Literal["forward", "back", "done", "failed"]
@@ -138,6 +139,32 @@ class Agent(Record, frozen=True, kw_only=True, tag="agent"):
     is_down: bool = False
     registered_at_s: int = 0
     changed_at_s: int = 0
+    protocol: int = 1
+    """The version that its agent speaks."""
+    credential: str | None = None
+    """The digest of what its agent shows; None: it has none, and may join."""
+    is_revoked: bool = False
+    """It may not join either, until an operator readmits it."""
+    complaints: tuple[str, ...] = ()
+    """What could not be written of what its agent reported, and why."""
+
+
+class Reported(msgspec.Struct, frozen=True):
+    """What an agent reported of a provider. ``withheld``: classes that are gone from the host and in use; all
+    of them is reserved, and this is how much was reserved before."""
+
+    id: str
+    inventories: dict[str, Inventory] = {}
+    traits: tuple[str, ...] = ()
+    withheld: dict[str, int] = {}
+
+
+class HostTree(Record, frozen=True, kw_only=True, tag="host_tree"):
+    """What a host's agent has reported, and so may change and remove; all else in the host's tree is an
+    operator's. It is noted before it is written into Placement, so that a crash in between leaves nothing
+    without its owner. ``id`` is the host's."""
+
+    providers: tuple[Reported, ...] = ()
 
 
 class Term(Record, frozen=True, kw_only=True, tag="term"):

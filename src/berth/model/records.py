@@ -2,7 +2,7 @@
 
 from berth.model.clusters import Cluster
 from berth.model.identity import RevokedToken
-from berth.model.orders import Agent, Instance, Outbox, Term, Work
+from berth.model.orders import Agent, HostTree, Instance, Outbox, Term, Work
 from berth.model.servers import Action, Aggregate, Counter, Flavor, Host, Image, Migration, QuotaSet, Server
 
 AnyRecord = (
@@ -13,6 +13,7 @@ AnyRecord = (
     | Counter
     | Flavor
     | Host
+    | HostTree
     | Image
     | Instance
     | Migration

@@ -262,6 +262,8 @@ class Host(Record, frozen=True, kw_only=True, tag="host"):
     is_forced_down: bool = False
     registered_at_s: int = 0
     updated_at_s: int = 0
+    complaints: tuple[str, ...] = ()
+    """What its agent reported and could not be written into the books, and why."""
 
 
 class Aggregate(Record, frozen=True, kw_only=True, tag="aggregate"):

@@ -42,6 +42,7 @@ Kind = Literal[
     "migration_with_wrong_allocations",
     "order_without_end",
     "stray_member",
+    "host_complaint",
 ]
 
 
@@ -297,6 +298,25 @@ def _member(view: View, id: str, moment: Moment) -> Finding | None:
     return Finding("stray_member", id, sentence, repair="let it go from the group")
 
 
+# -- hosts --------------------------------------------------------------------------------------
+
+
+def _hosts(view: View) -> Iterator[str]:
+    return (host.id for host in view.records.all(Host) if host.complaints)
+
+
+def _host(view: View, id: str, moment: Moment) -> Finding | None:
+    host = view.records.get(Host, id)
+    if host is None or not host.complaints:
+        return None
+    sentence = f"not all that the agent of host {host.name} reported could be written: {host.complaints[0]}"
+    more = len(host.complaints) - 1
+    if more:
+        sentence += f" ({more} more: see /berth/v1/hosts/{id})"
+    unsafe = "it goes away by itself when its cause does: the agent reports again every now and then"
+    return Finding("host_complaint", id, sentence, unsafe=unsafe)
+
+
 CHECKS: Final = (
     Check(("orphan_consumer",), _consumers, _consumer),
     Check(
@@ -320,4 +340,5 @@ CHECKS: Final = (
     ),
     Check(("order_without_end",), _orders, _order),
     Check(("stray_member",), _members, _member, _is_among_servers),
+    Check(("host_complaint",), _hosts, _host),
 )

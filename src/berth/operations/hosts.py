@@ -44,7 +44,12 @@ def heard_of(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
         registered_at_s=now_s,
     )
     after = msgspec.structs.replace(
-        host, name=agent.name, cell=cell, driver=agent.driver, is_silent=agent.is_down
+        host,
+        name=agent.name,
+        cell=cell,
+        driver=agent.driver,
+        is_silent=agent.is_down,
+        complaints=agent.complaints,
     )
     commands: list[BooksCommand] = []
     status = view.hosts.get(id, HEALTHY)

@@ -135,18 +135,6 @@ def _is_down(view: View, host: str) -> bool:
 # -- hosts --------------------------------------------------------------------------------------
 
 
-def registered(view: View, agent: Agent) -> Enact | None:
-    known = view.records.get(Agent, agent.id)
-    if known is not None:
-        agent = msgspec.structs.replace(
-            agent,
-            is_down=known.is_down,
-            registered_at_s=known.registered_at_s,
-            changed_at_s=known.changed_at_s,
-        )
-    return None if known == agent else Enact((RecordChanged(known, agent),))
-
-
 def marked(view: View, host: str, is_down: bool, now_s: int) -> Enact | None:
     """The command that marks a host down, or up again."""
     agent = view.records.get(Agent, host)

@@ -15,7 +15,7 @@ from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
-from berth.model.ids import Index
+from berth.model.ids import Index, ProviderId
 from berth.model.orders import Agent, Outbox, Work
 from berth.model.origin import Origin
 from berth.model.rejections import RecordMoved, Rejection
@@ -151,7 +151,9 @@ class _Way:
         if self._seen.get(agent.id) is agent:
             return
         refused = await self._submit(lambda view, now_s: heard_of(view, agent, self._name, now_s))
-        if not refused:
+        # A host joins before its provider is written: it is looked at again until that is there.
+        is_there = await self._region.read(lambda view: ProviderId(agent.id) in view.providers)
+        if is_there and not refused:
             self._seen[agent.id] = agent
 
     async def _bring_up_order(self, work: Work) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from berth.agent.conductor import Conductor
+from berth.agent.credentials import Credential
 from berth.agent.drivers.behaviour import Behaviours, SimBehaviour
 from berth.agent.drivers.sim import SimDriver
 from berth.agent.fleet import SimHost, register, simulated_fleet
@@ -252,7 +253,14 @@ class SimCloud:
         conductor = Conductor(DirectClient(cell))
         pace = Pace(first=0.05, longest=0.3, refused=1.0, restless_longest=0.05)
         agent = HostAgent(
-            register(host, driver.name), driver, self.states[name], conductor, rng, self._turns, pace
+            register(host, driver.name),
+            driver,
+            self.states[name],
+            Credential(self.folder, name, host.id),
+            conductor,
+            rng,
+            self._turns,
+            pace,
         )
         self._agents[name] = asyncio.create_task(agent.run(), name=f"host {name}")
 

@@ -19,11 +19,10 @@ class DirectClient(HttpClient):
     def __init__(self, application: Asgi, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(_ENDPOINT, headers)
         self._application = application
-        self._sent = dict(headers or {})
 
     async def ask(self, method: str, path: str, body: object = None, timeout_s: float = 30) -> Answer:
         content = b"" if body is None else msgspec.json.encode(body)
-        headers = {"host": "direct", **self._sent}
+        headers = {"host": "direct", **self._shown}
         if body is not None:
             headers |= {"content-type": "application/json", "content-length": str(len(content))}
         bare, _, query = path.partition("?")

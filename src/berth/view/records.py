@@ -9,13 +9,14 @@ from typing import Any, Final, TypeVar
 
 from berth.model.clusters import Cluster
 from berth.model.identity import RevokedToken
-from berth.model.orders import Instance
+from berth.model.orders import Agent, Instance
 from berth.model.records import AnyRecord
 from berth.model.servers import Action, Flavor, Host, Migration, Record, Server
 
 R = TypeVar("R", bound=Record)
 
 _INDEXES: Final[dict[type[Any], dict[str, Callable[[Any], Iterable[str]]]]] = {
+    Agent: {"name": lambda agent: (agent.name,)},
     Server: {
         "project": lambda server: (server.project,),
         "host": lambda server: (server.place.id,) if server.place is not None else (),

@@ -14,6 +14,7 @@ import msgspec
 import uvloop
 
 from berth.agent.conductor import Conductor
+from berth.agent.credentials import Credential
 from berth.agent.drivers.behaviour import Behaviours, SimBehaviour
 from berth.agent.drivers.sim import SimDriver
 from berth.agent.fleet import SimHost, register
@@ -151,6 +152,7 @@ class Host:
 
     def __init__(self, data: Path, url: str, behaviour: SimBehaviour = QUICK, pace: Pace = PACE) -> None:
         self.behaviours = Behaviours(behaviour)
+        self._data = data
         self._path = state_path(data, THE_HOST.name)
         self._url = url
         self._pace = pace
@@ -162,10 +164,18 @@ class Host:
         self.state = HostState(self._path)
         rng = Ids(1).rng
         driver = SimDriver(THE_HOST.name, self.state.disk, self.behaviours, rng)
-        conductor = Conductor(HttpClient(self._url, {protocol.TOKEN_HEADER: "secret"}))
+        conductor = Conductor(HttpClient(self._url), "secret")
         turns = asyncio.Semaphore(1)
+        credential = Credential(self._data, THE_HOST.name, THE_HOST.id)
         agent = HostAgent(
-            register(THE_HOST, driver.name), driver, self.state, conductor, rng, turns, self._pace
+            register(THE_HOST, driver.name),
+            driver,
+            self.state,
+            credential,
+            conductor,
+            rng,
+            turns,
+            self._pace,
         )
         self._task = asyncio.create_task(agent.run())
 

@@ -6,6 +6,7 @@ import pytest
 
 from berth.agent.fleet import SimHost, aggregate_id, provider_id, providers, register, simulated_fleet
 from berth.agent.fleet_file import FleetError, read_fleet
+from berth.cell.protocol import Inventory
 
 pytestmark = pytest.mark.fast
 
@@ -17,19 +18,12 @@ def test_a_made_up_fleet() -> None:
     assert len({provider.id for host in fleet for provider in providers(host)}) == 8 + 4
     assert simulated_fleet(8) == fleet
     root, first, second = providers(fleet[3])
-    assert root.inventories["VCPU"] == {
-        "total": 32,
-        "reserved": 0,
-        "min_unit": 1,
-        "max_unit": 32,
-        "step_size": 1,
-        "allocation_ratio": 4.0,
-    }
-    assert root.inventories["MEMORY_MB"]["reserved"] == 4096
+    assert root.inventories["VCPU"] == Inventory(total=32, max_unit=32, allocation_ratio=4.0)
+    assert root.inventories["MEMORY_MB"].reserved == 4096
     assert root.traits == ("COMPUTE_NODE", "HW_ARCH_X86_64", "HW_CPU_X86_AVX2")
     assert (first.name, second.name) == ("host-0004-gpu0", "host-0004-gpu1")
     assert first.parent == root.id == fleet[3].id == provider_id("host-0004")
-    assert first.inventories["VGPU"]["total"] == 4
+    assert first.inventories["VGPU"].total == 4
 
 
 def test_a_fleet_with_another_prefix_and_beginning() -> None:
@@ -79,8 +73,8 @@ def test_a_fleet_in_a_file(tmp_path: Path) -> None:
         ("db-1-numa0", provider_id("db-1")),
         ("db-1-numa0-pf0", provider_id("db-1-numa0")),
     ]
-    assert told.providers[0].inventories["VCPU"]["reserved"] == 1
-    assert told.providers[0].inventories["MEMORY_MB"]["total"] == 4096
+    assert told.providers[0].inventories["VCPU"].reserved == 1
+    assert told.providers[0].inventories["MEMORY_MB"].total == 4096
     assert told.aggregates == (aggregate_id("rack-7"), "d5189a73-2b38-4a3f-9b39-7a6f6a1a6a11")
 
 

@@ -10,7 +10,7 @@ one go: one that fails, is aborted or dies with its host has done nothing.
 import asyncio
 import random
 from collections.abc import Collection
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from berth.agent.drivers.behaviour import Behaviours, Fate
 from berth.agent.drivers.driver import DriverError
@@ -28,7 +28,7 @@ _KEPT: Final[dict[_Before, _After]] = {"running": "as before", "stopped": "as be
 _HERE: Final[tuple[_Before, ...]] = ("running", "stopped", "outgoing")
 
 # A server may be sent from a host to the same one: it is prepared and received where it is.
-_EFFECTS: Final[dict[Verb, dict[_Before, _After]]] = {
+_EFFECTS: Final[dict[str, dict[_Before, _After]]] = {
     "build": dict.fromkeys(("absent", "incoming", *_HERE), "as ordered"),
     "destroy": dict.fromkeys(("absent", "incoming", *_HERE), "absent"),
     "prepare": {"absent": "incoming", "incoming": "as before", "outgoing": "as before", **_KEPT},
@@ -68,7 +68,8 @@ class SimDriver:
         after = self._effect(order)
         if order.verb == "destroy" and order.server not in self._disk:
             return
-        fate = self._behaviours.fate(order.verb, (order.spec.name, order.server), self._host, self._rng)
+        verb = cast(Verb, order.verb)  # It is one of ours: it has an effect.
+        fate = self._behaviours.fate(verb, (order.spec.name, order.server), self._host, self._rng)
         await self._pass_time(order.server, fate)
         if fate.error is not None:
             raise DriverError(fate.error)
@@ -91,7 +92,12 @@ class SimDriver:
 
     def _effect(self, order: Order) -> ServerState | Literal["absent"]:
         before: _Before = self._disk.get(order.server, "absent")
-        after = _EFFECTS[order.verb].get(before)
+        effects = _EFFECTS.get(order.verb)
+        if effects is None:
+            raise DriverError(
+                f"{order.verb} is not known to the driver sim of this release: upgrade the agent"
+            )
+        after = effects.get(before)
         if after is None:
             where = f"not on the host {self._host}" if before == "absent" else f"{before} on {self._host}"
             raise DriverError(f"{order.verb} cannot be done: the server {order.server} is {where}")

@@ -1,7 +1,8 @@
 """/os-services: the agents of the hosts, which Nova calls nova-compute; and taking hosts out of service.
 
 Whether a host is disabled or down is the ledger's to say, and the scheduler's to heed. Forced down it is down
-whatever its agent says, until that is taken back; then it is what its cell last heard of it.
+whatever its agent says, until that is taken back; then it is what its cell last heard of it. The reason of a
+service that is not disabled says what its agent reported and could not be written.
 """
 
 from typing import Annotated, Any, Final
@@ -29,7 +30,8 @@ _FORCED_DOWN: Final = 11
 
 QUERY: Final = {"host": 1, "binary": 1}
 
-Reason = Annotated[str, Meta(min_length=1, max_length=255)]
+_REASON_LENGTH_MAX: Final = 255
+Reason = Annotated[str, Meta(min_length=1, max_length=_REASON_LENGTH_MAX)]
 
 
 class Wanted(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -157,10 +159,16 @@ def _shown(call: Call, view: View, host: Host) -> dict[str, Any]:
         "zone": zone_of(view, host),
         "status": "disabled" if status.disabled else "enabled",
         "state": "down" if status.down else "up",
-        "disabled_reason": status.reason,
+        "disabled_reason": status.reason or _complaints(host),
         "updated_at": time_or_none(host.updated_at_s or host.registered_at_s),
     }
     return shown | ({"forced_down": host.is_forced_down} if call.version >= _FORCED_DOWN else {})
+
+
+def _complaints(host: Host) -> str | None:
+    """Where clients show a word about a service; that does not make it a disabled one."""
+    text = " ".join(host.complaints)
+    return f"{text[:252]}..." if len(text) > _REASON_LENGTH_MAX else text or None
 
 
 ROUTES: Final = (

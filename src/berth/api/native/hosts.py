@@ -5,9 +5,12 @@ from berth.api.native import bodies, wire_groups
 from berth.api.native.calls import Call, encoded
 from berth.api.native.pages import cut, shown_page
 from berth.api.native.parameters import HostsQuery
+from berth.api.native.rejected import problem
 from berth.model.commands import SetHostStatus
 from berth.model.hosts import HEALTHY, HostStatus
 from berth.model.ids import ProviderId
+from berth.model.rejections import NotAHost, ProviderNotFound
+from berth.model.servers import Host
 from berth.scheduler.pools import is_pool
 from berth.view import ProviderRecord, View
 
@@ -23,6 +26,16 @@ def page(view: View, call: Call) -> wire_groups.Hosts:
     )
 
 
+def show(view: View, call: Call) -> wire_groups.OneHost:
+    id = ProviderId(call.params[0].lower())
+    record = view.providers.get(id)
+    if record is None:
+        raise problem(ProviderNotFound(id))
+    if record.parent is not None:
+        raise problem(NotAHost(id, record.root.id))
+    return wire_groups.OneHost(_host(view, record))
+
+
 async def put(call: Call) -> Response:
     asked: bodies.NewStatus = call.body.host
     id = ProviderId(call.params[0].lower())
@@ -35,6 +48,7 @@ async def put(call: Call) -> Response:
 
 def _host(view: View, record: ProviderRecord) -> wire_groups.Host:
     status = view.hosts.get(record.id, HEALTHY)
+    agent = view.records.get(Host, record.id)
     labels = view.groups.labels
     domains = [
         wire_groups.Domain(id, label.kind, label.name)
@@ -49,4 +63,5 @@ def _host(view: View, record: ProviderRecord) -> wire_groups.Host:
         status.build_failures,
         status.reason,
         domains,
+        [] if agent is None else list(agent.complaints),
     )

@@ -210,6 +210,16 @@ TABLE: Final[dict[str, dict[str, Route]]] = {
         ),
     },
     f"{PREFIX}/hosts/{{host}}": {
+        "GET": Route(
+            listing(hosts.show),
+            "berth:hosts:list",
+            Nothing,
+            wire_groups.OneHost,
+            "show_host",
+            "Show a host",
+            "Its status, its domains, and the complaints of its agent: what the host has or had, and could "
+            "not be written, and why.",
+        ),
         "PUT": Route(
             hosts.put,
             "berth:hosts:update",

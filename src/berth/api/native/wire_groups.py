@@ -97,6 +97,8 @@ class Host(msgspec.Struct):
     build_failures: int
     reason: str | None
     domains: list[Domain]
+    complaints: list[str]
+    """What its agent reported and could not be written, and why. The host is up all the same."""
 
 
 class OneHost(msgspec.Struct):

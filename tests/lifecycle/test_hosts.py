@@ -1,0 +1,363 @@
+"""What a host has changes while it is in use: the host stays up, what cannot be written is a complaint that
+people can see, and what is gone is not handed out again."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from berth.agent.fleet import SimInventory, SimProvider, provider_id
+from berth.client.http import Unreachable
+from berth.model.ids import ProviderId
+from berth.model.servers import Host
+from berth.operations.doctor import examine
+from berth.sim.cloud import SimCloud
+from berth.sim.direct import DirectClient
+from tests.lifecycle.chaos import check_at_rest
+from tests.lifecycle.stories import done, host_dies, new_server
+
+HEADERS: Final = {
+    "x-auth-token": "admin:project",
+    "openstack-api-version": "placement 1.39,compute 2.94",
+}
+NAME: Final = "host-0004"
+ID: Final = provider_id(NAME)
+GPU0: Final = provider_id(f"{NAME}-gpu0")
+GPU1: Final = provider_id(f"{NAME}-gpu1")
+HOLDER: Final = "99999999-0000-4000-8000-000000000001"
+
+Story = Callable[["Operator"], Awaitable[None]]
+
+
+class Operator:
+    """Somebody who looks after a cloud through its APIs, and after the machine host-0004."""
+
+    def __init__(self, cloud: SimCloud) -> None:
+        self.cloud = cloud
+        self.client = DirectClient(cloud.call_api, HEADERS)
+
+    async def ask(self, method: str, path: str, body: object = None, expects: Iterable[int] = (200,)) -> Any:
+        answer = await self.client.ask(method, path, body)
+        assert answer.status in expects, f"{method} {path}: {answer.status}: {answer.body}"
+        return answer.body
+
+    async def inventories(self, provider: str) -> dict[str, Any]:
+        found = await self.ask("GET", f"/resource_providers/{provider}/inventories")
+        return dict(found["inventories"])
+
+    async def write(self, provider: str, inventories: dict[str, Any]) -> None:
+        """Have these inventories beside those that are there."""
+        path = f"/resource_providers/{provider}/inventories"
+        found = await self.ask("GET", path)
+        found["inventories"] |= inventories
+        await self.ask("PUT", path, found)
+
+    async def claim(self, provider: str, resources: dict[str, int], expects: int = 204) -> None:
+        body = {
+            "allocations": {provider: {"resources": resources}},
+            "project_id": "project",
+            "user_id": "user",
+            "consumer_generation": None,
+            "consumer_type": "LICENSE",
+        }
+        await self.ask("PUT", f"/allocations/{HOLDER}", body, (expects,))
+
+    async def release(self) -> None:
+        await self.ask("DELETE", f"/allocations/{HOLDER}", None, (204,))
+
+    async def is_there(self, provider: str) -> bool:
+        answer = await self.client.ask("GET", f"/resource_providers/{provider}")
+        return answer.status == 200
+
+    async def restart(self, *children: SimProvider, **fields: object) -> None:
+        """Start the agent again, on a machine with these devices."""
+        await self.cloud.kill_host(NAME)
+        host = self.cloud.fleet[NAME]
+        given = {"children": children, **fields}
+        self.cloud.fleet[NAME] = msgspec.structs.replace(host, **given)
+        self.cloud.start_host(NAME)
+
+    async def is_up_for_a_while(self) -> None:
+        """Longer than it takes for a host to be down that is not heard of."""
+        for _ in range(25):
+            await asyncio.sleep(0.1 * self.cloud.silence_s)
+            assert not await self.cloud.read(lambda view: len(view.down)), "the host is down"
+
+    async def complaints(self) -> list[str]:
+        shown = await self.ask("GET", f"/berth/v1/hosts/{ID}")
+        return list(shown["host"]["complaints"])
+
+    async def until_complaints(self, *words: str) -> list[str]:
+        """The complaints, when there are as many as these, each with these words in it."""
+        async with asyncio.timeout(20):
+            while True:
+                found = await self.complaints()
+                if len(found) == len(words) and all(map(lambda w, c: w in c, words, found)):
+                    return found
+                await asyncio.sleep(0.05)
+
+
+def told(tmp_path: Path, story: Story) -> None:
+    async def tell() -> None:
+        async with SimCloud(tmp_path, seed=5, hosts=4).running() as cloud:
+            await story(Operator(cloud))
+
+    asyncio.run(tell())
+
+
+def gpu(number: int, **fields: Any) -> SimProvider:
+    given: dict[str, Any] = {"inventories": {"VGPU": SimInventory(total=4)}, "traits": ("HW_GPU_API_VULKAN",)}
+    return SimProvider(name=f"gpu{number}", **(given | fields))
+
+
+def test_what_operators_set_stays_and_the_host_is_up(tmp_path: Path) -> None:
+    """Registration was refused for ever, and the host was down, because of a licence that was in use."""
+
+    async def story(operator: Operator) -> None:
+        await operator.ask("PUT", "/resource_classes/CUSTOM_LICENSE", None, (201,))
+        await operator.ask("PUT", "/traits/CUSTOM_GOLD", None, (201,))
+        vcpu = (await operator.inventories(ID))["VCPU"] | {"allocation_ratio": 3.0, "reserved": 2}
+        await operator.write(ID, {"CUSTOM_LICENSE": {"total": 5}, "VCPU": vcpu})
+        path = f"/resource_providers/{ID}/traits"
+        found = await operator.ask("GET", path)
+        found["traits"] += ["CUSTOM_GOLD", "HW_CPU_X86_SGX"]
+        await operator.ask("PUT", path, found)
+        await operator.claim(ID, {"CUSTOM_LICENSE": 2})
+
+        await operator.restart(gpu(0), gpu(1), traits=("COMPUTE_NODE",))
+        await operator.is_up_for_a_while()
+
+        assert await operator.complaints() == []
+        after = await operator.inventories(ID)
+        assert after["CUSTOM_LICENSE"]["total"] == 5
+        assert (after["VCPU"]["allocation_ratio"], after["VCPU"]["reserved"]) == (3.0, 2)
+        traits = (await operator.ask("GET", path))["traits"]
+        assert sorted(traits) == ["COMPUTE_NODE", "CUSTOM_GOLD", "HW_CPU_X86_SGX"], "AVX2 was the agent's own"
+
+    told(tmp_path, story)
+
+
+def test_what_an_agent_changes_is_written_where_no_operator_has_set_it(tmp_path: Path) -> None:
+    async def story(operator: Operator) -> None:
+        sizes = {
+            "VCPU": SimInventory(total=64, allocation_ratio=2.0, reserved=1),
+            "MEMORY_MB": SimInventory(total=1024),
+        }
+        await operator.restart(inventories=sizes)
+        async with asyncio.timeout(20):
+            while "DISK_GB" in await operator.inventories(ID):
+                await asyncio.sleep(0.05)
+        after = await operator.inventories(ID)
+        assert {
+            kind: (one["total"], one["reserved"], one["allocation_ratio"]) for kind, one in after.items()
+        } == {
+            "VCPU": (64, 1, 2.0),
+            "MEMORY_MB": (1024, 0, 1.0),
+        }
+
+    told(tmp_path, story)
+
+
+def test_a_device_that_is_gone_is_deleted(tmp_path: Path) -> None:
+    async def story(operator: Operator) -> None:
+        assert await operator.is_there(GPU1)
+        await operator.restart(gpu(0))
+        async with asyncio.timeout(20):
+            while await operator.is_there(GPU1):
+                await asyncio.sleep(0.05)
+        await operator.is_up_for_a_while()
+        assert await operator.is_there(GPU0)
+        assert await operator.complaints() == []
+        await operator.restart(gpu(0), gpu(1))
+        async with asyncio.timeout(20):
+            while not await operator.is_there(GPU1) or not await operator.inventories(GPU1):
+                await asyncio.sleep(0.05)
+        assert (await operator.inventories(GPU1))["VGPU"]["reserved"] == 0
+
+    told(tmp_path, story)
+
+
+def test_nothing_new_fits_on_a_device_that_is_gone_and_in_use(tmp_path: Path) -> None:
+    """A server was built on a GPU that was not there any more, and was ACTIVE."""
+
+    async def story(operator: Operator) -> None:
+        await operator.claim(GPU1, {"VGPU": 1})
+        await operator.restart()
+        (complaint,) = await operator.until_complaints(
+            f"{NAME}-gpu1 is gone from the host and in use by {HOLDER}"
+        )
+        await operator.is_up_for_a_while()
+        assert not await operator.is_there(GPU0)
+        assert (await operator.inventories(GPU1))["VGPU"]["reserved"] == 4
+        candidates = await operator.ask("GET", "/allocation_candidates?resources=VGPU:1")
+        assert candidates["allocation_requests"] == []
+
+        # Where people look.
+        services = await operator.ask("GET", "/compute/v2.1/os-services")
+        (service,) = (one for one in services["services"] if one["host"] == NAME)
+        assert (service["status"], service["state"]) == ("enabled", "up")
+        assert service["disabled_reason"] == complaint
+        (finding,) = await operator.cloud.read(lambda view: examine(view, 10**10))
+        assert (finding.kind, finding.subject, finding.repair) == ("host_complaint", ID, None)
+        assert complaint in finding.sentence
+
+        # It is released: nothing is left of it.
+        await operator.release()
+        await operator.until_complaints()
+        assert not await operator.is_there(GPU1)
+        services = await operator.ask("GET", "/compute/v2.1/os-services")
+        assert [one["disabled_reason"] for one in services["services"]] == [None] * 4
+
+    told(tmp_path, story)
+
+
+def test_a_device_that_comes_back_has_what_it_had(tmp_path: Path) -> None:
+    async def story(operator: Operator) -> None:
+        vgpu = (await operator.inventories(GPU1))["VGPU"]
+        await operator.write(GPU1, {"VGPU": vgpu | {"reserved": 1, "allocation_ratio": 2.0}})
+        await operator.claim(GPU1, {"VGPU": 1})
+        await operator.restart(gpu(0))
+        await operator.until_complaints("gpu1 is gone")
+        await operator.restart(gpu(0), gpu(1))
+        await operator.until_complaints()
+        back = (await operator.inventories(GPU1))["VGPU"]
+        assert (back["total"], back["reserved"], back["allocation_ratio"]) == (4, 1, 2.0)
+
+    told(tmp_path, story)
+
+
+def test_a_device_that_is_in_use_in_its_old_shape_gets_no_new_one_beside_it(tmp_path: Path) -> None:
+    """A PF that is split into VFs, of which one is in use, is made a whole one."""
+    split = SimProvider(name="pf0", inventories={"SRIOV_NET_VF": SimInventory(total=8)})
+    whole = SimProvider(name="pf0", inventories={"CUSTOM_PF": SimInventory(total=1)})
+    pf = provider_id(f"{NAME}-pf0")
+
+    async def story(operator: Operator) -> None:
+        await operator.restart(split)
+        async with asyncio.timeout(20):
+            while not await operator.is_there(pf) or not await operator.inventories(pf):
+                await asyncio.sleep(0.05)
+        await operator.claim(pf, {"SRIOV_NET_VF": 1})
+        await operator.restart(whole)
+        (said,) = await operator.until_complaints(
+            f"SRIOV_NET_VF is gone from the host and in use by {HOLDER}"
+        )
+        assert "has to wait" in said
+        await operator.is_up_for_a_while()
+        there = await operator.inventories(pf)
+        assert list(there) == ["SRIOV_NET_VF"]
+        assert there["SRIOV_NET_VF"]["reserved"] == 8
+        await operator.release()
+        await operator.until_complaints()
+        assert list(await operator.inventories(pf)) == ["CUSTOM_PF"]
+
+    told(tmp_path, story)
+
+
+def test_what_placement_refuses_is_a_complaint_and_the_rest_is_written(tmp_path: Path) -> None:
+    odd = gpu(0, inventories={"VGPU": SimInventory(total=3), "NO_SUCH_CLASS": SimInventory(total=1)})
+    odd = msgspec.structs.replace(odd, traits=("HW_GPU_API_VULKAN", "NO_SUCH_TRAIT", "CUSTOM_FINE"))
+
+    async def story(operator: Operator) -> None:
+        taken = {"uuid": "99999999-0000-4000-8000-000000000002", "name": f"{NAME}-gpu7"}
+        await operator.ask("POST", "/resource_providers", taken)
+        await operator.restart(odd, gpu(7), inventories={"VCPU": SimInventory(total=8)})
+        await operator.until_complaints("NO_SUCH_CLASS", "NO_SUCH_TRAIT", "gpu7")
+        await operator.is_up_for_a_while()
+        assert (await operator.inventories(GPU0))["VGPU"]["total"] == 3
+        found = await operator.ask("GET", f"/resource_providers/{GPU0}/traits")
+        assert sorted(found["traits"]) == ["CUSTOM_FINE", "HW_GPU_API_VULKAN"]
+        assert (await operator.inventories(ID))["VCPU"]["total"] == 8
+
+    told(tmp_path, story)
+
+
+def test_a_class_that_shrinks_below_its_use_is_told_of(tmp_path: Path) -> None:
+    async def story(operator: Operator) -> None:
+        await operator.claim(GPU0, {"VGPU": 3})
+        await operator.restart(gpu(0, inventories={"VGPU": SimInventory(total=2)}), gpu(1))
+        await operator.until_complaints("3 of VGPU are in use, the host has 2")
+        await operator.is_up_for_a_while()
+        assert (await operator.inventories(GPU0))["VGPU"]["total"] == 2
+
+    told(tmp_path, story)
+
+
+def test_an_evacuated_host_comes_back_whatever_is_held_on_it(tmp_path: Path) -> None:
+    """The migration held the licence until the host was up, and the host was not up because it was held."""
+
+    async def story(operator: Operator) -> None:
+        cloud = operator.cloud
+        await operator.ask("PUT", "/resource_classes/CUSTOM_LICENSE", None, (201,))
+        server = await done(cloud, "create", new_server(cloud))
+        assert server is not None
+        assert server.place is not None
+        place = server.place
+        await operator.write(place.id, {"CUSTOM_LICENSE": {"total": 5}})
+        await operator.claim(place.id, {"CUSTOM_LICENSE": 2})
+        await host_dies(cloud, server)
+        await done(cloud, "evacuate", server)
+        assert cloud.hosts_with(server.id) != {place.name}
+        cloud.start_host(place.name)
+        await cloud.until(lambda view: not len(view.down))
+        await cloud.all_at_rest()
+        assert len(cloud.hosts_with(server.id)) == 1
+        await operator.release()
+        await check_at_rest(cloud)
+
+    told(tmp_path, story)
+
+
+def test_a_host_is_up_though_placement_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(operator: Operator) -> None:
+        cloud = operator.cloud
+        real, is_away = cloud.api.__class__.__call__, [True]
+
+        async def away(self: Any, scope: Any, receive: Any, send: Any) -> None:
+            if is_away[0] and scope["path"].startswith("/resource_providers"):
+                raise Unreachable("as the test wants it")
+            await real(self, scope, receive, send)
+
+        monkeypatch.setattr(cloud.api.__class__, "__call__", away)
+        await operator.restart(gpu(0))
+        await operator.until_complaints("Placement did not answer")
+        await operator.is_up_for_a_while()
+        is_away[0] = False
+        await operator.until_complaints()
+        assert not await operator.is_there(GPU1)
+
+    told(tmp_path, story)
+
+
+def test_complaints_are_few_and_short(tmp_path: Path) -> None:
+    children = tuple(gpu(number, traits=(f"X{'Y' * 200}_{number}",)) for number in range(30))
+
+    async def story(operator: Operator) -> None:
+        await operator.restart(*children)
+        await operator.cloud.until(lambda view: bool(_host(view).complaints))
+        found = await operator.complaints()
+        assert len(found) == 20
+        assert found[-1] == "and 11 more"
+        assert max(map(len, found)) <= 400
+        services = await operator.ask("GET", "/compute/v2.1/os-services")
+        assert max(len(one["disabled_reason"] or "") for one in services["services"]) == 255
+
+    told(tmp_path, story)
+
+
+def test_a_host_that_is_none_is_not_shown(tmp_path: Path) -> None:
+    async def story(operator: Operator) -> None:
+        await operator.ask("GET", f"/berth/v1/hosts/{HOLDER}", None, (404,))
+        refused = await operator.ask("GET", f"/berth/v1/hosts/{GPU0}", None, (400, 404, 409))
+        assert refused["errors"]
+
+    told(tmp_path, story)
+
+
+def _host(view: Any) -> Host:
+    host = view.records.get(Host, ProviderId(ID))
+    assert isinstance(host, Host)
+    return host
