@@ -99,7 +99,7 @@ class SimCell:
         conductor = FaultyConductor(
             engine, Books(client), desk, cloud.clock, cloud.deadlines, cloud.plan, self._crash_soon
         )
-        self._api = AgentApi(engine, hosts, desk, self.name, cloud.silence_s, None)
+        self._api = AgentApi(engine, hosts, desk, self.name, cloud.silence_s, cloud.join_token)
         await conductor.take_over()
         self._ending = [asyncio.create_task(conductor.run()), asyncio.create_task(hosts.watch())]
 
@@ -135,12 +135,14 @@ class SimCloud:
         behaviour: SimBehaviour | None = None,
         deadlines: Deadlines = QUICK,
         silence_s: float = 1.0,
+        join_token: str | None = None,
     ) -> None:
         self.folder = folder
         self.clock = SystemClock()
         self.ids = Ids(seed)
         self.deadlines = deadlines
         self.silence_s = silence_s
+        self.join_token = join_token
         self.plan = FaultPlan()
         self.unreachable: set[str] = set()
         """Cells whose journals a courier that starts cannot open."""
@@ -250,7 +252,7 @@ class SimCloud:
         rng = Ids(self._seed + list(self.fleet).index(name)).rng
         driver = SimDriver(name, self.states[name].disk, self.behaviours, rng)
         cell = self.cells[host.cell or ""]
-        conductor = Conductor(DirectClient(cell))
+        conductor = Conductor(DirectClient(cell), self.join_token)
         pace = Pace(first=0.05, longest=0.3, refused=1.0, restless_longest=0.05)
         agent = HostAgent(
             register(host, driver.name),

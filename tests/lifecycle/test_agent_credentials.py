@@ -1,0 +1,343 @@
+"""Who may speak for a host: its own agent, and nobody else, whatever they know of it."""
+
+import asyncio
+import stat
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from berth.agent.fleet import provider_id
+from berth.client.http import Answer
+from berth.model.orders import Agent, Work
+from berth.model.servers import Migration
+from berth.runtime.ids import Ids
+from berth.sim.cloud import SimCloud
+from berth.sim.direct import DirectClient
+from tests.lifecycle.stories import beginning, done, host_dies, new_server
+
+HEADERS: Final = {"x-auth-token": "admin:project", "openstack-api-version": "placement 1.39"}
+MADE_UP: Final = "aaaaaaaa-0000-4000-8000-000000000001"
+SECRET: Final = "s" * 43
+TOKEN: Final = "the-join-token-of-the-cells"
+
+Story = Callable[[SimCloud], Awaitable[None]]
+
+
+def told(tmp_path: Path, story: Story, **options: Any) -> None:
+    async def tell() -> None:
+        given = {"seed": 5, "hosts": 4, "cells": 2, **options}
+        async with SimCloud(tmp_path, **given).running() as cloud:
+            await story(cloud)
+
+    asyncio.run(tell())
+
+
+async def call(
+    cloud: SimCloud,
+    cell: str,
+    what: str,
+    body: object,
+    host: str | None = MADE_UP,
+    secret: str = SECRET,
+    token: str | None = None,
+) -> Answer:
+    """Call a conductor as the agent of a host, with a credential, unless the host is None."""
+    headers = {"x-agent-version": "2"}
+    if host is not None:
+        headers["x-agent-credential"] = f"{host}:{secret}"
+    if token is not None:
+        headers["x-agent-token"] = token
+    return await DirectClient(cloud.cells[cell], headers).ask("POST", f"/agent/v1/{what}", body)
+
+
+def provider(id: str, name: str, parent: str | None = None) -> dict[str, Any]:
+    return {"id": id, "name": name, "parent": parent, "inventories": {"VCPU": {"total": 1}}, "traits": []}
+
+
+def register(host: str, name: str, *more: dict[str, Any]) -> dict[str, Any]:
+    return {"host": host, "name": name, "driver": "sim", "providers": [provider(host, name), *more]}
+
+
+async def whole(cloud: SimCloud, id: str) -> list[Any]:
+    """All that Placement says of a provider."""
+    client = DirectClient(cloud.call_api, HEADERS)
+    parts = ("", "/inventories", "/traits", "/aggregates")
+    return [(await client.ask("GET", f"/resource_providers/{id}{part}")).body for part in parts]
+
+
+async def complaints(cloud: SimCloud, cell: str, host: str) -> tuple[str, ...]:
+    agent = await cloud.cells[cell].from_region.read(lambda view: view.records.get(Agent, host))
+    assert agent is not None
+    return agent.complaints
+
+
+def cell_of(cloud: SimCloud, name: str) -> str:
+    return cloud.fleet[name].cell or ""
+
+
+# -- attacks ------------------------------------------------------------------------------------
+
+
+def test_a_made_up_host_cannot_write_another_hosts_providers(tmp_path: Path) -> None:
+    async def story(cloud: SimCloud) -> None:
+        for victim in ("host-0004", "host-0004-gpu0", "host-0003"):
+            id = provider_id(victim)
+            before = await whole(cloud, id)
+            for cell in cloud.cells:
+                host = Ids().uuid()
+                body = register(host, f"evil-{cell}-{victim}", provider(id, victim, host))
+                answer = await call(cloud, cell, "register", body, host)
+                # The host that joins is as good as any, but for what is not its own.
+                assert answer.status == 200, answer.body
+                assert victim in " ".join(await complaints(cloud, cell, host))
+            assert await whole(cloud, id) == before
+
+    told(tmp_path, story)
+
+
+def test_a_registration_is_of_the_hosts_own_tree(tmp_path: Path) -> None:
+    victim = provider_id("host-0004")
+
+    async def story(cloud: SimCloud) -> None:
+        before = await whole(cloud, victim)
+        good = register(MADE_UP, "evil")
+        for providers, why in (
+            ([provider(victim, "host-0004")], "providers must begin with the host itself"),
+            ([provider(MADE_UP, "evil", victim)], "providers must begin with the host itself"),
+            ([provider(MADE_UP, "host-0004")], "providers must begin with the host itself"),
+            ([provider(MADE_UP, "evil"), provider(victim, "host-0004")], "does not come before it"),
+            ([provider(MADE_UP, "evil"), provider(GPU, "g", victim)], "does not come before it"),
+            ([provider(MADE_UP, "evil"), provider(MADE_UP, "evil2", MADE_UP)], "is there twice"),
+        ):
+            answer = await call(cloud, "cell1", "register", good | {"providers": providers})
+            assert answer.status == 400, (providers, answer.body)
+            assert why in answer.detail
+        assert await whole(cloud, victim) == before
+        assert (await call(cloud, "cell1", "poll", {"host": MADE_UP})).status == 404
+
+    told(tmp_path, story)
+
+
+GPU: Final = provider_id("host-0004-gpu0")
+
+
+def test_a_host_or_a_name_that_is_there_is_not_taken_over(tmp_path: Path) -> None:
+    async def story(cloud: SimCloud) -> None:
+        for name in ("host-0003", "host-0004"):
+            id = provider_id(name)
+            before = await whole(cloud, id)
+            for cell in cloud.cells:
+                is_its_own = cell == cell_of(cloud, name)
+                taken = await call(cloud, cell, "register", register(id, name), id)
+                assert taken.status == (401 if is_its_own else 409), taken.body
+                nobody = await call(cloud, cell, "register", register(id, name), None)
+                assert nobody.status == 401, nobody.body
+                namesake = await call(cloud, cell, "register", register(MADE_UP, name))
+                assert namesake.status == 409, namesake.body
+                assert "taken" in namesake.detail
+            assert await whole(cloud, id) == before
+        # A part of a host is no host.
+        part = await call(cloud, "cell1", "register", register(GPU, "gpu"), GPU)
+        assert part.status == 409
+        assert "is part of the host" in part.detail
+
+    told(tmp_path, story)
+
+
+def test_nobody_else_brings_a_dead_host_back(tmp_path: Path) -> None:
+    """The migration was completed, and its source released, while the old server was still on its disk."""
+
+    async def story(cloud: SimCloud) -> None:
+        assert (await call(cloud, "cell1", "register", register(MADE_UP, "evil"))).status == 200
+        server = await done(cloud, "create", new_server(cloud))
+        assert server is not None
+        place = await host_dies(cloud, server)
+        await done(cloud, "evacuate", server)
+        await cloud.all_at_rest()
+        poll = {"host": place.id, "servers": []}
+        for shown in (None, MADE_UP, place.id):
+            assert (await call(cloud, place.cell, "poll", poll, shown)).status == 401, shown
+        assert (await call(cloud, place.cell, "register", register(place.id, place.name), None)).status == 401
+        await asyncio.sleep(0.3)
+        down, migrations = await cloud.read(
+            lambda view: (
+                [view.record(row).id for row in view.down],
+                [one.status for one in view.records.all(Migration)],
+            )
+        )
+        assert place.id in down
+        assert migrations == ["done"], "it waits for its source to come back"
+
+    told(tmp_path, story, cells=1)
+
+
+def test_nobody_else_reports_a_command_done(tmp_path: Path) -> None:
+    """A server was ACTIVE and ran nowhere."""
+
+    async def story(cloud: SimCloud) -> None:
+        assert (await call(cloud, "cell1", "register", register(MADE_UP, "evil"))).status == 200
+        server = await done(cloud, "create", new_server(cloud))
+        assert server is not None
+        assert server.place is not None
+        host = server.place
+        await cloud.kill_host(host.name)
+        assert await cloud.begin(beginning(cloud, "stop", server)) is None
+        cell = cloud.cells["cell1"].from_region
+        async with asyncio.timeout(10):
+            while not await cell.read(lambda view: view.records.count(Work)):
+                await asyncio.sleep(0.01)
+        order = f"{(await cell.read(lambda view: list(view.records.all(Work))))[0].id}"
+        for shown in (None, MADE_UP, host.id):
+            for id in (order, f"{order} 0", f"{order}/0/1"):
+                answer = await call(cloud, "cell1", "report", {"host": host.id, "order": id}, shown)
+                assert answer.status == 401, (shown, answer.body)
+        # Under its own name a host settles nothing that was not given to it.
+        ours = await call(cloud, "cell1", "report", {"host": MADE_UP, "order": order})
+        assert (ours.status, ours.body) == (200, {"awaited": False})
+        after = await cloud.at_rest(server.id)
+        assert after is not None
+        assert after.fault is not None, "the host that was to do it is dead"
+
+    told(tmp_path, story, cells=1)
+
+
+# -- bodies -------------------------------------------------------------------------------------
+
+
+async def told_status(cloud: SimCloud, headers: dict[str, str], is_read: list[bool]) -> int:
+    """The status that a request gets whose body is not looked at; ``is_read`` says that it was."""
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        is_read.append(True)
+        return {"type": "http.request", "body": b"{}", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/agent/v1/register",
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "client": ("test", 0),
+    }
+    await cloud.cells["cell1"](scope, receive, send)
+    return int(sent[0]["status"])
+
+
+def test_no_body_is_read_of_a_caller_who_may_not_be_heard(tmp_path: Path) -> None:
+    known, length = provider_id("host-0001"), {"content-length": "2"}
+
+    async def story(cloud: SimCloud) -> None:
+        is_read: list[bool] = []
+        for shown in (
+            {},
+            {"x-agent-token": "wrong"},
+            {"x-agent-token": TOKEN, "x-agent-credential": f"{known}:{SECRET}"},
+            {"x-agent-token": TOKEN, "x-agent-credential": "nonsense"},
+            {"x-agent-token": TOKEN, "x-agent-version": "-1"},
+            {"x-agent-credential": f"{MADE_UP}:{SECRET}"},
+        ):
+            assert await told_status(cloud, {**length, **shown}, is_read) == 401, shown
+        for told_length in (str((8 << 20) + 1), "9" * 5000, "many"):
+            shown = {"content-length": told_length, "x-agent-token": TOKEN}
+            assert await told_status(cloud, shown, is_read) == 413, told_length
+        assert not is_read
+        assert await told_status(cloud, {**length, "x-agent-token": TOKEN}, is_read) == 400
+        assert is_read
+
+    told(tmp_path, story, cells=1, hosts=1, join_token=TOKEN)
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"inventories": {"VCPU": {}}}, "missing required field `total`"),
+        ({"inventories": {"VCPU": {"total": 1, "allocation_ratio": "much"}}}, "Expected `float`"),
+        ({"inventories": {"VCPU": {"total": 1, "allocation_ratio": 0}}}, "Expected `float` > 0.0"),
+        ({"inventories": {"VCPU": {"total": 2**31}}}, "Expected `int` <= 2147483647"),
+        ({"inventories": {"VCPU": {"total": 0}}}, "Expected `int` >= 1"),
+        ({"inventories": {"VCPU": {"total": 1, "reserved": -1}}}, "Expected `int` >= 0"),
+        ({"inventories": {"vcpu": {"total": 1}}}, "matching regex"),
+        ({"inventories": {f"CUSTOM_{n}": {"total": 1} for n in range(2001)}}, "length <= 2000"),
+        ({"traits": [f"CUSTOM_{n}" for n in range(5001)]}, "length <= 5000"),
+        ({"name": "n" * 201}, "length <= 200"),
+    ],
+)
+def test_what_a_host_cannot_have_is_refused_with_words(
+    change: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    async def story(cloud: SimCloud) -> None:
+        body = register(MADE_UP, "odd", provider(GPU[:-1] + "0", "odd-1", MADE_UP) | change)
+        answer = await call(cloud, "cell1", "register", body)
+        assert answer.status == 400, answer.body
+        assert why in answer.detail
+
+    told(tmp_path, story, cells=1, hosts=0)
+
+
+def test_a_registration_has_bounds(tmp_path: Path) -> None:
+    async def story(cloud: SimCloud) -> None:
+        many = [provider(Ids().uuid(), f"p{number}", MADE_UP) for number in range(1000)]
+        answer = await call(cloud, "cell1", "register", register(MADE_UP, "wide", *many))
+        assert answer.status == 400
+        assert "length <= 1000" in answer.detail
+        kinds = {f"CUSTOM_{number}": {"total": 1} for number in range(500)}
+        fat = [one | {"inventories": kinds} for one in many[:4]]
+        answer = await call(cloud, "cell1", "register", register(MADE_UP, "fat", *fat))
+        assert answer.status == 400
+        assert "2001 inventories are more than 2000" in answer.detail
+        traits = [f"CUSTOM_{number}" for number in range(2000)]
+        fat = [one | {"traits": traits} for one in many[:3]]
+        answer = await call(cloud, "cell1", "register", register(MADE_UP, "fat", *fat))
+        assert "6000 traits are more than 5000" in answer.detail
+
+    told(tmp_path, story, cells=1, hosts=0)
+
+
+# -- joining ------------------------------------------------------------------------------------
+
+
+def test_the_join_token_is_for_the_first_registration_alone(tmp_path: Path) -> None:
+    async def story(cloud: SimCloud) -> None:
+        body, poll = register(MADE_UP, "new"), {"host": MADE_UP}
+        assert (await call(cloud, "cell1", "register", body)).status == 401
+        assert (await call(cloud, "cell1", "register", body, token="wrong")).status == 401
+        assert (await call(cloud, "cell1", "register", body, None, token=TOKEN)).status == 401
+        assert (await call(cloud, "cell1", "register", body, token=TOKEN)).status == 200
+        # The answer may be lost: the same is asked again, and from now on without the token.
+        assert (await call(cloud, "cell1", "register", body, token=TOKEN)).status == 200
+        assert (await call(cloud, "cell1", "register", body)).status == 200
+        assert (await call(cloud, "cell1", "poll", poll)).status == 200
+        # The token alone is nobody, and does not make another credential good.
+        for what, asked in (("register", body), ("poll", poll), ("report", poll | {"order": "x"})):
+            assert (await call(cloud, "cell1", what, asked, None, token=TOKEN)).status == 401, what
+            assert (await call(cloud, "cell1", what, asked, secret="t" * 43, token=TOKEN)).status == 401, what
+        agent = await cloud.cells["cell1"].from_region.read(lambda view: view.records.get(Agent, MADE_UP))
+        assert agent is not None
+        assert agent.credential is not None
+        assert SECRET not in agent.credential
+
+    told(tmp_path, story, cells=1, hosts=1, join_token=TOKEN)
+
+
+def test_agents_keep_their_credentials_to_themselves(tmp_path: Path) -> None:
+    async def story(cloud: SimCloud) -> None:
+        files = sorted((tmp_path / "credentials").iterdir())
+        assert [path.name for path in files] == ["host-0001", "host-0002", "host-0003", "host-0004"]
+        assert len({path.read_text() for path in files}) == 4
+        for path in files:
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(files[0].parent.stat().st_mode) == 0o700
+        # An agent that starts again is known by it, without the join token.
+        cloud.join_token = None
+        await cloud.kill_host("host-0001")
+        await cloud.until(lambda view: len(view.down) == 1)
+        cloud.start_host("host-0001")
+        await cloud.until(lambda view: not len(view.down))
+
+    told(tmp_path, story, join_token=TOKEN)
