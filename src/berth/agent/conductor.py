@@ -50,10 +50,10 @@ class Conductor:
         return await self._ask(protocol.POLL, poll, protocol.Orders, poll.wait_seconds + _POLL_MARGIN_S)
 
     async def report(self, report: protocol.Report) -> None:
-        await self._ask(protocol.REPORT, report, dict[str, bool], _TIMEOUT_S)
+        await self._ask(protocol.REPORT, report, protocol.Settled, _TIMEOUT_S)
 
     async def change_credential(self, new: protocol.NewCredential) -> None:
-        await self._ask(protocol.CREDENTIAL, new, dict[str, bool], _TIMEOUT_S)
+        await self._ask(protocol.CREDENTIAL, new, dict[str, object], _TIMEOUT_S)
 
     def close(self) -> None:
         self._client.close()

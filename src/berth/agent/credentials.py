@@ -1,7 +1,7 @@
 """The credential of a host, in a file that its owner alone can read.
 
     DATA/credentials/HOST        what the agent shows
-    DATA/credentials/HOST.next   what it will be, while it is being changed
+    DATA/credentials/HOST~next   what it will be, while it is being changed
 
 A credential is made, and is on the disk, before it is shown for the first time: whoever loses an answer shows
 the same one again. The same goes for a change: until the conductor has said yes, either of the two may be
@@ -17,53 +17,65 @@ from berth.cell.protocol import CREDENTIAL_HEADER
 from berth.runtime.secrets import new_secret
 
 FOLDER: Final = "credentials"
-_NEXT: Final = ".next"
-_SECRET: Final = re.compile(r"[A-Za-z0-9_-]{32,128}\Z")
+_MARK: Final = "~"
+"""Stands in no name of a host."""
+_CREDENTIAL: Final = re.compile(r"([0-9a-f-]{36}):([A-Za-z0-9_-]{32,128})\Z")
 
 
 class Credential:
     """The credential of one host. ``id`` is the host's uuid."""
 
     def __init__(self, data: Path, host: str, id: str) -> None:
+        self.id = id
         self._path = credential_path(data, host)
-        self._id = id
         self._secret: str | None = None
 
     def header(self) -> tuple[str, str]:
         """What is shown to the conductor; made when there is none."""
         if self._secret is None:
-            self._secret = _read(self._path) or self._made(self._path)
-        return CREDENTIAL_HEADER, f"{self._id}:{self._secret}"
+            self._secret = self._read(self._path) or self._make(self._path)
+        return CREDENTIAL_HEADER, f"{self.id}:{self._secret}"
 
     def take_other(self) -> bool:
         """Take what else the files hold, after what was shown has been refused. Whether there is anything."""
-        others = [
-            secret
-            for path in (self._path, _next(self._path))
-            if (secret := _read(path)) is not None and secret != self._secret
-        ]
-        if others:
-            self._secret = others[0]
-        return bool(others)
+        found = (self._read(path) for path in (self._path, _next(self._path)))
+        other = next((secret for secret in found if secret not in (None, self._secret)), None)
+        self._secret = other or self._secret
+        return other is not None
 
     def propose(self) -> str:
         """The secret that shall be next, on the disk already; the same until it is accepted."""
         path = _next(self._path)
-        return _read(path) or self._made(path)
+        return self._read(path) or self._make(path)
 
     def accept(self, secret: str) -> None:
         """The conductor knows the next one now."""
-        replace_file(self._path, secret.encode() + b"\n")
+        self._write(self._path, secret)
         _next(self._path).unlink(missing_ok=True)
         self._secret = secret
 
-    def _made(self, path: Path) -> str:
+    def _make(self, path: Path) -> str:
         secret = new_secret()
+        self._write(path, secret)
+        return secret
+
+    def _write(self, path: Path, secret: str) -> None:
         try:
-            replace_file(path, secret.encode() + b"\n")
+            replace_file(path, f"{self.id}:{secret}\n".encode())
         except OSError as error:
             raise StateError(f"{path}: the credential cannot be written: {error.strerror}") from error
-        return secret
+
+    def _read(self, path: Path) -> str | None:
+        found = _read(path)
+        if found is not None and found[0] != self.id:
+            raise StateError(f"{path}: this is the credential of the host {found[0]}, not of {self.id}")
+        return None if found is None else found[1]
+
+
+def kept_credential(data: Path, host: str) -> Credential | None:
+    """The credential of a host as a folder has it."""
+    found = _read(credential_path(data, host))
+    return None if found is None else Credential(data, host, found[0])
 
 
 def credential_path(data: Path, host: str) -> Path:
@@ -73,22 +85,24 @@ def credential_path(data: Path, host: str) -> Path:
 def hosts_with_credentials(data: Path) -> list[str]:
     """The names of the hosts that have a credential in a folder."""
     try:
-        return sorted(path.name for path in (data / FOLDER).iterdir() if path.suffix not in (_NEXT, ".new"))
+        return sorted(path.name for path in (data / FOLDER).iterdir() if _MARK not in path.name)
     except FileNotFoundError:
         return []
 
 
 def _next(path: Path) -> Path:
-    return path.with_name(path.name + _NEXT)
+    return path.with_name(f"{path.name}{_MARK}next")
 
 
-def _read(path: Path) -> str | None:
+def _read(path: Path) -> tuple[str, str] | None:
+    """The host's uuid and its secret; None if there is no such file."""
     try:
         text = path.read_text("ascii").strip()
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:
         raise StateError(f"{path}: the credential cannot be read: {error}") from error
-    if _SECRET.match(text) is None:
-        raise StateError(f"{path}: this is not a credential; 'berth agent readmit' tells how to make another")
-    return text
+    found = _CREDENTIAL.match(text)
+    if found is None:
+        raise StateError(f"{path}: this is not a credential. Remove it, and readmit the host")
+    return found[1], found[2]

@@ -110,7 +110,7 @@ def _read(path: Path) -> Kept:
 def replace_file(path: Path, content: bytes) -> None:
     """Replace a file as a whole, durably, and for its owner alone."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".new")
+    beside = path.with_name(f"{path.name}~new")
     beside.unlink(missing_ok=True)
     with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)

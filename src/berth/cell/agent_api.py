@@ -96,25 +96,21 @@ class AgentApi:
                 return _json(_encode(protocol.Registered(cell=self._cell, silence_seconds=self._silence_s)))
             case protocol.POLL:
                 poll = msgspec.json.decode(body, type=protocol.Poll)
-                self._check_joined(shown, poll.host)
+                hosts.check_joined(shown, poll.host)
                 return _json(_encode(await hosts.poll(poll, shown.version)))
             case protocol.REPORT:
                 report = msgspec.json.decode(body, type=protocol.Report)
-                self._check_joined(shown, report.host)
+                hosts.check_joined(shown, report.host)
                 is_awaited = self._desk.settle(report.host, report.order, report.error)
-                return _json(_encode({"awaited": is_awaited}))
+                return _json(_encode(protocol.Settled(awaited=is_awaited)))
             case protocol.CREDENTIAL:
                 wanted = msgspec.json.decode(body, type=protocol.NewCredential)
-                self._check_joined(shown, wanted.host)
+                hosts.check_joined(shown, wanted.host)
                 if shown.secret is None:
                     raise NotAllowed("A credential is changed by showing the one before it.")
                 await hosts.change_credential(wanted.host, digest_of(wanted.credential))
                 return _json(b"{}")
         return _refusal(404, f"there is no {path}")
-
-    def _check_joined(self, shown: Shown, host: str) -> None:
-        self._hosts.check_host(shown, host)
-        self._hosts.check_joined(host)
 
 
 def _json(body: bytes, status: int = 200) -> Response:

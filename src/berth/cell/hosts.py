@@ -100,10 +100,11 @@ class Hosts:
         """Refuse a caller who speaks for another host than its own (NotAllowed)."""
         check_host(shown, host, self._agent(host))
 
-    def check_joined(self, host: str) -> None:
-        """UnknownHost, if a host must register first."""
+    def check_joined(self, shown: Shown, host: str) -> None:
+        """UnknownHost, if a host must register first, so that its credential is known."""
+        self.check_host(shown, host)
         agent = self._agent(host)
-        if agent is None or (agent.credential is None and agent.protocol >= WITH_CREDENTIALS):
+        if agent is None or (agent.credential is None and shown.secret is not None):
             raise UnknownHost(host)
 
     def _agent(self, host: str) -> Agent | None:
@@ -120,6 +121,8 @@ class Hosts:
         writing = self._writing[host.host] = asyncio.create_task(self._take_in(host, shown))
         writing.add_done_callback(lambda task: self._forget_writing(host, task))
         await asyncio.wait((writing,), timeout=self._silence_ns / 3e9)
+        if writing.cancelled():
+            raise BooksAway("the conductor is stopping")
         if writing.done():
             writing.result()
         elif self._agent(host.host) is None:

@@ -179,6 +179,12 @@ class Report(_Message, frozen=True, kw_only=True):
     error: Annotated[str, Meta(max_length=4000)] | None = None
 
 
+class Settled(_Message, frozen=True, kw_only=True):
+    """``awaited``: whether anybody waited for the report."""
+
+    awaited: bool
+
+
 class NewCredential(_Message, frozen=True, kw_only=True):
     host: Uuid
     credential: Secret

@@ -1,4 +1,4 @@
-"""``berth agent``: the agents of hosts, many in one process."""
+"""``berth agent``: the agents of hosts, many in one process; or what is done about their credentials."""
 
 import argparse
 import sys
@@ -17,7 +17,12 @@ class AgentRefused(Exception):
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the agents until told to stop; the exit status."""
+    if arguments.action is not None:
+        from berth.cli import agent_credentials
+
+        return agent_credentials.run(arguments)
     try:
+        _refuse_without_needed(arguments)
         hosts = _hosts(arguments)
         token = secret("BERTH_AGENT_TOKEN", arguments.agent_token_file)
     except (AgentRefused, FleetError, SecretError) as error:
@@ -37,6 +42,13 @@ def run(arguments: argparse.Namespace) -> int:
             log_format=arguments.log_format,
         )
     )
+
+
+def _refuse_without_needed(arguments: argparse.Namespace) -> None:
+    # Not the parser's to say: its actions need other arguments.
+    missing = [flag for flag in ("conductor", "driver", "data") if getattr(arguments, flag) is None]
+    if missing:
+        raise AgentRefused(f"--{', --'.join(missing)} must be given; see 'berth agent --help'")
 
 
 def _hosts(arguments: argparse.Namespace) -> list[SimHost]:

@@ -58,7 +58,7 @@ def _add_cell(commands: "Commands") -> None:
         "run the conductor of a cell until told to stop (SIGTERM or Ctrl-C)",
         "It knows its own database and Placement's endpoint, and calls nobody else. It shows Placement the\n"
         "token in BERTH_PLACEMENT_TOKEN (or one of Keystone's, of the user in BERTH_KEYSTONE_AUTH_URL,\n"
-        "_USERNAME, _PASSWORD and _PROJECT_NAME), and lets agents in that show the one in BERTH_AGENT_TOKEN.",
+        "_USERNAME, _PASSWORD and _PROJECT_NAME). Hosts join it with the token in BERTH_AGENT_TOKEN.",
     )
     cell.add_argument(
         "--name", type=_cell_name, required=True, help=f"as the region knows it: {CELL_NAME_IS}"
@@ -69,7 +69,9 @@ def _add_cell(commands: "Commands") -> None:
         help="where the cell's journal is kept; a password is better kept in BERTH_DATABASE",
     )
     cell.add_argument("--placement", metavar="URL", type=_url, required=True, help="Placement's endpoint")
-    cell.add_argument("--listen", metavar="HOST:PORT", type=_listen, required=True, help="where agents knock")
+    cell.add_argument(
+        "--listen", metavar="HOST:PORT", type=_listen, required=True, help="address of the agent API"
+    )
     cell.add_argument("--placement-token-file", metavar="FILE", type=Path, help="instead of the variable")
     cell.add_argument("--agent-token-file", metavar="FILE", type=Path, help="instead of the variable")
     _add_seconds(cell, "--silence-seconds", 30, 0.5, 3600, "after which a host that is not heard of is down")
@@ -86,13 +88,13 @@ def _add_agent(commands: "Commands") -> None:
         commands,
         "agent",
         "run the agents of hosts until told to stop (SIGTERM or Ctrl-C)",
-        "They show their conductor the token in BERTH_AGENT_TOKEN, where there is one.",
+        "A host that its cell does not know yet joins with the token in BERTH_AGENT_TOKEN. From then on it\n"
+        "is known by a credential of its own, which is kept in the folder --data. With an ACTION nothing is\n"
+        "run: the credentials of hosts are changed, revoked, or made anew.",
     )
-    agent.add_argument("--conductor", metavar="URL", type=_url, required=True, help="the cell's address")
-    agent.add_argument(
-        "--driver", choices=("sim",), required=True, help="sim: hosts that only seem to be there"
-    )
-    agent.add_argument("--data", metavar="DIR", type=Path, required=True, help="what hosts must not forget")
+    agent.add_argument("--conductor", metavar="URL", type=_url, help="the cell's address (required)")
+    agent.add_argument("--driver", choices=("sim",), help="sim: hosts that only seem to be there (required)")
+    agent.add_argument("--data", metavar="DIR", type=Path, help="what hosts must not forget (required)")
     agent.add_argument("--agent-token-file", metavar="FILE", type=Path, help="instead of the variable")
     _add_fleet(agent, default_hosts=1)
     agent.add_argument("--prefix", metavar="NAME", type=_prefix, default="host", help="of the hosts' names")
@@ -107,6 +109,26 @@ def _add_agent(commands: "Commands") -> None:
     )
     _add_behaviour(agent, build_s=0.5, live_migrate_s=3)
     _add_logging(agent, "info")
+    _add_agent_actions(agent)
+
+
+def _add_agent_actions(agent: argparse.ArgumentParser) -> None:
+    actions = agent.add_subparsers(dest="action", metavar="ACTION")
+    rotate = add_command(actions, "rotate", "give hosts new credentials; their agents may be running")
+    rotate.add_argument("hosts_named", metavar="HOST", nargs="*", help="[all hosts of the folder]")
+    rotate.add_argument("--conductor", metavar="URL", type=_url, required=True, help="the cell's address")
+    rotate.add_argument("--data", metavar="DIR", type=Path, required=True, help="as the agents have it")
+    for action, summary in (
+        ("revoke", "shut the agent of a host out of its cell; the host is down soon"),
+        ("readmit", "have a host join again, with the join token and a new credential"),
+    ):
+        command = add_command(actions, action, summary)
+        command.add_argument("host_named", metavar="HOST", help="the host's name, or its uuid")
+        command.add_argument(
+            "--database",
+            metavar="URL",
+            help="the cell's database; a password is better kept in BERTH_DATABASE",
+        )
 
 
 def _add_sim(commands: "Commands") -> None:

@@ -5,7 +5,7 @@
     clouds.yaml    for the openstack command and its kin, written at every start
     up.json        where it is and which hosts there are, written at every start
     region.db, NAME.db    the journals
-    agents/        what simulated hosts must not forget, and how they are told to die
+    agents/        what simulated hosts must not forget, their credentials, and how they are told to die
     log/           what each part says
 
 All of it is for its owner alone.

@@ -94,9 +94,7 @@ class SimDriver:
         before: _Before = self._disk.get(order.server, "absent")
         effects = _EFFECTS.get(order.verb)
         if effects is None:
-            raise DriverError(
-                f"{order.verb} is not known to the driver sim of this release: upgrade the agent"
-            )
+            raise DriverError(f"{order.verb} is not known to this release of the agent: upgrade it")
         after = effects.get(before)
         if after is None:
             where = f"not on the host {self._host}" if before == "absent" else f"{before} on {self._host}"

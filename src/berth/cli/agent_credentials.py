@@ -1,0 +1,120 @@
+"""``berth agent rotate``, ``revoke`` and ``readmit``: the credentials of hosts.
+
+A rotation asks the conductor, as each host itself: whoever has the folder of the agents may do it. To revoke
+and to readmit is the operator's, who has the cell's database; a conductor that runs hears of it at once.
+"""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from berth.agent.conductor import Conductor, ConductorAway, ConductorRefuses, CredentialRefused
+from berth.agent.credentials import Credential, hosts_with_credentials, kept_credential
+from berth.agent.state import StateError
+from berth.cell.application import cell_engine
+from berth.cell.protocol import NewCredential
+from berth.cli.arguments import shown
+from berth.client.http import HttpClient
+from berth.engine import Unavailable
+from berth.engine.engine import Overloaded
+from berth.journal import AddressError, JournalError
+from berth.model.commands import Enact
+from berth.model.orders import Agent
+from berth.model.origin import Origin
+from berth.model.rejections import RecordMoved
+from berth.operations import agents
+from berth.runtime.clock import SystemClock
+from berth.runtime.ids import Ids
+from berth.view import View
+
+_ORIGIN: Final = Origin("", "operator", None, "berth agent")
+
+
+class Refused(Exception):
+    """It cannot be done. The message is for the operator."""
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The exit status: 0 when all is done, 2 when it cannot be."""
+    try:
+        match arguments.action:
+            case "rotate":
+                return asyncio.run(_rotate(arguments))
+            case "revoke":
+                agent = asyncio.run(_change(arguments, agents.revoked))
+                print(f"{agent.name} is shut out. It is down when it has not been heard of for long enough")
+            case _:
+                agent = asyncio.run(_change(arguments, agents.readmitted))
+                print(f"{agent.name} may join again, with the join token of its cell")
+        return 0
+    except (AddressError, JournalError, Overloaded, Refused, StateError, Unavailable) as error:
+        print(f"berth: {error}", file=sys.stderr)
+        return 2
+
+
+# -- as a host ----------------------------------------------------------------------------------
+
+
+async def _rotate(arguments: argparse.Namespace) -> int:
+    """Rotate one after the other; a host that fails does not stop the others."""
+    known = hosts_with_credentials(arguments.data)
+    names = arguments.hosts_named or known
+    if not names:
+        raise Refused(f"{arguments.data}: there are no credentials of hosts in it")
+    failed = 0
+    for name in names:
+        try:
+            credential = kept_credential(arguments.data, name) if name in known else None
+            if credential is None:
+                raise Refused(f"there is no credential of it in {arguments.data}")
+            await _rotate_one(arguments.conductor, credential)
+            print(f"{name} has a new credential")
+        except (ConductorAway, ConductorRefuses, Refused, StateError) as error:
+            failed += 1
+            print(f"berth: {name}: {error}", file=sys.stderr)
+    return 2 if failed else 0
+
+
+async def _rotate_one(url: str, credential: Credential) -> None:
+    conductor = Conductor(HttpClient(url))
+    wanted = NewCredential(host=credential.id, credential=credential.propose())
+    try:
+        conductor.show(credential.header())
+        try:
+            await conductor.change_credential(wanted)
+        except CredentialRefused:
+            # An earlier attempt may have come through: then the next one is good already.
+            if not credential.take_other():
+                raise
+            conductor.show(credential.header())
+            await conductor.change_credential(wanted)
+        credential.accept(wanted.credential)
+    finally:
+        conductor.close()
+
+
+# -- as an operator -----------------------------------------------------------------------------
+
+
+async def _change(arguments: argparse.Namespace, make: Callable[[View, str], Enact | None]) -> Agent:
+    """Change the record of a host's agent in the cell's journal; the agent before that."""
+    database = arguments.database or os.environ.get("BERTH_DATABASE", "")
+    if not database:
+        raise Refused("--database or BERTH_DATABASE must name the cell's database")
+    engine = cell_engine(database, SystemClock(), Ids())
+    try:
+        await engine.start()
+        agent = await engine.read(lambda view: agents.agent_called(view, arguments.host_named))
+        if agent is None:
+            raise Refused(f"{shown(database)}: no host {arguments.host_named} has registered in this cell")
+        await engine.submit(
+            lambda view, _: make(view, agent.id) or RecordMoved("Agent", agent.id),
+            _ORIGIN,
+            lambda view, changed: None,
+        )
+        return agent
+    finally:
+        await engine.stop()

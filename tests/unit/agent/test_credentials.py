@@ -1,0 +1,513 @@
+"""The credential of a host: made once, kept by the agent, changed and revoked by operators; and releases of
+agents and conductors that are not the same."""
+
+import asyncio
+import json
+import re
+import shlex
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from berth.agent.credentials import Credential, credential_path, hosts_with_credentials, kept_credential
+from berth.agent.fleet import simulated_fleet
+from berth.agent.process import AgentSettings, run_agents
+from berth.agent.state import StateError
+from berth.cell import protocol
+from berth.cli import main
+from berth.model.commands import Enact
+from berth.model.orders import Agent, Spec
+from berth.model.origin import Origin
+from berth.operations.beginning import replaced
+from berth.runtime.secrets import digest_of
+from berth.sim.cloud import SimCloud
+from berth.sim.direct import DirectClient
+from tests.servers import ROOT
+from tests.unit.agent.conductors import (
+    FLAVOR,
+    PACE,
+    QUICK,
+    THE_HOST,
+    FakeConductor,
+    Host,
+    order,
+    run,
+    served,
+    server_id,
+)
+
+GUIDE: Final = ROOT / "docs" / "guides" / "agent-credentials.md"
+TOKEN: Final = "the-join-token-of-the-cell"
+ORIGIN: Final = Origin("req-1", "test", None, "test")
+
+
+# -- the file -----------------------------------------------------------------------------------
+
+
+def test_a_credential_is_made_once(tmp_path: Path) -> None:
+    first = Credential(tmp_path, "h", server_id(1))
+    name, shown = first.header()
+    assert name == "x-agent-credential"
+    assert re.fullmatch(rf"{server_id(1)}:[A-Za-z0-9_-]{{43}}", shown)
+    assert Credential(tmp_path, "h", server_id(1)).header() == (name, shown)
+    assert not first.take_other()
+    assert Credential(tmp_path, "i", server_id(2)).header() != (name, shown)
+    assert hosts_with_credentials(tmp_path) == ["h", "i"]
+    assert hosts_with_credentials(tmp_path / "none") == []
+
+
+def test_a_change_that_is_cut_short_anywhere_loses_nothing(tmp_path: Path) -> None:
+    agent = Credential(tmp_path, "h", server_id(1))
+    old = agent.header()[1].partition(":")[2]
+    new = Credential(tmp_path, "h", server_id(1)).propose()
+    # Cut short here: whoever begins again proposes the same, and the agent has both to show.
+    again = kept_credential(tmp_path, "h")
+    assert again is not None
+    assert again.propose() == new
+    assert hosts_with_credentials(tmp_path) == ["h"]
+    assert agent.take_other()
+    assert agent.header()[1].endswith(new)
+    assert agent.take_other(), "it may be the old one after all"
+    assert agent.header()[1].endswith(old)
+    again.accept(new)
+    assert agent.take_other()
+    assert agent.header()[1].endswith(new)
+    assert not agent.take_other()
+    assert [path.name for path in (tmp_path / "credentials").iterdir()] == ["h"]
+
+
+def test_a_credential_that_is_none_is_refused(tmp_path: Path) -> None:
+    path = credential_path(tmp_path, "h")
+    path.parent.mkdir()
+    path.write_text("nonsense")
+    with pytest.raises(StateError, match="this is not a credential"):
+        Credential(tmp_path, "h", server_id(1)).header()
+    path.write_text(f"{server_id(2)}:{'s' * 43}")
+    with pytest.raises(StateError, match=f"the credential of the host {server_id(2)}"):
+        Credential(tmp_path, "h", server_id(1)).header()
+    (tmp_path / "file").touch()
+    with pytest.raises(StateError, match="the credential cannot be"):
+        Credential(tmp_path / "file", "h", server_id(1)).header()
+
+
+# -- agents that run ----------------------------------------------------------------------------
+
+
+class Fleet:
+    """Hosts of a cell whose agents run in this process, each with its own file, and the cell's address."""
+
+    def __init__(self, cloud: SimCloud, url: str, data: Path) -> None:
+        self.cloud = cloud
+        self.url = url
+        self.data = data
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, token: str | None = None) -> None:
+        settings = AgentSettings(
+            conductor=self.url,
+            data=self.data / "agents",
+            hosts=tuple(simulated_fleet(2)),
+            token=token,
+            behaviour=QUICK,
+            pace=PACE,
+        )
+        self._stop = asyncio.Event()
+        self._task = asyncio.create_task(run_agents(settings, self._stop))
+
+    async def stop(self) -> None:
+        self._stop.set()
+        if self._task is not None:
+            await self._task
+
+    async def are_up(self, *names: str) -> None:
+        await self._until(lambda agents: {one.name for one in agents if not one.is_down} == set(names))
+
+    async def _until(self, holds: Callable[[list[Agent]], bool]) -> None:
+        cell = self.cloud.cells["cell1"].from_region
+        async with asyncio.timeout(20):
+            while not holds(await cell.read(lambda view: list(view.records.all(Agent)))):
+                await asyncio.sleep(0.02)
+
+    async def berth(self, words: str) -> str:
+        """Run a command as the guide has it, in this fleet's world."""
+        given = words.replace("sqlite:///data/", f"sqlite:///{self.data}/").replace(
+            "data/agents", f"{self.data}/agents"
+        )
+        given = re.sub(r"http://127\.0\.0\.1:\d+", self.url, given)
+        assert await asyncio.to_thread(main, shlex.split(given)) == 0, given
+        return given
+
+
+def fleet_of(tmp_path: Path, story: Callable[[Fleet], Awaitable[None]]) -> None:
+    async def tell() -> None:
+        cloud = SimCloud(tmp_path, seed=5, hosts=0, join_token=TOKEN)
+        async with cloud.running(), served(cloud.cells["cell1"]) as url:
+            fleet = Fleet(cloud, url, tmp_path)
+            fleet.start(TOKEN)
+            try:
+                await fleet.are_up("host-0001", "host-0002")
+                await story(fleet)
+            finally:
+                await fleet.stop()
+
+    run(tell)
+
+
+def guide_commands(heading: str) -> list[str]:
+    """The commands of a section of the guide, without the word berth."""
+    text = GUIDE.read_text().partition(f"## {heading}\n")[2].partition("\n## ")[0]
+    found = re.findall(r"^    berth (agent (?:rotate|revoke|readmit) .*)$", text, re.MULTILINE)
+    assert found, heading
+    return found
+
+
+def test_credentials_are_rotated_while_agents_run(tmp_path: Path) -> None:
+    async def story(fleet: Fleet) -> None:
+        path = credential_path(tmp_path / "agents", "host-0001")
+        before = path.read_text()
+        for words in guide_commands("Change a credential"):
+            await fleet.berth(words)
+        assert path.read_text() != before
+        # Longer than it takes to be down: the agents have found the new ones.
+        await asyncio.sleep(1.5 * fleet.cloud.silence_s)
+        await fleet.are_up("host-0001", "host-0002")
+        await fleet.stop()
+        fleet.start()
+        await fleet.are_up("host-0001", "host-0002")
+
+    fleet_of(tmp_path, story)
+
+
+def test_an_answer_that_is_lost_leaves_nobody_without_a_credential(tmp_path: Path) -> None:
+    async def story(fleet: Fleet) -> None:
+        kept = kept_credential(tmp_path / "agents", "host-0001")
+        assert kept is not None
+        # The conductor has taken it, and whoever asked was killed before it knew.
+        digest = digest_of(kept.propose())
+        await write(fleet.cloud, kept.id, credential=digest)
+        await asyncio.sleep(1.5 * fleet.cloud.silence_s)
+        await fleet.are_up("host-0001", "host-0002")
+        await fleet.berth(f"agent rotate host-0001 --data data/agents --conductor {fleet.url}")
+        assert sorted(path.name for path in (tmp_path / "agents" / "credentials").iterdir()) == [
+            "host-0001",
+            "host-0002",
+        ]
+
+    fleet_of(tmp_path, story)
+
+
+def test_a_host_that_is_revoked_is_shut_out_until_it_is_readmitted(tmp_path: Path) -> None:
+    async def story(fleet: Fleet) -> None:
+        for words in guide_commands("Shut a host out"):
+            await fleet.berth(words)
+        await fleet.are_up("host-0002")
+        # It has the join token, and that does not help it.
+        await fleet.stop()
+        credential_path(tmp_path / "agents", "host-0001").unlink()
+        fleet.start(TOKEN)
+        await asyncio.sleep(1.5 * fleet.cloud.silence_s)
+        await fleet.are_up("host-0002")
+        for words in guide_commands("Take a host back"):
+            await fleet.berth(words)
+        await fleet.are_up("host-0001", "host-0002")
+
+    fleet_of(tmp_path, story)
+
+
+def test_a_host_whose_folder_is_lost_joins_again(tmp_path: Path) -> None:
+    async def story(fleet: Fleet) -> None:
+        await fleet.stop()
+        credential_path(tmp_path / "agents", "host-0001").unlink()
+        fleet.start(TOKEN)
+        await fleet.are_up("host-0002")
+        for words in guide_commands("Take a host back"):
+            await fleet.berth(words)
+        await fleet.are_up("host-0001", "host-0002")
+
+    fleet_of(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("agent revoke h", "--database or BERTH_DATABASE must name the cell's database"),
+        ("agent revoke h --database sqlite:///{data}/c.db", "no host h has registered in this cell"),
+        ("agent readmit h --database nonsense", "a URL is expected"),
+        ("agent rotate --data {data} --conductor http://127.0.0.1:1", "there are no credentials of hosts in"),
+        ("agent rotate h --data {data} --conductor http://127.0.0.1:1", "h: there is no credential of it in"),
+        ("agent --driver sim", "--conductor, --data must be given"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    words: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("BERTH_DATABASE", raising=False)
+    assert main(words.format(data=tmp_path).split()) == 2
+    assert why in capsys.readouterr().err
+
+
+# -- releases that are not the same -------------------------------------------------------------
+# The messages of version 1, as its release had them: what is not known is refused.
+
+
+class _V1(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    pass
+
+
+class V1Provider(_V1, kw_only=True):
+    id: str
+    name: str
+    parent: str | None = None
+    inventories: dict[str, dict[str, Any]] = {}
+    traits: tuple[str, ...] = ()
+
+
+class V1Register(_V1, kw_only=True):
+    host: str
+    name: str
+    driver: str
+    providers: tuple[V1Provider, ...]
+    aggregates: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
+
+
+class V1Registered(_V1, kw_only=True):
+    cell: str
+    silence_seconds: float
+
+
+class V1Poll(_V1, kw_only=True):
+    host: str
+    servers: tuple[str, ...] = ()
+    busy: tuple[str, ...] = ()
+    wait_seconds: float = 0
+
+
+class V1Order(_V1, kw_only=True):
+    id: str
+    fence: tuple[int, int]
+    verb: str
+    server: str
+    spec: Spec
+    runs: bool = True
+    to_host: str | None = None
+
+
+class V1Stray(_V1, kw_only=True):
+    server: str
+    fence: tuple[int, int]
+
+
+class V1Orders(_V1, kw_only=True):
+    orders: tuple[V1Order, ...] = ()
+    aborts: tuple[str, ...] = ()
+    strays: tuple[V1Stray, ...] = ()
+
+
+class V1Report(_V1, kw_only=True):
+    host: str
+    order: str
+    error: str | None = None
+
+
+class V1Conductor(FakeConductor):
+    """A conductor of version 1: it refuses what it does not know."""
+
+    KINDS: Final = {
+        protocol.REGISTER: V1Register,
+        protocol.POLL: V1Poll,
+        protocol.REPORT: V1Report,
+    }
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        message = await receive()
+        assert not message.get("more_body")
+        msgspec.json.decode(message["body"], type=self.KINDS[scope["path"]])
+
+        async def again() -> Any:
+            return message
+
+        await super().__call__(scope, again, send)
+
+
+def test_an_agent_works_with_a_conductor_of_the_release_before(tmp_path: Path) -> None:
+    async def story() -> None:
+        conductor = V1Conductor()
+        async with served(conductor) as url:
+            host = Host(tmp_path, url)
+            host.start()
+            assert await conductor.have(order("build")) is None
+            await host.kill()
+
+    run(story)
+
+
+class NewerOrder(protocol.Order, frozen=True, kw_only=True):
+    colour: str = "green"
+
+
+class NewerConductor(FakeConductor):
+    """A conductor of a version to come: it says more than anybody knows."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        async def more(message: Any) -> None:
+            if message["type"] == "http.response.body":
+                said = json.loads(message["body"])
+                message = {**message, "body": json.dumps({**said, "mood": {"good": [True]}}).encode()}
+            await send(message)
+
+        await super().__call__(scope, receive, more)
+
+
+def test_an_agent_works_with_a_conductor_of_a_release_to_come(tmp_path: Path) -> None:
+    async def story() -> None:
+        conductor = NewerConductor()
+        async with served(conductor) as url:
+            host = Host(tmp_path, url)
+            host.start()
+            newer = NewerOrder(
+                id="a",
+                fence=(1, 0),
+                verb="teleport",
+                server=server_id(1),
+                spec=Spec("web-1", "project", "user", FLAVOR),
+            )
+            refused = await conductor.have(newer)
+            assert refused == "teleport is not known to this release of the agent: upgrade it"
+            known = msgspec.structs.replace(newer, id="b", verb="build", server=server_id(2))
+            assert await conductor.have(known) is None
+            assert host.state.disk == {server_id(2): "running"}
+            await host.kill()
+
+    run(story)
+
+
+async def write(cloud: SimCloud, id: str, **fields: Any) -> None:
+    """Change the record of an agent in the cell's journal."""
+
+    def wish(view: Any, now_s: int) -> Enact:
+        before = view.records.get(Agent, id) or Agent(id=id, name="host-0001", driver="sim", is_down=True)
+        return Enact((replaced(view, msgspec.structs.replace(before, **fields)),))
+
+    await cloud.cells["cell1"].from_region.submit(wish, ORIGIN, lambda view, changed: None)
+    # The conductor follows what others write into its journal.
+    await asyncio.sleep(0.3)
+
+
+V1_REGISTER: Final = {
+    "host": THE_HOST.id,
+    "name": THE_HOST.name,
+    "driver": "sim",
+    "providers": [
+        {
+            "id": THE_HOST.id,
+            "name": THE_HOST.name,
+            "parent": None,
+            "inventories": {
+                "VCPU": {
+                    "total": 8,
+                    "reserved": 0,
+                    "min_unit": 1,
+                    "max_unit": 8,
+                    "step_size": 1,
+                    "allocation_ratio": 4.0,
+                }
+            },
+            "traits": ["COMPUTE_NODE"],
+        }
+    ],
+    "aggregates": [],
+    "servers": [],
+}
+"""What an agent of version 1 says."""
+
+
+def test_an_agent_of_the_release_before_is_heard_until_it_is_upgraded(tmp_path: Path) -> None:
+    async def story() -> None:
+        cloud = SimCloud(tmp_path, seed=5, hosts=0, join_token=TOKEN)
+        async with cloud.running():
+            cell = cloud.cells["cell1"]
+            old = DirectClient(cell, {"x-agent-token": TOKEN})
+            new = Credential(tmp_path, THE_HOST.name, THE_HOST.id).header()
+            # A host that is new needs an agent that is.
+            refused = await old.ask("POST", protocol.REGISTER, V1_REGISTER)
+            assert (refused.status, "upgrade its agent" in refused.detail) == (401, True)
+            # One that registered with the release before goes on; its agent understands every answer.
+            await write(cloud, THE_HOST.id, name=THE_HOST.name)
+            poll = {"host": THE_HOST.id, "servers": [server_id(1)], "busy": [], "wait_seconds": 0.0}
+            for _ in range(2):
+                answer = await old.ask("POST", protocol.REGISTER, V1_REGISTER)
+                assert answer.status == 200, answer.body
+                msgspec.convert(answer.body, V1Registered)
+                for _ in range(3):
+                    answer = await old.ask("POST", protocol.POLL, poll)
+                    assert msgspec.convert(answer.body, V1Orders).strays[0].server == server_id(1)
+                    await asyncio.sleep(0.6 * cloud.silence_s)
+            report = {"host": THE_HOST.id, "order": "x", "error": None}
+            assert (await old.ask("POST", protocol.REPORT, report)).status == 200
+            agent = await cell.from_region.read(lambda view: view.records.get(Agent, THE_HOST.id))
+            assert agent is not None
+            assert (agent.protocol, agent.credential) == (1, None)
+            assert "upgrade it" in agent.complaints[-1]
+            # Its agent is upgraded: nobody gets in with the token any more.
+            upgraded = DirectClient(cell, {"x-agent-token": TOKEN, "x-agent-version": "2", new[0]: new[1]})
+            assert (await upgraded.ask("POST", protocol.REGISTER, V1_REGISTER)).status == 200
+            assert (await upgraded.ask("POST", protocol.POLL, poll)).status == 200
+            for path, body in (
+                (protocol.REGISTER, V1_REGISTER),
+                (protocol.POLL, poll),
+                (protocol.REPORT, report),
+            ):
+                assert (await old.ask("POST", path, body)).status == 401, path
+            agent = await cell.from_region.read(lambda view: view.records.get(Agent, THE_HOST.id))
+            assert agent is not None
+            assert (agent.protocol, agent.complaints) == (2, ())
+
+    run(story)
+
+
+def test_an_agent_of_a_release_to_come_is_understood(tmp_path: Path) -> None:
+    async def story() -> None:
+        cloud = SimCloud(tmp_path, seed=5, hosts=0, join_token=TOKEN)
+        async with cloud.running():
+            shown = Credential(tmp_path, THE_HOST.name, THE_HOST.id).header()
+            headers = {"x-agent-token": TOKEN, "x-agent-version": "3", shown[0]: shown[1]}
+            newer = DirectClient(cloud.cells["cell1"], headers)
+            (root,) = V1_REGISTER["providers"]
+            assert isinstance(root, dict)
+            vcpu = {**root["inventories"]["VCPU"], "colour": "green"}
+            host = {**root, "inventories": {"VCPU": vcpu}, "weight_kg": 12}
+            body = {**V1_REGISTER, "providers": [host], "mood": {"good": [True]}}
+            answer = await newer.ask("POST", protocol.REGISTER, body)
+            assert answer.status == 200, answer.body
+            assert answer.headers["x-agent-version"] == str(protocol.VERSION)
+            poll = {"host": THE_HOST.id, "mood": "good"}
+            assert (await newer.ask("POST", protocol.POLL, poll)).status == 200
+            report = {"host": THE_HOST.id, "order": "x", "mood": "good"}
+            assert (await newer.ask("POST", protocol.REPORT, report)).body == {"awaited": False}
+            agent = await cloud.cells["cell1"].from_region.read(
+                lambda view: view.records.get(Agent, THE_HOST.id)
+            )
+            assert agent is not None
+            assert (agent.protocol, agent.is_down, agent.complaints) == (3, False, ())
+
+    run(story)
+
+
+def test_a_host_is_asked_to_register_again_once_it_is_upgraded(tmp_path: Path) -> None:
+    """The conductor was upgraded first, and the agent polls with a credential that nobody knows yet."""
+
+    async def story() -> None:
+        cloud = SimCloud(tmp_path, seed=5, hosts=0, join_token=TOKEN)
+        async with cloud.running():
+            await write(cloud, THE_HOST.id, name=THE_HOST.name)
+            shown = Credential(tmp_path, THE_HOST.name, THE_HOST.id).header()
+            headers = {"x-agent-token": TOKEN, "x-agent-version": "2", shown[0]: shown[1]}
+            client = DirectClient(cloud.cells["cell1"], headers)
+            assert (await client.ask("POST", protocol.POLL, {"host": THE_HOST.id})).status == 404
+
+    run(story)
