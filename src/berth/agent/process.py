@@ -109,8 +109,9 @@ class _Fleet:
     async def run(self) -> None:
         self._control.look()
         states = {host.name: await self._state(host) for host in self._settings.hosts}
-        for host in self._settings.hosts:
-            await asyncio.to_thread(self._credential(host).header)
+        await asyncio.gather(
+            *(asyncio.to_thread(self._credential(host).header) for host in self._settings.hosts)
+        )
         async with asyncio.TaskGroup() as group:
             group.create_task(self._control.watch())
             group.create_task(self._tell_progress())

@@ -15,7 +15,7 @@ from berth.api.native.wire import time_of
 from berth.model.clusters import Cluster
 from berth.model.events import RecordChanged
 from berth.model.identity import RevokedToken
-from berth.model.orders import Agent, Instance, Outbox, Term, Work
+from berth.model.orders import Agent, HostTree, Instance, Outbox, Term, Work
 from berth.model.records import AnyRecord
 from berth.model.servers import Action, Aggregate, Counter, Flavor, Host, Image, Migration, QuotaSet, Server
 
@@ -169,6 +169,7 @@ def _host(host: Host, cut: _Cut) -> wire.ComputeHostValues:
         driver=host.driver,
         is_silent=host.is_silent,
         is_forced_down=host.is_forced_down,
+        complaints=cut.texts("complaints", host.complaints),
         updated_at=time_of(host.updated_at_s),
     )
 
@@ -214,7 +215,7 @@ _SHOWN: Final[dict[type, tuple[type[Any], Callable[[Any, _Cut], wire.RecordValue
     QuotaSet: (wire.QuotasChange, _quotas),
 }
 
-_INTERNAL: Final = frozenset((Agent, Counter, Instance, Outbox, RevokedToken, Term, Work))
+_INTERNAL: Final = frozenset((Agent, Counter, HostTree, Instance, Outbox, RevokedToken, Term, Work))
 """Of these it is told that one has changed, and no more: how a region and its cells get their work done."""
 
 

@@ -260,6 +260,7 @@ class ComputeHostValues(RecordValues, kw_only=True):
     driver: str
     is_silent: bool
     is_forced_down: bool
+    complaints: tuple[str, ...]
     updated_at: Time
 
 
