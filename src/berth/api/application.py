@@ -48,6 +48,8 @@ REQUEST_ID_HEADER: Final = "x-openstack-request-id"
 OPEN_BODY_BYTES_MAX: Final = 16 << 10
 """The largest body where no token is asked for: that of a login."""
 
+_UNAUTHORIZED: Final = "The token in X-Auth-Token is missing or invalid, has expired or has been revoked."
+
 _OPEN_PATHS: Final = frozenset(("/", ""))
 """What anybody may read without a token."""
 
@@ -163,9 +165,7 @@ class Application:
             except AuthUnavailable as outage:
                 return api.refuse(503, f"The caller cannot be identified: {outage}")
             if caller is None:
-                return api.refuse(
-                    401, "Nobody is known by this token: send one that is valid in X-Auth-Token."
-                )
+                return api.refuse(401, _UNAUTHORIZED)
         try:
             await self._read_body(request, receive, caller)
         except BodyCutShort:
@@ -183,9 +183,8 @@ class Application:
         challenge = self._authenticator.challenge
         if not is_native(request.path):
             return render_unauthorized(request, challenge)
-        text = "Nobody is known by this token: send one that is valid in X-Auth-Token."
         headers = () if challenge is None else (("www-authenticate", challenge),)
-        return native.render(NativeProblem(401, native.UNAUTHORIZED, text, headers=headers), request)
+        return native.render(NativeProblem(401, native.UNAUTHORIZED, _UNAUTHORIZED, headers=headers), request)
 
 
 def _unexpected(request: Request) -> Response:

@@ -73,8 +73,8 @@ class TokenDesk:
                 raise _too_many(wait_s)
             raise ComputeProblem(
                 401,
-                "The request you have made requires authentication: nobody is known by this user, "
-                "password and project, or by this token.",
+                "The request you have made requires authentication: the user, password and project, or the "
+                "token, are not known here.",
             )
         self._failed.succeeded(user, peer)
         return login

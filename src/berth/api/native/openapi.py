@@ -16,7 +16,7 @@ Object = dict[str, Any]
 _REFUSALS: Final = {
     "400": "A parameter is unknown, malformed or out of its range (`berth.unknown_parameter`, "
     "`berth.bad_parameter`, `berth.index_ahead`).",
-    "401": "Nobody is known by this token (`berth.unauthorized`).",
+    "401": "The token is missing or invalid, has expired or has been revoked (`berth.unauthorized`).",
     "403": "The policy does not allow it (`berth.forbidden`).",
     "405": "Another method is known here (`berth.method_not_allowed`).",
     "406": "Something else than JSON is asked for (`berth.not_acceptable`).",
