@@ -9,7 +9,7 @@ AT_ONCE := --numprocesses 2 --dist
 SLOW := tests/http tests/conformance tests/clients tests/crash tests/lifecycle tests/databases tests/faults
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test unit lint types imports fmt docs hashes bench bench-scale soak-wire clean
+.PHONY: help setup run test unit lint types imports fmt docs hashes bench bench-bystander bench-scale soak-wire clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 18
@@ -61,6 +61,9 @@ hashes: setup ## Ask the index for the hashes of what the requirements files pin
 
 bench: setup ## Measure Berth beside OpenStack Placement, half an hour, and how cost grows
 	$(BIN)/python -m bench.run
+
+bench-bystander: setup ## Measure how long others wait while a costly request is answered, at 10,000 hosts
+	$(BIN)/python -m bench.bystander
 
 bench-scale: setup ## Measure start-up and memory with 100,000 hosts and 1,000,000 allocations
 	$(BIN)/python -m bench.scale

@@ -72,6 +72,24 @@ def providers(fleet: Fleet) -> Iterator[Provider]:
             yield from _wide_host(f"host-{number}", fleet.children)
 
 
+def mixed_providers(hosts: int, pools: int) -> Iterator[Provider]:
+    """A fleet that has everything a request can be costly with: of twenty hosts, eighteen flat ones, one with
+    NUMA nodes and one with GPUs; and pools that share disk with all flat ones."""
+    for number in range(hosts):
+        kind = number % 20
+        if kind == 18:
+            yield from _nested_host(f"host-{number}")
+        elif kind == 19:
+            yield from _wide_host(f"host-{number}", 8)
+        else:
+            yield _flat_host(number)
+    disk = {"DISK_GB": Inventory(1_000_000)}
+    for number in range(pools):
+        yield Provider(
+            f"pool-{number}", disk, aggregates=AGGREGATES[:1], traits=("MISC_SHARES_VIA_AGGREGATE",)
+        )
+
+
 def _flat_host(number: int) -> Provider:
     count = number % 3 + 1
     return Provider(f"host-{number}", INVENTORIES, aggregates=AGGREGATES[:count], traits=TRAITS[:count])

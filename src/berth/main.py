@@ -30,7 +30,7 @@ from berth.api.image.api import ImageApi
 from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
 from berth.cell.application import opened
-from berth.engine import Engine
+from berth.engine import Engine, Forks
 from berth.journal import Address, Journal, JournalFailure, SqliteAddress, open_journal, parse_address
 from berth.region.courier import Courier
 from berth.region.keeper import Keeper
@@ -174,6 +174,7 @@ async def _engine(
         batch_commands_max=settings.batch_commands_max,
         command_bytes_max=settings.command_bytes_max,
         outage_seconds=settings.database_outage_seconds,
+        forks=Forks(ids),
     )
 
 

@@ -9,6 +9,7 @@ Nothing is decided here but who is asking. An exception that nobody expected bec
 request, and a traceback in the log under the same name.
 """
 
+import functools
 import logging
 from collections.abc import Sequence
 from typing import Final, Protocol
@@ -30,6 +31,7 @@ from berth.api.http import (
     request_from_scope,
     send_response,
     send_stream,
+    wait_for_disconnect,
 )
 from berth.api.native import errors as native
 from berth.api.native.api import NativeApi, is_native
@@ -37,6 +39,7 @@ from berth.api.native.errors import NativeProblem
 from berth.api.placement.api import PlacementApi
 from berth.api.placement.error_bodies import render, render_outside, render_unauthorized
 from berth.api.placement.errors import Problem
+from berth.engine import ASKER, Asker
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.telemetry import Telemetry
@@ -153,6 +156,7 @@ class Application:
         except BodyTooLarge as error:
             text = f"The body is larger than the limit of {error.limit} bytes. Send it in smaller parts."
             return _refuse(Problem(413, text), native.BODY_TOO_LARGE, request)
+        _tell_asker(caller, receive)
         if caller is not None and is_native(request.path):
             return await self._native.handle(request, caller)
         return await self._placement.handle(request, caller)
@@ -172,6 +176,7 @@ class Application:
             return api.refuse(400, "The body ended early.")
         except BodyTooLarge as error:
             return api.refuse(413, f"The body is larger than the limit of {error.limit} bytes.")
+        _tell_asker(caller, receive)
         return await api.handle(request, caller)
 
     async def _read_body(self, request: Request, receive: Receive, caller: Caller | None) -> None:
@@ -185,6 +190,12 @@ class Application:
             return render_unauthorized(request, challenge)
         headers = () if challenge is None else (("www-authenticate", challenge),)
         return native.render(NativeProblem(401, native.UNAUTHORIZED, _UNAUTHORIZED, headers=headers), request)
+
+
+def _tell_asker(caller: Caller | None, receive: Receive) -> None:
+    """Tell the engine on whose behalf this task asks, and how it learns that the client has left."""
+    project = (caller.project_id or caller.user_id or "") if caller is not None else ""
+    ASKER.set(Asker(project, functools.partial(wait_for_disconnect, receive)))
 
 
 def _unexpected(request: Request) -> Response:

@@ -190,7 +190,7 @@ async def send_stream(receive: Receive, send: Send, response: StreamResponse) ->
     """Send pieces until there are no more, the client has gone, or it does not take them any longer."""
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers]
     sending = asyncio.create_task(_send_pieces(send, response, headers))
-    leaving = asyncio.create_task(_wait_for_disconnect(receive))
+    leaving = asyncio.create_task(wait_for_disconnect(receive))
     try:
         await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -214,6 +214,7 @@ async def _send_pieces(send: Send, response: StreamResponse, headers: list[tuple
     await send_in_time({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-async def _wait_for_disconnect(receive: Receive) -> None:
+async def wait_for_disconnect(receive: Receive) -> None:
+    """Return when the client has left, or has been answered. What it still sends is dropped."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -19,10 +19,12 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, Protocol, TypeVar
+from contextvars import ContextVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from berth.engine.forks import Forks, GaveUp, NoPlace
 from berth.engine.journal_thread import JournalThread
 from berth.engine.starting import apply_entries, start_view
 from berth.journal import (
@@ -47,6 +49,7 @@ from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.turns import Turns
 from berth.view import View
+from berth.view.steps import UNLIMITED, OutOfSteps
 
 _PAUSE_FIRST_S: Final = 0.05
 _PAUSE_LONGEST_S: Final = 1.0
@@ -54,6 +57,11 @@ _DECIDING_NS: Final = 50_000_000
 """How long one batch may be decided, give or take its last command. Meanwhile nobody else is answered."""
 _RACING_NS: Final = 10_000_000_000
 """How long commands may lose the race for the journal before they are refused."""
+_STEPS_MAX: Final = 10_000
+"""How many steps one caller's work may take while all others wait: some 10 ms. What takes more is done in a
+child process."""
+_PLANS_MAX: Final = 3
+"""How often a plan is made in a child, if what it chose is gone each time it is judged."""
 
 T = TypeVar("T")
 
@@ -88,29 +96,63 @@ class Observer(Protocol):
     def rejected(self, kind: str) -> None: ...
 
 
-Wish = Command | Callable[[View, int], Command | Rejection]
+class Planned(NamedTuple):
+    """A command, and the answer to its caller, made from the same view. It is given when the command is
+    durable."""
+
+    command: Command
+    answer: Any
+
+
+Wish = Command | Callable[[View, int], Command | Rejection | Planned]
 """A command; or what makes one out of the view of the moment, and the time in seconds: then choosing and
 claiming are one act, and nobody can come in between. If the race for the journal is lost, what it made is
 judged again; only if that is refused now is it asked again. Otherwise one that takes long would lose to those
-that do not, again and again."""
+that do not, again and again. One that takes long is made in a child, on a copy of the view, and what it made
+is judged in turn; then too it is asked again only if that is refused."""
+
+
+class Asker(NamedTuple):
+    """On whose behalf something is asked. ``gone`` returns when the answer is not waited for any more."""
+
+    project: str
+    gone: Callable[[], Awaitable[object]] | None = None
+
+
+_NOBODY: Final = Asker("")
+ASKER: Final[ContextVar[Asker]] = ContextVar("asker", default=_NOBODY)
+"""Who asks, in the task that handles a request: whose share of the children is used, and until when."""
 
 
 class _Pending:
     """A wish on its way, with the question to ask the view once it is fulfilled."""
 
-    __slots__ = ("answer", "future", "is_alone", "made", "origin", "outcome", "size", "wish")
+    __slots__ = (
+        "answer",
+        "asker",
+        "future",
+        "is_alone",
+        "made",
+        "origin",
+        "outcome",
+        "plans",
+        "size",
+        "wish",
+    )
 
     def __init__(
         self,
         wish: Wish,
         origin: Origin,
-        answer: Callable[[View, bool], Any],
+        answer: Callable[[View, bool], Any] | None,
         future: asyncio.Future[Any],
         size: int,
     ) -> None:
         self.size = size
         self.wish = wish
-        self.made: Command | None = None
+        self.asker = ASKER.get()
+        self.made: Command | Planned | None = None
+        self.plans = 0
         # Whether it goes into a batch of its own.
         self.is_alone = False
         self.origin = origin
@@ -125,7 +167,7 @@ class Engine:
     ``shared`` says that other processes write to the same journal: then a read looks for their writes first,
     and reads that arrive together share one look. With those of them that it shares ``turns`` with, it writes
     one after the other. ``follow_every_s``: how often somebody who waits for news looks for what others
-    write.
+    write. ``forks``: what does the work that takes long; without it all of it is done in turn.
     """
 
     def __init__(
@@ -144,6 +186,7 @@ class Engine:
         command_bytes_max: int = 8 << 20,
         outage_seconds: float = 10,
         follow_every_s: float = 0.5,
+        forks: Forks | None = None,
     ) -> None:
         self.view = View()
         self._journal = journal
@@ -159,6 +202,9 @@ class Engine:
         self._command_bytes_max = command_bytes_max
         self._outage_ns = int(outage_seconds * 1e9)
         self._follow_every_s = follow_every_s
+        self._forks = forks
+        self._steps_max = UNLIMITED if forks is None else _STEPS_MAX
+        self._planning: set[asyncio.Task[None]] = set()
         self._queue: deque[_Pending] = deque()
         self._queue_bytes = 0
         self._work = asyncio.Event()
@@ -199,6 +245,10 @@ class Engine:
         if self._writer is not None:
             # A writer that a bug has stopped said so when it happened; what matters now is to let go.
             await asyncio.gather(self._writer, return_exceptions=True)
+        for task in self._planning:
+            task.cancel()
+        if self._forks is not None:
+            self._forks.stop()
         # In turn, so that a look that has begun can end; one that has not finds the engine closed.
         async with self._turn:
             if not self._closed:
@@ -240,7 +290,10 @@ class Engine:
     async def read(self, answer: Callable[[View], T]) -> T:
         """What ``answer`` says of a view that is current and durable."""
         await self.look()
-        result = answer(self.view)
+        try:
+            result = self._limited(answer)
+        except OutOfSteps:
+            return await self._ask_copy(answer, ASKER.get())
         if self._in_flight is None or await asyncio.shield(self._in_flight):
             return result
         # What it saw was taken back. In turn nothing is in flight: otherwise those who go on trying to write
@@ -258,12 +311,13 @@ class Engine:
         return False
 
     async def submit(
-        self, wish: Wish, origin: Origin, answer: Callable[[View, bool], T], size: int = 0
+        self, wish: Wish, origin: Origin, answer: Callable[[View, bool], T] | None, size: int = 0
     ) -> T | Rejection:
         """Carry a command out, and answer from the view right after it; or say why not.
 
-        ``answer`` gets the view and whether the command changed anything. ``size`` is what the command takes
-        of memory while it waits, in bytes, roughly: the queue is bounded by it too.
+        ``answer`` gets the view and whether the command changed anything; None: the wish brings an answer of
+        its own. ``size`` is what the command takes of memory while it waits, in bytes, roughly: the queue is
+        bounded by it too.
         """
         self._refuse_if_stopped()
         if len(self._queue) >= self._queue_max:
@@ -368,7 +422,10 @@ class Engine:
             raise
         else:
             for pending, outcome in zip(waiting, outcomes, strict=True):
-                _settle(pending.future, outcome)
+                if isinstance(outcome, OutOfSteps):
+                    self._plan_in_child(pending)
+                else:
+                    _settle(pending.future, outcome)
 
     async def _attempt(self, waiting: list[_Pending], tried: dict[str, list[Any]]) -> list[Any] | None:
         """The outcomes of the commands, or None if another writer was first.
@@ -440,7 +497,10 @@ class Engine:
                 self._put_off(waiting, number)
                 break
             try:
-                verdict = _judged(view, pending, now_s)
+                verdict = self._judge(pending, now_s)
+            except OutOfSteps as too_long:
+                pending.outcome = too_long
+                continue
             except Exception as bug:
                 # A rule that fails has changed nothing: this command is lost, the others are not.
                 pending.outcome = bug
@@ -469,7 +529,7 @@ class Engine:
                 pending.outcome = refused
                 continue
             try:
-                pending.outcome = pending.answer(view, bool(verdict))
+                pending.outcome = _answered(view, pending, bool(verdict))
             except Exception as bug:
                 # The change stands; only its caller's answer is lost.
                 pending.outcome = bug
@@ -488,6 +548,20 @@ class Engine:
             return
         self._observer.rejected(RowTooLarge.__name__)
         _settle(waiting[0].future, RowTooLarge(refused.size, refused.says))
+
+    def _judge(self, pending: _Pending, now_s: int) -> list[Event] | Rejection:
+        wish, view = pending.wish, self.view
+        if not callable(wish):
+            return decide(view, wish, now_s)
+        if pending.made is not None:
+            verdict = decide(view, _command(pending.made), now_s)
+            if not isinstance(verdict, Rejection):
+                return verdict
+        made = self._limited(lambda view: wish(view, now_s))
+        if isinstance(made, Rejection):
+            return made
+        pending.made = made
+        return decide(view, _command(made), now_s)
 
     def _put_off(self, waiting: list[_Pending], number: int) -> None:
         """Put the commands from this number on back to the head of the queue."""
@@ -538,6 +612,82 @@ class Engine:
             for event in reversed(entry.events):
                 self.view.apply(inverse(event))
         self.view.index = Index(batch.index - 1)
+
+    # -- what takes long ------------------------------------------------------------------------
+
+    def _limited(self, work: Callable[[View], T]) -> T:
+        """What comes of work on the view; OutOfSteps if it takes too many."""
+        view = self.view
+        view.steps.begin(self._steps_max)
+        try:
+            return work(view)
+        finally:
+            view.steps.end()
+
+    async def _ask_copy(self, answer: Callable[[View], T], asker: Asker) -> T:
+        """What ``answer`` says of a copy of the view that is current and durable, unless nobody waits for it
+        any more."""
+        asking = asyncio.ensure_future(self._ask_copy_in_turn(answer, asker.project))
+        tasks: list[asyncio.Future[Any]] = [asking]
+        if asker.gone is not None:
+            tasks.append(asyncio.ensure_future(asker.gone()))
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                return asking.result()
+            raise Overloaded("the client has closed the connection")
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _ask_copy_in_turn(self, answer: Callable[[View], T], project: str) -> T:
+        assert self._forks is not None, "steps are limited only where there are children"
+        try:
+            async with self._forks.place(project):
+                # In turn nothing is in flight: what the copy has is durable.
+                async with self._turn:
+                    if self._must_look():
+                        await self._patiently(lambda: self._catch_up({}))
+                    view = self.view
+                    child = self._forks.start(lambda: answer(view))
+                return await child.result()
+        except NoPlace as refusal:
+            raise Overloaded(str(refusal)) from refusal
+        except GaveUp as refusal:
+            raise Overloaded(f"this request was given up: {refusal}") from refusal
+
+    def _plan_in_child(self, pending: _Pending) -> None:
+        """Have a wish that takes long made in a child, and then judged like any other."""
+        if pending.future.done():
+            return
+        task = asyncio.create_task(self._plan(pending), name="planning")
+        self._planning.add(task)
+        task.add_done_callback(self._planning.discard)
+        pending.future.add_done_callback(lambda _: task.cancel())
+
+    async def _plan(self, pending: _Pending) -> None:
+        wish = pending.wish
+        assert callable(wish), "a command needs no plan"
+        try:
+            if pending.plans == _PLANS_MAX:
+                raise Overloaded(f"what was planned was gone when it was claimed, {_PLANS_MAX} times")
+            pending.plans += 1
+            now_s = self._clock.now_ns() // 1_000_000_000
+            made = await self._ask_copy(lambda view: wish(view, now_s), pending.asker)
+        except asyncio.CancelledError:
+            _settle(pending.future, Unavailable("stopping"))
+            raise
+        except Exception as error:
+            _settle(pending.future, error)
+            return
+        if isinstance(made, Rejection):
+            self._observer.rejected(type(made).__name__)
+            _settle(pending.future, made)
+            return
+        pending.made = made
+        self._queue.append(pending)
+        self._queue_bytes += pending.size
+        self._work.set()
 
     # -- catching up ----------------------------------------------------------------------------
 
@@ -608,24 +758,20 @@ class Engine:
         news.set()
 
 
-def _judged(view: View, pending: _Pending, now_s: int) -> list[Event] | Rejection:
-    wish = pending.wish
-    if not callable(wish):
-        return decide(view, wish, now_s)
-    if pending.made is not None:
-        verdict = decide(view, pending.made, now_s)
-        if not isinstance(verdict, Rejection):
-            return verdict
-    command = wish(view, now_s)
-    if isinstance(command, Rejection):
-        return command
-    pending.made = command
-    return decide(view, command, now_s)
+def _command(made: Command | Planned) -> Command:
+    return made.command if isinstance(made, Planned) else made
+
+
+def _answered(view: View, pending: _Pending, changed: bool) -> Any:
+    if isinstance(pending.made, Planned):
+        return pending.made.answer
+    assert pending.answer is not None, "a wish that brings no answer is submitted with one"
+    return pending.answer(view, changed)
 
 
 def _refusal(pending: _Pending) -> Rejection | None:
     """The answer to a request that is refused, and whose change is the record of that."""
-    command = pending.made or pending.wish
+    command = pending.wish if pending.made is None else _command(pending.made)
     return command.refused if isinstance(command, Enact) else None
 
 

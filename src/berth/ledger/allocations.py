@@ -10,6 +10,7 @@ advance by one generation each; one that is merely left for another does not.
 """
 
 from collections.abc import Callable
+from typing import Final
 
 from berth.ledger.policies import judge_claims
 from berth.ledger.stamps import advanced
@@ -30,6 +31,8 @@ from berth.model.rejections import (
     UnitsViolated,
 )
 from berth.view import ConsumerRecord, ProviderRecord, View
+
+_STEPS_PER_CLAIM: Final = 8
 
 InventoryOf = Callable[[ProviderRecord, ClassId], Inventory | None]
 
@@ -62,6 +65,7 @@ def judge(
     view: View, claims: tuple[Claim, ...], now_s: int, inventory_of: InventoryOf
 ) -> tuple[list[Event], Touched] | Rejection:
     """What the claims do to their consumers, and which providers they touch."""
+    view.steps.take(_STEPS_PER_CLAIM * len(claims))
     consumers = set()
     for claim in claims:
         if claim.consumer in consumers:

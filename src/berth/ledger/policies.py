@@ -28,7 +28,7 @@ from berth.model.rejections import (
     Rejection,
 )
 from berth.view import ProviderRecord, View
-from berth.view.groups import Domain, Domains, GroupRecord, Hosts, K, count
+from berth.view.groups import Domain, Domains, GroupRecord, Groups, Hosts, K, count
 
 _STANDING_SHOWN_MAX: Final = 20
 
@@ -166,6 +166,8 @@ class _Judgement:
         self._view = view
         self._record = record
         self._group = group
+        self._least: int | None = None
+        self._together: _Together | None = None
 
     def of_moves(self, moves: list[Move]) -> GroupPolicyBroken | None:
         groups, kind = self._view.groups, self._group.domain
@@ -209,7 +211,10 @@ class _Judgement:
         if group.max_per_domain is not None and there > group.max_per_domain:
             return f"it would have {there} members, and at most {group.max_per_domain} may share one"
         if group.max_skew is not None:
-            least = min(len(standing.get(domain, ())) for domain in self._populated())
+            # The same for all who come: a command of a thousand asks once.
+            if self._least is None:
+                self._least = min(len(standing.get(domain, ())) for domain in self._populated())
+            least = self._least
             if there - least > group.max_skew:
                 return (
                     f"it would have {there} members and another {group.domain} has {least}: "
@@ -228,13 +233,9 @@ class _Judgement:
 
     def _is_shared(self, who: ConsumerId, domains: tuple[Domain, ...], after: Hosts) -> bool:
         """Whether one of these domains has all others, and they stand nowhere else."""
-        groups, kind = self._view.groups, self._group.domain
-        others = [
-            groups.domains_of(host, kind)
-            for host, whose in after.items()
-            if any(other != who for other in whose)
-        ]
-        return any(all(domain in theirs for theirs in others) for domain in domains)
+        if self._together is None:
+            self._together = _Together(self._view.groups, self._group.domain, after)
+        return any(self._together.has_all_but(who, domain) for domain in domains)
 
     def _refusal(
         self, move: Move, host: ProviderRecord, domain: Domain | None, reason: str, after: Hosts
@@ -257,6 +258,31 @@ class _Judgement:
             reason,
             tuple(others[:_STANDING_SHOWN_MAX]),
         )
+
+
+class _Together:
+    """On how many hosts members stand, and on how many of these in each domain: counted once for all who
+    come."""
+
+    def __init__(self, groups: Groups, kind: str, hosts: Hosts) -> None:
+        self._total = 0
+        self._in_domain: dict[Domain, int] = {}
+        self._alone: dict[ConsumerId, list[tuple[Domain, ...]]] = {}
+        for host, whose in hosts.items():
+            if not whose:
+                continue
+            domains = groups.domains_of(host, kind)
+            self._total += 1
+            for domain in domains:
+                self._in_domain[domain] = self._in_domain.get(domain, 0) + 1
+            if len(whose) == 1:
+                self._alone.setdefault(next(iter(whose)), []).append(domains)
+
+    def has_all_but(self, who: ConsumerId, domain: Domain) -> bool:
+        """Whether all hosts on which others stand are in a domain."""
+        alone = self._alone.get(who, ())
+        there = self._in_domain.get(domain, 0) - sum(domain in domains for domains in alone)
+        return there == self._total - len(alone)
 
 
 def _changed(

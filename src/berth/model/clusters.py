@@ -21,7 +21,7 @@ NodeState = Literal["wanted", "leaving", "replacing"]
 ``replacing``: its server is to be deleted, and another made in its place."""
 
 
-class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
+class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Nodes of one kind. ``next_index`` is the index of the next node that comes into it."""
 
     name: str
@@ -32,7 +32,7 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True):
     next_index: int = 0
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """``index`` counts the nodes of its node group; ``group`` is the server group that it was dealt to, if
     its processes have it keep away from others."""
 

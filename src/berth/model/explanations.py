@@ -84,11 +84,13 @@ class Remedy(msgspec.Struct, frozen=True):
 
 class SmallestChange(msgspec.Struct, frozen=True):
     """The smallest remedy that was found, and others, smallest first. ``text`` is a sentence; where nothing
-    small helps it says what removes the most."""
+    small helps it says what removes the most. ``gave_up``: not every change was tried, because there are too
+    many; there may be a smaller one."""
 
     text: str
     best: Remedy | None = None
     others: tuple[Remedy, ...] = ()
+    gave_up: bool = False
 
 
 class Explanation(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ Phase = Literal["forward", "back", "done", "failed"]
 what was undone (or stopped half-way, where the operation says so) in ``failed``."""
 
 
-class Way(msgspec.Struct, frozen=True):
+class Way(msgspec.Struct, frozen=True, gc=False):
     """Where a server can go, and what it takes there; ``needs`` says where on it each of its needs is met.
 
     ``kept`` is the part of ``held`` that stands for what others have added. ``shared`` is what of the
@@ -32,7 +32,7 @@ class Way(msgspec.Struct, frozen=True):
     shared: Held = ()
 
 
-class Book(msgspec.Struct, frozen=True):
+class Book(msgspec.Struct, frozen=True, gc=False):
     """What a consumer was last given, and the generation that this made. ``kept`` is the part that others
     were found to have added meanwhile."""
 
@@ -41,7 +41,7 @@ class Book(msgspec.Struct, frozen=True):
     kept: Held = ()
 
 
-class StepLog(msgspec.Struct, frozen=True):
+class StepLog(msgspec.Struct, frozen=True, gc=False):
     """A step that was tried. ``error`` None: it succeeded."""
 
     step: str
@@ -51,7 +51,7 @@ class StepLog(msgspec.Struct, frozen=True):
     error: str | None = None
 
 
-class Spec(msgspec.Struct, frozen=True):
+class Spec(msgspec.Struct, frozen=True, gc=False):
     """What an agent must know of a server. The extra specs of the flavor and the properties of the image that
     do not say where it goes are for the driver."""
 
@@ -109,7 +109,7 @@ class Work(Record, frozen=True, kw_only=True, tag="work"):
     log: tuple[StepLog, ...] = ()
 
 
-class Evacuated(msgspec.Struct, frozen=True):
+class Evacuated(msgspec.Struct, frozen=True, gc=False):
     """A place that a server was taken from while its host was down, and the migration that holds it still."""
 
     host: str

@@ -75,7 +75,7 @@ class ScheduleRequest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Way(msgspec.Struct, frozen=True):
+class Way(msgspec.Struct, frozen=True, gc=False):
     """A host, and what to take of which of its providers; ``mappings`` says which group gets which."""
 
     host: ProviderId
@@ -84,7 +84,7 @@ class Way(msgspec.Struct, frozen=True):
     mappings: tuple[tuple[str, tuple[ProviderId, ...]], ...]
 
 
-class Placement(msgspec.Struct, frozen=True):
+class Placement(msgspec.Struct, frozen=True, gc=False):
     """Where one member goes, and where else it could have gone: hosts of the same cell, best first."""
 
     member: ConsumerId

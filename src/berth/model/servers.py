@@ -95,7 +95,7 @@ class Image(Record, frozen=True, kw_only=True, tag="image"):
     updated_at_s: int = 0
 
 
-class Place(msgspec.Struct, frozen=True):
+class Place(msgspec.Struct, frozen=True, gc=False):
     """A host: its root provider, what it is called, and the cell it is in."""
 
     id: str
@@ -103,7 +103,7 @@ class Place(msgspec.Struct, frozen=True):
     cell: str
 
 
-class Need(msgspec.Struct, frozen=True):
+class Need(msgspec.Struct, frozen=True, gc=False):
     """What another service contributes to what a server needs: a port's bandwidth, an accelerator.
 
     ``held`` is the part of the server's allocations that is there for it.
@@ -116,14 +116,14 @@ class Need(msgspec.Struct, frozen=True):
     held: Held = ()
 
 
-class Fault(msgspec.Struct, frozen=True):
+class Fault(msgspec.Struct, frozen=True, gc=False):
     message: str
     at_s: int
     code: int = 500
     details: str | None = None
 
 
-class Conflict(msgspec.Struct, frozen=True, kw_only=True):
+class Conflict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a server and its migration were found to hold when an operation was refused because of it: the
     next request finds it known, and goes on. ``asked`` is what was refused."""
 
@@ -133,7 +133,7 @@ class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     at_s: int
 
 
-class ServerHints(msgspec.Struct, frozen=True):
+class ServerHints(msgspec.Struct, frozen=True, gc=False):
     """What was said at the creation about where it shall be; it holds for moves, too."""
 
     same_host: tuple[str, ...] = ()
@@ -223,7 +223,7 @@ class QuotaSet(Record, frozen=True, kw_only=True, tag="quota_set"):
     limits: dict[str, int]
 
 
-class ActionEvent(msgspec.Struct, frozen=True):
+class ActionEvent(msgspec.Struct, frozen=True, gc=False):
     """A step of an action. ``result`` is None while it is being done."""
 
     name: str

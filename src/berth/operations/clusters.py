@@ -6,11 +6,15 @@ which are being replaced. The rest follows from the records, step by step (``clu
 meanwhile.
 """
 
+from math import ceil
+from typing import Final
+
 import msgspec
 
 from berth.model.clusters import NODE_GROUPS_MAX, NODES_MAX, RATIO_MAX, Cluster, Node, NodeGroup
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
+from berth.model.groups import HOST
 from berth.model.rejections import (
     ClusterBeingDeleted,
     ClusterDoesNotFit,
@@ -27,13 +31,16 @@ from berth.model.rejections import (
     TooManyNodeGroups,
     TooManyNodes,
 )
-from berth.model.scheduling import NoFit
+from berth.model.scheduling import NoFit, Step
 from berth.model.servers import Server
 from berth.operations.beginning import Asked
 from berth.operations.clusters_dealing import grown, left_by, node_group_of, shrunk, without_node_group
 from berth.operations.clusters_placing import fits, groups_of, placed
 from berth.operations.hosts import is_down
 from berth.view import View
+
+_STEPS_PER_NODE: Final = 2
+"""To look at a node; for each that leaves, all others are looked at."""
 
 # -- create -------------------------------------------------------------------------------------
 
@@ -48,11 +55,34 @@ def create(view: View, now_s: int, asked: Asked, cluster: Cluster) -> Enact | Re
         return wrong
     cluster = msgspec.structs.replace(cluster, created_at_s=now_s, updated_at_s=now_s)
     whole = _dealt(asked, cluster, cluster.ratio)
-    enact = placed(view, now_s, asked, whole, whole.nodes, groups_of(whole))
+    enact = _no_room_by_count(view, whole) or placed(view, now_s, asked, whole, whole.nodes, groups_of(whole))
     if isinstance(enact, NoFit):
         fitting = _fitting_ratio(view, now_s, asked, cluster)
         return _does_not_fit(whole, len(whole.nodes), enact, fitting)
     return _with_record(enact, None, whole)
+
+
+def _no_room_by_count(view: View, whole: Cluster) -> NoFit | None:
+    """Why a new cluster cannot fit whatever else there is: of the nodes that keep apart, a domain takes as
+    many as the ratio. Counting is cheap; to try it out is not."""
+    apart, domains = _apart(whole), _domains(view, whole)
+    room = domains * whole.ratio
+    if not domains or apart <= room:
+        return None
+    asked = f"at most {whole.ratio} of the nodes that keep apart on one {whole.domain}, with {domains} in all"
+    hosts = len(view.providers) - view.nested_count
+    return NoFit(len(whole.nodes), len(whole.nodes) - apart + room, (Step("group_policy", asked, hosts, 0),))
+
+
+def _apart(whole: Cluster) -> int:
+    return sum(node.group is not None for node in whole.nodes)
+
+
+def _domains(view: View, cluster: Cluster) -> int:
+    """How many domains there are at most; 0: there is no such kind."""
+    if cluster.domain == HOST:
+        return len(view.providers) - view.nested_count
+    return sum(1 for _ in view.groups.of_kind(cluster.domain))
 
 
 def _dealt(asked: Asked, cluster: Cluster, ratio: int) -> Cluster:
@@ -70,8 +100,11 @@ def _fitting_ratio(view: View, now_s: int, asked: Asked, cluster: Cluster) -> in
     larger one, so it is halved for."""
     if not cluster.anti_affinity:
         return None
-    # With as many groups as nodes nobody avoids anybody: more would not help.
-    low, high = cluster.ratio + 1, min(RATIO_MAX, sum(group.count for group in cluster.node_groups))
+    # With as many groups as nodes nobody avoids anybody: more would not help. With fewer than counting allows
+    # nothing helps.
+    least = ceil(_apart(_dealt(asked, cluster, cluster.ratio)) / max(1, _domains(view, cluster)))
+    low = max(cluster.ratio + 1, least)
+    high = min(RATIO_MAX, sum(group.count for group in cluster.node_groups))
     if low > high or not fits(view, now_s, asked, _dealt(asked, cluster, high)):
         return None
     while low < high:
@@ -103,6 +136,8 @@ def scale(
         return cluster
     if ratio is not None and ratio != cluster.ratio:
         return ClusterRatioFixed(id, cluster.ratio, ratio)
+    leaving = sum(max(0, group.count - counts.get(group.name, group.count)) for group in cluster.node_groups)
+    view.steps.take((_STEPS_PER_NODE + leaving // 8) * len(cluster.nodes))
     after = _scaled(asked, cluster, _failed(view, cluster), counts, add, remove)
     if isinstance(after, Rejection):
         return after

@@ -6,6 +6,7 @@ to is its server group: so every move of it is judged as the creation was.
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
@@ -31,6 +32,7 @@ from berth.view import View
 from berth.view.supposing import Supposing
 
 SERVER_NAME_MAX = 255
+_STEPS_PER_NODE: Final = 10
 
 
 def groups_of(cluster: Cluster) -> tuple[CreateGroup, ...]:
@@ -64,6 +66,7 @@ def placed(
 ) -> Enact | Rejection:
     """The change that gives these nodes servers, with ``groups`` made first; or why not all of them can
     be."""
+    view.steps.take(_STEPS_PER_NODE * len(nodes))
     servers = {node.server: _server(cluster, node) for node in nodes}
     refused = beyond(view, asked.quotas, cluster.project, _amounts(servers.values()))
     if refused is not None:
@@ -99,6 +102,7 @@ def _amounts(servers: Iterable[Server]) -> Counter[str]:
 
 def fits(view: View, now_s: int, asked: Asked, cluster: Cluster) -> bool:
     """Whether all nodes of a cluster that is not there yet could be placed."""
+    view.steps.take(_STEPS_PER_NODE * len(cluster.nodes))
     requests = _requests(asked, {node.server: _server(cluster, node) for node in cluster.nodes})
     if isinstance(requests, Rejection):
         return False

@@ -73,6 +73,7 @@ def begin(
 
 def placed(view: View, now_s: int, asked: Asked, server: Server, placement: Placement) -> list[RecordChanged]:
     """The records of a server that has been given a place: itself, the order to build it, and the action."""
+    view.steps.take(30 + 10 * len(placement.alternates))
     chosen = way(view, server, placement.way)
     books = Book(chosen.held, 1)
     alternates = tuple(way(view, server, other) for other in placement.alternates)

@@ -15,11 +15,19 @@ _NOT_VERSION_OR_VARIANT = ((1 << 128) - 1) & ~(0xF << 76) & ~(0x3 << 62)
 class Ids:
     """Draws ids. With a ``seed``, the same ones in the same order every time.
 
-    It must be made in the process that uses it: a copy made by fork would repeat its ids.
+    It must be made in the process that uses it: a copy made by fork would repeat its ids, unless it begins
+    anew with a ``seed_for_copy`` of the original.
     """
 
     def __init__(self, seed: int | None = None) -> None:
         self.rng = random.Random(int.from_bytes(os.urandom(32), "big") if seed is None else seed)
+
+    def seed_for_copy(self) -> int:
+        """A number for a copy of this object in another process to ``begin_anew`` with."""
+        return self.rng.getrandbits(256)
+
+    def begin_anew(self, seed: int) -> None:
+        self.rng.seed(seed)
 
     def uuid(self) -> str:
         """A random uuid (version 4) in canonical form."""

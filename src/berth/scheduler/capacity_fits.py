@@ -37,6 +37,7 @@ class Fits:
 
     def __init__(self, view: View, request: ScheduleRequest, rooms: Rooms, rule: Group | None = None) -> None:
         self.rooms = rooms
+        self._steps = view.steps
         self._policy: Policy = NoPolicy()
         self._joining_max = COUNT_MAX
         record = group_of(view, request)
@@ -48,6 +49,8 @@ class Fits:
     def among(self, rows: HostRows) -> Fitting:
         """How many fit on these hosts, and on no others."""
         rooms, policy = self.rooms, self._policy
+        pools = sum(len(lent.pools) for lent in rooms.lent)
+        self._steps.take(10 + (1 + pools) * (1 + len(rows) // 50))
         each = rooms.each[rows]
         exact = rooms.exact and policy.exact
         if rooms.lent:

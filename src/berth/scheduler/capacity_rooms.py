@@ -99,6 +99,7 @@ def rooms_of(
     for slot, by_row in zip(slots, parts, strict=True):
         own = _by_host(view, by_row)
         if slot.lenders:
+            view.steps.take(len(slot.lenders) * (2 + view.row_end // 400))
             rows = _parts(view, slot, frozenset())
             pools = (Pool(int(rows[row]), served) for row, served in slot.lenders.items())
             lent.append(Lent(own, tuple(pool for pool in pools if pool.parts)))
@@ -130,6 +131,7 @@ def rooms_of(
 def _parts(view: View, slot: Slot, borrowed: AbstractSet[Row]) -> Counts:
     """How many parts of a slot each provider has room for. What a provider lends is counted as lent, to its
     own tree too."""
+    view.steps.take(20 + view.row_end // 100)
     parts = np.where(slot.own, COUNT_MAX, 0)
     for class_id, amount in slot.amounts:
         rows, free = view.classes.column(class_id).free()

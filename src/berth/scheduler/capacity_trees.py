@@ -61,6 +61,7 @@ class TreeCounts:
     def at(self, root: ProviderRecord, most: int) -> TreeCount:
         """How many members the tree takes, of which counting says that it is ``most`` at most."""
         tree = root.shape()
+        self._view.steps.take(5 + len(tree.records))
         kind = tree.parents, self._facts[[record.row for record in tree.records]].tobytes()
         found = self._seen.get(kind)
         if found is None:
@@ -112,6 +113,7 @@ class TreeCounts:
         count = 0
         while count < most and self._left > 0:
             self._left -= 1
+            self._view.steps.take(20 + len(copy.slots) * (2 + copy.size))
             ways = assignments_at(self._view, self._ask, copy.slots, copy.root, effort)
             way = min(islice(ways, ways_weighed), key=copy.leftover, default=None)
             if way is None:
@@ -124,6 +126,7 @@ class TreeCounts:
 def _facts(view: View, slots: list[Slot]) -> NDArray[np.int64]:
     """For every row all that a count depends on: which slots it could serve, how much of what is asked it has
     free and may give to one consumer, and which of the traits it has that may lie anywhere."""
+    view.steps.take(len(slots) * (10 + view.row_end // 50))
     facts = [slot.own.astype(np.int64) for slot in slots]
     # What is taken of a class is always a multiple of this: trees may differ by less and be alike.
     grains: dict[ClassId, int] = {}
@@ -153,6 +156,7 @@ class _TreeCopy:
         for record, copy in zip(tree, self._records, strict=True):
             copy.place(by_row[record.parent.row] if record.parent is not None else None)
         self.root = self._records[0]
+        self.size = len(self._records)
         rows = [record.row for record in tree]
         self.slots = [Slot(slot.group, slot.amounts, slot.own[rows], slot.spans) for slot in slots]
 

@@ -45,6 +45,7 @@ class Narrowing(NamedTuple):
 
 def all_hosts(view: View, ways: Ways) -> Mask:
     """The rows of roots; of pools only those that could be what is asked for all by themselves."""
+    view.steps.take(view.row_end // 10)
     mask = np.zeros(view.row_end, np.bool_)
     mask[[record.row for record in view.providers.values() if record.parent is None]] = True
     for row in view.rows_with_trait(SHARES_VIA_AGGREGATE):
@@ -156,9 +157,11 @@ def _group(view: View, group: RequestGroup) -> Iterator[tuple[str, str, Mask]]:
 
 def _reached(view: View, usable: Mask) -> Mask:
     """The hosts that these rows can serve: in their own tree, or through an aggregate that they share."""
+    sharing = view.rows_with_trait(SHARES_VIA_AGGREGATE)
+    view.steps.take(10 + (view.row_end // 200) * (1 + len(sharing)))
     found = np.zeros(view.row_end, np.bool_)
     found[view.root_rows[usable]] = True
-    for row in view.rows_with_trait(SHARES_VIA_AGGREGATE):
+    for row in sharing:
         if usable[row]:
             for aggregate in view.record(row).aggregates:
                 found[view.root_rows[view.rows_in_aggregate(aggregate).mask(view.row_end)]] = True

@@ -61,6 +61,7 @@ def plan(
 ) -> Plan | Rejection:
     """A plan for as many members as fit, if these are enough; NoFit if not; or what is wrong with the
     request. The view is as it was before."""
+    view.steps.take(200 + view.row_end // 50)
     unknown = unknown_in(view, request.hints)
     if unknown is not None:
         return unknown
@@ -181,6 +182,7 @@ class _Attempt:
 
     def _ranking(self, ways: Ways, one: ScheduleRequest) -> Ranking:
         """The hosts that could have a member, and how good they are."""
+        self._view.steps.take(20 + self._view.row_end // 100)
         mask = ways.hosts & self.allowed
         for passing in self._passing_now(one):
             mask &= passing
@@ -213,6 +215,7 @@ class _Attempt:
     ) -> tuple[Way, list[Event]] | None:
         """The first way on a host that the ledger grants, and what follows from it."""
         request = self._request
+        self._view.steps.take(10)
         ways_here = ways.at(self._view.record(row))
         for way in islice(ways_here, self._options.ways_tried_max):
             claims = (request.claim(member, way.wanted, generation), *self._beside(way))
@@ -235,6 +238,7 @@ class _Attempt:
         ranked = np.fromiter(ranking.best_first(), np.intp, len(hosts))
         for number, placement in enumerate(self.placed):
             one = msgspec.structs.replace(request, members=(placement.member,))
+            view.steps.take(20 + view.row_end // 200)
             rows = ranked
             for passing in self._passing_now(one):
                 rows = rows[passing[rows]]

@@ -9,13 +9,14 @@ count that capacity uses. Tried is each single change:
 * with fewer members.
 
 Each has a cost: the part of an amount or of the members that is lost, or a number by how much it hurts. The
-cheapest that helps is the answer. Where none does, pairs are tried, as many as ``PAIRS_MAX``. To try
+cheapest that helps is the answer. Where none does, pairs are tried, as many as ``PAIRS_MAX``. When trials
+have cost as much as they may, the search is given up, and the answer says so. To try
 everything at once and then put things back, one after the other, finds a smallest set too, but one that
 nobody would choose: which one it is depends on the order alone.
 """
 
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Final
 
 from berth.model.explanations import Change, Remedy, SmallestChange
@@ -28,6 +29,7 @@ from berth.scheduler.smallest_without import without_one
 
 PAIRS_MAX: Final = 40
 OTHERS_MAX: Final = 4
+_GAVE_UP: Final = "There are too many changes to try all of them."
 
 _Found = list[tuple[float, Remedy]]
 
@@ -40,17 +42,25 @@ def smallest_change(
     plain = Trial(request)
     found: _Found = []
     dead: list[Trial] = []
-    for trial in _changed(trials, plain):
+    for trial in _until_spent(trials, _changed(trials, plain)):
         if not _helps(trials, trial, found) and not _is_amount(trial):
             dead.append(trial)
     found += _fewer_members(trials, plain, fitting)
     if not found:
         _try_pairs(trials, plain, sorted(dead, key=lambda trial: trial.cost), found)
     remedies = _best_of_each_kind(found)
+    gave_up = trials.is_spent
     if not remedies:
-        return SmallestChange(_nothing_helps(steps))
+        return SmallestChange(_nothing_helps(steps, gave_up), gave_up=gave_up)
     best, others = remedies[0], remedies[1 : OTHERS_MAX + 1]
-    return SmallestChange(f"It would fit {best.text}.", best, tuple(others))
+    text = f"It would fit {best.text}."
+    if gave_up:
+        text += f" {_GAVE_UP}"
+    return SmallestChange(text, best, tuple(others), gave_up)
+
+
+def _until_spent(trials: Trials, changed: Iterator[Trial]) -> Iterator[Trial]:
+    return takewhile(lambda _: not trials.is_spent, changed)
 
 
 def _best_of_each_kind(found: _Found) -> list[Remedy]:
@@ -98,7 +108,7 @@ def _try_pairs(trials: Trials, plain: Trial, dead: list[Trial], found: _Found) -
     """Two changes of which neither helps alone."""
     pairs = chain.from_iterable(_changed(trials, first) for first in dead)
     seen: set[frozenset[str]] = set()
-    for pair in chain(_less_on_closed_hosts(trials, plain), pairs):
+    for pair in _until_spent(trials, chain(_less_on_closed_hosts(trials, plain), pairs)):
         texts = frozenset(change.text for change in pair.changes)
         if texts not in seen:
             seen.add(texts)
@@ -115,9 +125,11 @@ def _less_on_closed_hosts(trials: Trials, trial: Trial) -> Iterator[Trial]:
                 yield from other_hosts(trials, less._replace(unasked=trial.unasked))
 
 
-def _nothing_helps(steps: tuple[Step, ...]) -> str:
+def _nothing_helps(steps: tuple[Step, ...], gave_up: bool) -> str:
     worst = max(steps, key=lambda step: step.removed, default=None)
     said = "No small change would make it fit"
+    if gave_up:
+        said = f"{_GAVE_UP} Of those that were tried, none would make it fit"
     if worst is None or not worst.removed:
         return f"{said}."
     return f"{said}. Most hosts are removed by {worst.constraint} ({worst.asked}): {worst.removed}."

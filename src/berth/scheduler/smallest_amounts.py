@@ -129,6 +129,8 @@ def _free_in_all(view: View, parts: list[Part]) -> NDArray[np.float64]:
 
 def _best_free(view: View, part: Part, share: int) -> tuple[NDArray[np.int64], Mask]:
     """For each host, what is free on the best provider, and whether one could give what is asked."""
+    sharing = view.rows_with_trait(SHARES_VIA_AGGREGATE)
+    view.steps.take(20 + (view.row_end // 100) * (1 + len(sharing)))
     column = view.classes.column(part.class_id)
     rows, free = column.free()
     chosen = part.usable[rows]
@@ -141,7 +143,7 @@ def _best_free(view: View, part: Part, share: int) -> tuple[NDArray[np.int64], M
         best[rows] = free
     fitting = column.fitting(part.asked)
     fits[view.root_rows[fitting[part.usable[fitting]]]] = True
-    for row in view.rows_with_trait(SHARES_VIA_AGGREGATE):
+    for row in sharing:
         record = view.record(row)
         if part.usable[row] and part.class_id in record.inventories:
             served = _served(view, row)
@@ -163,6 +165,8 @@ def _served(view: View, row: Row) -> Mask:
 
 def _amounts_at(view: View, ask: CandidatesRequest, parts: list[Part], host: Row, share: int) -> Amounts:
     """The nearest amounts that the host could give ``share`` times, where they are not those asked."""
+    sharing = view.rows_with_trait(SHARES_VIA_AGGREGATE)
+    view.steps.take(10 + 10 * len(parts) + len(sharing) * (1 + view.row_end // 200))
     given = _Given(view, ask, host)
     amounts = [(part, given.amount(part, share)) for part in parts]
     return {(part.suffix, part.name): amount for part, amount in amounts if amount != part.asked}

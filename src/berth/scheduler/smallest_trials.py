@@ -22,6 +22,9 @@ from berth.view.rowset import Mask
 _TREES_TRIED_MAX: Final = 200
 """In how many trees, at most, a trial tries whether parts that get in each other's way fit."""
 
+STEPS_MAX: Final = 2_000_000
+"""How much all trials of one request may cost: a second or two. After that the search is given up."""
+
 _TREES_ENOUGH: Final = 50
 _HOSTS_LOOKED_AT: Final = 50
 
@@ -52,6 +55,7 @@ class Trials:
         self.wanted = max(1, len(request.members))
         self.needed = max(1, min(request.at_least, self.wanted))
         self._all_hosts = all_hosts
+        self._end = view.steps.left - STEPS_MAX
         forced = request.hints.forced_host
         self._forced = forced_host(view, forced) if forced is not None else None
         free = (
@@ -62,6 +66,11 @@ class Trials:
         self.masks = {name_of(filter): filter.passing(view, request) for filter, _ in self._filters}
         self.words = {name_of(filter): words for filter, words in self._filters}
         self._asked: dict[object, Asked | Rejection] = {}
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether trials have cost as much as they may."""
+        return self.view.steps.left < self._end
 
     @property
     def is_forced(self) -> bool:

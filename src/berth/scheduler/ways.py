@@ -100,6 +100,7 @@ class Ways:
         found, given_up, allowance = False, effort.gave_up, effort.allowance()
         assignments = assignments_at(view, self._ask, self._slots, host, effort)
         for candidate in self._patterns.candidates(assignments):
+            view.steps.take(5 * len(self._slots))
             held = candidate.allocations
             if view.hosts_held(tuple((record.id, amounts) for record, amounts in held)) == [host]:
                 wanted = tuple((record.id, self._named(amounts)) for record, amounts in held)

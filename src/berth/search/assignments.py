@@ -17,11 +17,15 @@ equal children are 8^8 products of which 8! stand, and one group more makes it 8
   4. steps are counted: a request may take ``STEPS_PER_REQUEST``, and ``STEPS_PER_RESULT`` for each candidate
      it may return. For fairness a search that has taken ``FRUITLESS_MAX`` steps since its last result gives
      its anchor up; once all anchors together have spent ``FRUITLESS_MANY`` so, each of the others gets
-     ``FRUITLESS_LEAST``, and after ``FRUITLESS_END`` none. What was found by then is the answer.
+     ``FRUITLESS_LEAST``, and after ``FRUITLESS_END`` none. What was found by then is the answer;
+  5. what counting looks at is bounded too, for pools can make it long: after ``LOOKED_AT_MAX`` choices the
+     anchors that are left are given up.
 """
 
 from collections.abc import Iterator
 from typing import Final, Protocol
+
+import numpy as np
 
 from berth.model.ids import ClassId, Row
 from berth.model.requests import UNSUFFIXED, CandidatesRequest
@@ -34,6 +38,8 @@ FRUITLESS_LEAST: Final = 100
 FRUITLESS_MANY: Final = 50_000
 FRUITLESS_END: Final = 100_000
 
+LOOKED_AT_MAX: Final = 2_000_000
+
 STEPS_PER_REQUEST: Final = 100_000
 STEPS_PER_RESULT: Final = 50
 
@@ -45,15 +51,22 @@ _Key = tuple[Row, ClassId]
 
 class Effort:
     """How much work a whole request has cost and may still cost: steps taken, those of them that led nowhere,
-    and anchors that were given up before all their assignments were seen."""
+    choices that were looked at to count, and anchors that were given up before all their assignments were
+    seen."""
 
-    __slots__ = ("fruitless", "gave_up", "steps", "steps_max")
+    __slots__ = ("fruitless", "gave_up", "looked_at", "steps", "steps_max")
 
     def __init__(self, results_max: int) -> None:
         self.steps = 0
+        self.looked_at = 0
         self.fruitless = 0
         self.gave_up = 0
         self.steps_max = STEPS_PER_REQUEST + STEPS_PER_RESULT * results_max
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether no anchor may be searched any more."""
+        return self.steps >= self.steps_max or self.looked_at >= LOOKED_AT_MAX
 
     def allowance(self) -> int:
         """How many steps without a result the next anchor may take."""
@@ -66,6 +79,9 @@ def assignments_at(
     view: View, request: CandidatesRequest, slots: list[Slot], anchor: ProviderRecord, effort: Effort
 ) -> Iterator[Assignment]:
     """The assignments at an anchor that use its own tree, each once, in a fixed order."""
+    if effort.is_spent:
+        effort.gave_up += 1
+        return iter(())
     choices = [slot.choices(anchor, view) for slot in slots]
     return _run(_Search(view, request, slots, choices, effort, _OwnTree(anchor, slots)))
 
@@ -125,16 +141,23 @@ class _LendersAlone:
     def __init__(self, anchors: Mask, slots: list[Slot]) -> None:
         self._anchors = anchors
         self._slots = slots
+        # Many lenders serve the same anchors and share one mask: which of them meet is asked once.
+        self._meet: dict[frozenset[int], bool] = {}
 
     def begin(self, order: list[int], choices: list[list[ProviderRecord]]) -> None:
         pass
 
     def keeps(self, slot: int, record: ProviderRecord, chosen: list[ProviderRecord | None]) -> bool:
-        served = self._anchors
-        for number, lender in enumerate(chosen):
-            if lender is not None:
-                served = served & self._slots[number].lenders[lender.row]
-        return bool(served.any())
+        masks = {
+            id(mask): mask
+            for number, lender in enumerate(chosen)
+            if lender is not None
+            for mask in (self._slots[number].lenders[lender.row],)
+        }
+        key = frozenset(masks)
+        if key not in self._meet:
+            self._meet[key] = bool(np.logical_and.reduce([self._anchors, *masks.values()]).any())
+        return self._meet[key]
 
     def role(self, record: ProviderRecord) -> object:
         return record.aggregates
@@ -152,6 +175,10 @@ class _Search:
         effort: Effort,
         rule: _AnchorRule,
     ) -> None:
+        self._steps = view.steps
+        looked_at = len(slots) + sum(map(len, choices))
+        effort.looked_at += looked_at
+        self._steps.take(10 + 2 * len(slots) + looked_at // 4)
         self._slots = slots
         self._choices = choices
         self._effort = effort
@@ -215,6 +242,8 @@ class _Search:
         host: dict[Row, int] = {}
 
         def find_place(slot: int, visited: set[Row]) -> bool:
+            self._effort.looked_at += len(self._choices[slot])
+            self._steps.take(1 + len(self._choices[slot]) // 4)
             for record in self._choices[slot]:
                 if record.row not in visited:
                     visited.add(record.row)
@@ -258,6 +287,7 @@ class _Search:
         """Count a step; whether the search still has patience for it."""
         if self._is_spent():
             return False
+        self._steps.take(3)
         self._effort.steps += 1
         self._patience -= 1
         return True
@@ -339,6 +369,7 @@ class _Search:
 
         Only providers that are assigned to count: what is left of the others follows from their kinds.
         """
+        self._steps.take(2 * depth)
         holds: dict[Row, list[int]] = {}
         for slot in self._order[:depth]:
             record = self._chosen[slot]

@@ -166,6 +166,8 @@ def _searched(
     effort: Effort,
 ) -> Sequence[Candidate]:
     roots = [view.record(Row(row)) for row in np.flatnonzero(anchors).tolist()]
+    if not roots:
+        return []
     patterns = Patterns(slots)
     count_max = _results_max(request, options)
     if not any(slot.lenders for slot in slots):

@@ -14,6 +14,7 @@ from berth.view.rowset import Mask, RowSet
 
 def with_room(view: View, class_id: ClassId, amount: int) -> Mask:
     """Rows where one more allocation of this amount would be accepted."""
+    view.steps.take(10 + view.row_end // 500)
     mask = np.zeros(view.row_end, np.bool_)
     mask[view.classes.column(class_id).fitting(amount)] = True
     return mask
@@ -22,6 +23,7 @@ def with_room(view: View, class_id: ClassId, amount: int) -> Mask:
 def any_of(view: View, sets: list[RowSet]) -> Mask:
     """Rows that are in one of the sets."""
     end = view.row_end
+    view.steps.take(5 + len(sets) * (1 + end // 4000))
     mask = np.zeros(end, np.bool_)
     sparse = []
     for rows in sets:

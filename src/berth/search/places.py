@@ -95,24 +95,38 @@ def anchors_of(view: View, request: CandidatesRequest, slots: list[Slot]) -> Mas
     forbidden = with_any_trait(view, request.root_forbidden)
     if forbidden is not None:
         mask &= ~forbidden
-    if len(slots) > 1 and not any(slot.lenders for slot in slots):
-        _drop_hopeless_anchors(view, request, slots, mask)
+    if len(slots) > 1:
+        if request.isolate:
+            _drop_anchors_with_too_few_providers(view, slots, mask)
+        if not any(slot.lenders for slot in slots):
+            _drop_anchors_with_too_little(view, slots, mask)
     return mask
 
 
-def _drop_hopeless_anchors(view: View, request: CandidatesRequest, slots: list[Slot], mask: Mask) -> None:
-    """Drop roots that cannot succeed by counting alone: too few providers to isolate on, or too little of
-    a class in the whole tree, or room for too few parts of it. Where others share with the tree this would
-    not be so simple."""
+def _drop_anchors_with_too_few_providers(view: View, slots: list[Slot], mask: Mask) -> None:
+    """Drop roots that have fewer providers to isolate on, in their tree and shared with it, than groups."""
     suffixed = [slot for slot in slots if slot.group.suffix != UNSUFFIXED]
-    if request.isolate and suffixed:
-        usable = np.logical_or.reduce([slot.own for slot in suffixed])
-        mask &= np.bincount(view.root_rows[usable], minlength=view.row_end) >= len(suffixed)
+    if not suffixed:
+        return
+    usable = np.logical_or.reduce([slot.own for slot in suffixed])
+    lenders = {row: served for slot in suffixed for row, served in slot.lenders.items()}
+    view.steps.take((1 + len(suffixed) + len(lenders)) * (1 + view.row_end // 1000))
+    counts = np.bincount(view.root_rows[usable], minlength=view.row_end)
+    for served in lenders.values():
+        # One that stands in the tree itself is counted twice: there may be fewer, never more.
+        counts += served
+    mask &= counts >= len(suffixed)
+
+
+def _drop_anchors_with_too_little(view: View, slots: list[Slot], mask: Mask) -> None:
+    """Drop roots that have too little of a class in the whole tree, or room for too few parts of it. Where
+    others share with the tree this would not be so simple."""
     asked: dict[ClassId, list[int]] = {}
     for slot in slots:
         for class_id, amount in slot.amounts:
             asked.setdefault(class_id, []).append(amount)
     for class_id, amounts in asked.items():
+        view.steps.take(10 + view.row_end // 100)
         rows, free = view.classes.column(class_id).free()
         roots = view.root_rows[rows]
         mask &= np.bincount(roots, free, view.row_end) >= sum(amounts)
@@ -134,6 +148,7 @@ def _single_slot(
     narrow(view, own, group)
     slot = Slot(group, tuple(amounts), own, spans=False)
     slot.anchors = _roots_of(view, own)
+    view.steps.take(len(sharing.rows) * (1 + view.row_end // 4000))
     for row in sharing.rows:
         if own[row]:
             slot.lenders[row] = sharing.served(row)
@@ -168,6 +183,7 @@ def _spanning_slots(
         narrow_to_tree(view, own, group)
         slot = Slot(group, ((class_id, amount),), own, spans=True)
         slot.anchors = _roots_of(view, own)
+        view.steps.take(len(sharing.rows) * (1 + view.row_end // 2000))
         for row in sharing.rows if group.in_tree is None else ():
             if fit[row] and (inside is None or inside[row]):
                 served = sharing.served(row)

@@ -4,7 +4,7 @@ An index is a function of a record; each of the keys that it gives leads back to
 in which the records came.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, TypeVar
 
 from berth.model.clusters import Cluster
@@ -48,7 +48,7 @@ class Records:
         record: R | None = self._of(kind).get(id)
         return record
 
-    def all(self, kind: type[R]) -> Iterable[R]:
+    def all(self, kind: type[R]) -> Collection[R]:
         return self._of(kind).values()
 
     def count(self, kind: type[Record]) -> int:

@@ -3,12 +3,15 @@
 However the question ends, the view is as it was before. Nobody else may look at the view meanwhile.
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from berth.model.events import Event, inverse
 from berth.view.view import View
+
+_STEPS_PER_EVENT: Final = 6
+"""To apply it, and to take it back."""
 
 
 class Supposing:
@@ -18,7 +21,8 @@ class Supposing:
         self._view = view
         self._applied: list[Event] = []
 
-    def happened(self, events: Iterable[Event]) -> None:
+    def happened(self, events: Sequence[Event]) -> None:
+        self._view.steps.take(_STEPS_PER_EVENT * len(events))
         for event in events:
             self._view.apply(event)
             self._applied.append(event)

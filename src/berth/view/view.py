@@ -41,6 +41,7 @@ from berth.view.provider import ProviderRecord
 from berth.view.records import Records
 from berth.view.roll import Roll
 from berth.view.rowset import RowSet
+from berth.view.steps import Steps
 from berth.view.usage import UsageTotals
 
 
@@ -49,6 +50,7 @@ class View:
 
     def __init__(self) -> None:
         self.index = Index(0)
+        self.steps = Steps()
         self.classes = ResourceClasses()
         self.custom_traits: dict[str, int] = {}
         self.providers: dict[ProviderId, ProviderRecord] = {}

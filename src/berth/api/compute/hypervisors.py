@@ -37,6 +37,9 @@ Shown = Callable[[Call, View, Host], dict[str, Any]]
 # -- lists --------------------------------------------------------------------------------------
 
 
+_STEPS_PER_HOST: Final = 30
+
+
 async def index(call: Call) -> Response:
     return await _list(call, _summary)
 
@@ -54,6 +57,7 @@ async def _list(call: Call, shown: Shown) -> Response:
         hosts = _matching(view, pattern)
 
         def render(host: Host) -> dict[str, Any]:
+            view.steps.take(_STEPS_PER_HOST)
             return shown(call, view, host) | _servers(call, view, host, with_servers)
 
         if call.version < _PAGES:
@@ -65,6 +69,7 @@ async def _list(call: Call, shown: Shown) -> Response:
 
 
 def _matching(view: View, pattern: str | None) -> Sequence[Host]:
+    view.steps.take(view.records.count(Host))
     hosts = sorted(view.records.all(Host), key=lambda host: host.number)
     if pattern is None:
         return hosts
@@ -103,6 +108,7 @@ async def statistics(call: Call) -> Response:
     _refuse_from(call, _NO_SIZES, "ask Placement for usages")
 
     def answer(view: View) -> Response:
+        view.steps.take(_STEPS_PER_HOST * view.records.count(Host))
         sums = _sizes(view, None)
         for host in view.records.all(Host):
             for name, amount in _sizes(view, host).items():

@@ -5,7 +5,7 @@ of anybody's making, which could take for ever: ``^`` and ``$`` bind it to the e
 anything; all else is itself.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from berth.api.compute.calls import Call, json
@@ -26,6 +26,10 @@ _ORDER: Final = {"sort_key": "created_at", "sort_dir": "desc"}
 """The only order that there is."""
 
 
+_STEPS_PER_SERVER: Final = 40
+"""To show one with its details."""
+
+
 async def page(call: Call) -> Response:
     return await _page(call, lambda view, server: summary(call, server))
 
@@ -41,21 +45,23 @@ async def _page(call: Call, shown: Callable[[View, Server], dict[str, Any]]) -> 
     tests = _tests(call, query)
     project = _project(call, query)
 
-    def answer(view: View) -> dict[str, Any]:
+    def answer(view: View) -> Response:
         records = view.records
-        servers: Iterable[Server] = (
+        servers: Collection[Server] = (
             records.all(Server) if project is None else records.find(Server, "project", project)
         )
+        view.steps.take(len(servers))
         behind = _behind(call, view, query.get("marker"))
         matching = (server for server in servers if all(test(view, server) for test in tests))
         found, more = newest(matching, _key, limit, behind)
+        view.steps.take(_STEPS_PER_SERVER * len(found))
         page = render_page(found, lambda server: shown(view, server))
         body: dict[str, Any] = {"servers": page}
         if more or len(page) < len(found):
             body["servers_links"] = next_links(call, query, found[len(page) - 1].id)
-        return body
+        return json(body)
 
-    return json(await call.read(answer))
+    return await call.read(answer)
 
 
 def _key(server: Server) -> Key:

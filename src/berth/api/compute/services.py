@@ -51,10 +51,14 @@ class OldWanted(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only
     forced_down: bool | str | UnsetType = UNSET
 
 
+_STEPS_PER_HOST: Final = 10
+
+
 async def index(call: Call) -> Response:
     query = query_of(call, "services", QUERY)
 
     def answer(view: View) -> Response:
+        view.steps.take(_STEPS_PER_HOST * view.records.count(Host))
         hosts = sorted(view.records.all(Host), key=lambda host: host.number)
         services = [
             _shown(call, view, host)

@@ -51,6 +51,7 @@ def _answer(
 
 def _zones(view: View) -> list[tuple[str, bool, list[Host]]]:
     """Zones with hosts, by name: and whether any of the hosts is one to schedule to."""
+    view.steps.take(5 * view.records.count(Host))
     by_name: dict[str, list[Host]] = {}
     for host in sorted(view.records.all(Host), key=lambda host: host.name):
         by_name.setdefault(zone_of(view, host), []).append(host)

@@ -1,5 +1,7 @@
 """From what a scheduler is sent to what it is asked: bodies become requests here, and nowhere else."""
 
+from collections.abc import Iterable
+
 import msgspec
 
 from berth.api.native import bodies_schedule as sent
@@ -131,9 +133,9 @@ def _joined(ask: CandidatesRequest, asked: sent.Ask) -> CandidatesRequest:
             continue
         both = msgspec.structs.replace(
             group,
-            required=group.required + beside.required,
+            required=tuple(dict.fromkeys(group.required + beside.required)),
             forbidden=group.forbidden | beside.forbidden,
-            member_of=group.member_of + beside.member_of,
+            member_of=tuple(dict.fromkeys(group.member_of + beside.member_of)),
             not_member_of=group.not_member_of | beside.not_member_of,
             in_tree=beside.in_tree,
         )
@@ -145,12 +147,19 @@ def _group(suffix: str, part: sent.Part) -> RequestGroup:
     return RequestGroup(
         suffix=suffix,
         resources=tuple(part.resources.items()),
-        required=tuple((name,) for name in part.required),
+        required=tuple((name,) for name in dict.fromkeys(part.required)),
         forbidden=frozenset(part.forbidden),
-        member_of=tuple(tuple(map(AggregateId, ids)) for ids in part.member_of),
+        member_of=_distinct(part.member_of),
         not_member_of=frozenset(map(AggregateId, part.not_member_of)),
         in_tree=None if part.in_tree is None else ProviderId(part.in_tree.lower()),
     )
+
+
+def _distinct(lists: Iterable[Iterable[str]]) -> tuple[tuple[AggregateId, ...], ...]:
+    """Each choice of aggregates once, and each aggregate in it once: said twice, it asks for nothing more and
+    costs as much again."""
+    choices = (tuple(dict.fromkeys(map(AggregateId, ids))) for ids in lists)
+    return tuple({frozenset(choice): choice for choice in choices}.values())
 
 
 def _bad(reason: str) -> NativeProblem:

@@ -55,13 +55,15 @@ class Call(NamedTuple):
         if not self.access.allows(self.rule, project):
             raise forbidden(self.rule)
 
-    async def submit(self, wish: Wish, answer: Callable[[View], Response]) -> Response:
-        """Have a change made, and answer from the view right after it; NativeProblem if it is refused."""
+    async def submit(self, wish: Wish, answer: Callable[[View], Response] | None = None) -> Response:
+        """Have a change made, and answer from the view right after it, or with what the wish brings;
+        NativeProblem if it is refused."""
         request, caller = self.request, self.caller
         action = f"{request.method} {request.path}"
         origin = Origin(request.request_id, caller.user_id, caller.project_id, action)
         engine = self.services.engine
-        outcome = await engine.submit(wish, origin, lambda view, _: answer(view), len(request.body))
+        answered = None if answer is None else lambda view, _: answer(view)
+        outcome: Response | Rejection = await engine.submit(wish, origin, answered, len(request.body))
         if isinstance(outcome, Rejection):
             raise problem(outcome, names_hosts=self.access.sees_hosts)
         return outcome

@@ -6,6 +6,8 @@ claim is made on a stale view, and who is told that nothing fits is told the tru
 token brings a plan of earlier, and for that the ground may have moved.
 """
 
+from typing import Final
+
 import msgspec
 
 from berth.api.http import Response
@@ -17,8 +19,9 @@ from berth.api.native.errors import BAD_BODY, NO_FIT, PLAN_MOVED, NativeProblem
 from berth.api.native.explaining import explanation
 from berth.api.native.rejected import problem
 from berth.api.native.tokens_of_plans import Token, plan_of, read_token, token_of
+from berth.engine import Planned
 from berth.model import explanations as model
-from berth.model.commands import Command, ReplaceAllocations
+from berth.model.commands import ReplaceAllocations
 from berth.model.consumer import Wanted
 from berth.model.rejections import Rejection
 from berth.model.scheduling import Plan, ScheduleRequest, Way
@@ -28,6 +31,9 @@ from berth.scheduler.plan import plan
 from berth.scheduler.recheck import objection
 from berth.scheduler.weighing import Rng
 from berth.view import View
+
+_STEPS_PER_WAY: Final = 5
+"""To render one."""
 
 
 async def schedule(call: Call) -> Response:
@@ -75,24 +81,18 @@ async def capacity(call: Call) -> Response:
 
 
 async def _claim(call: Call, asked: sent.Schedule, request: ScheduleRequest) -> Response:
-    made: wire.Schedule | None = None
     options = call.services.scheduler
 
-    def choose(view: View, now_s: int) -> Command | Rejection:
-        nonlocal made
+    def choose(view: View, now_s: int) -> Planned | Rejection:
         # With a seed the same choice is made from the same view, also when it is made again.
         outcome = plan(view, request, options, _rng(call, asked), now_s)
         if isinstance(outcome, Rejection):
             return outcome
         explained = explanation(view, request, options, ()) if asked.explain else None
-        made = wire.Schedule(outcome.index, True, _placements(outcome), None, explained)
-        return ReplaceAllocations(outcome.claims)
+        made = wire.Schedule(outcome.index, True, _placements(view, outcome), None, explained)
+        return Planned(ReplaceAllocations(outcome.claims), encoded(made))
 
-    def answer(view: View) -> Response:
-        assert made is not None, "what was claimed was planned"
-        return encoded(made)
-
-    return await call.submit(choose, answer)
+    return await call.submit(choose)
 
 
 async def _dry_run(call: Call, asked: sent.Schedule, request: ScheduleRequest) -> Response:
@@ -103,7 +103,7 @@ async def _dry_run(call: Call, asked: sent.Schedule, request: ScheduleRequest) -
         if isinstance(outcome, Rejection):
             return outcome
         explained = explanation(view, request, options, ()) if asked.explain else None
-        placed = _placements(outcome)
+        placed = _placements(view, outcome)
         return encoded(wire.Schedule(outcome.index, False, placed, token_of(outcome, asked), explained))
 
     outcome = await call.services.engine.read(answer)
@@ -117,23 +117,17 @@ async def _commit(call: Call, asked: sent.Schedule, token: str) -> Response:
         raise NativeProblem(400, BAD_BODY, "A token says it all: leave out everything beside it.")
     told = read_token(token)
     request = schedule_request(call, told.asked)
-    made: Plan | None = None
 
-    def claim(view: View, now_s: int) -> Command | Rejection:
-        nonlocal made
+    def claim(view: View, now_s: int) -> Planned:
         outcome = plan_of(told, request, view)
         against = outcome if isinstance(outcome, str) else objection(view, outcome, call.services.scheduler)
         if isinstance(outcome, str) or against is not None:
             raise _moved(told, f"{against}.")
-        made = outcome
-        return ReplaceAllocations(made.claims)
-
-    def answer(view: View) -> Response:
-        assert made is not None, "what was claimed was planned"
-        return encoded(wire.Schedule(view.index, True, _placements(made)))
+        made = wire.Schedule(view.index, True, _placements(view, outcome))
+        return Planned(ReplaceAllocations(outcome.claims), encoded(made))
 
     try:
-        return await call.submit(claim, answer)
+        return await call.submit(claim)
     except NativeProblem as refused:
         raise (refused if refused.code == PLAN_MOVED else _moved(told, refused.detail)) from None
 
@@ -150,7 +144,8 @@ def _rng(call: Call, asked: sent.Schedule) -> Rng:
 # -- rendering ----------------------------------------------------------------------------------
 
 
-def _placements(made: Plan) -> list[wire.Placement]:
+def _placements(view: View, made: Plan) -> list[wire.Placement]:
+    view.steps.take(_STEPS_PER_WAY * sum(1 + len(placement.alternates) for placement in made.placements))
     return [
         wire.Placement(
             **msgspec.structs.asdict(_way(placement.way)),

@@ -117,6 +117,7 @@ class _Usage:
         project = self._query.project
         sums: dict[ClassId, wire.Amount] = {}
         for record in providers:
+            self._view.steps.take(2)
             used = record.used if project is None else self._held_by(project, record)
             for id, inventory in record.inventories.items():
                 if not self._counts(id):

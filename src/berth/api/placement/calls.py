@@ -95,14 +95,11 @@ class Call:
 
     # -- asking the engine ----------------------------------------------------------------------
 
-    async def read(self, answer: Callable[[View], Answer]) -> Answer:
+    async def read(self, answer: Callable[[View], T]) -> T:
         """What ``answer`` says of the view, and ``index`` with it."""
 
-        def indexed(view: View) -> Answer:
-            self.index = view.index
-            return answer(view)
-
-        return await self.engine.read(indexed)
+        self.index, answered = await self.engine.read(lambda view: (view.index, answer(view)))
+        return answered
 
     async def read_provider(
         self, render: Callable[[View, ProviderRecord], Answer], missing: str | None = None

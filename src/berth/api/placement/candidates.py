@@ -24,21 +24,22 @@ async def list_candidates(call: Call) -> Answer:
     request = parse_candidates_query(call.query, version, call.settings.request_groups_max)
     options = _options(call)
 
-    def answer(view: View) -> Answer:
+    def answer(view: View) -> tuple[Answer, int, int]:
         found = find_candidates(view, request, options)
         if isinstance(found, Rejection):
-            return problem_of(found, Attempt.LIST_CANDIDATES)
-        if found.effort.gave_up:
-            _log.warning(
-                "candidates may be missing: %d roots were given up after %d steps in all",
-                found.effort.gave_up,
-                found.effort.steps,
-                extra={"request_id": call.request.request_id},
-            )
+            return problem_of(found, Attempt.LIST_CANDIDATES), 0, 0
         body = _RENDERER.render(view, found, _asked(view, request), version)
-        return call.json(body, call.now_s)
+        return call.json(body, call.now_s), found.effort.gave_up, found.effort.steps
 
-    return await call.read(answer)
+    answered, gave_up, steps = await call.read(answer)
+    if gave_up:
+        _log.warning(
+            "candidates may be missing: %d roots were given up after %d steps in all",
+            gave_up,
+            steps,
+            extra={"request_id": call.request.request_id},
+        )
+    return answered
 
 
 def _options(call: Call) -> SearchOptions:

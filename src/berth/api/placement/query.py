@@ -298,7 +298,7 @@ def parse_member_of(values: list[str], version: int, suffix: str = "") -> Member
                 400, f"Forbidden member_of{suffix} parameters are not supported in the specified microversion"
             )
         forbidden.update(aggregates)
-    return tuple(required), frozenset(forbidden)
+    return tuple(dict.fromkeys(required)), frozenset(forbidden)
 
 
 def _parse_aggregates(value: str) -> tuple[bool, tuple[AggregateId, ...]]:

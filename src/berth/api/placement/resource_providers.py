@@ -66,6 +66,8 @@ def _respond(call: Call, record: ProviderRecord) -> Response:
     return call.json(render(record, call.version).encode(), record.stamp.updated_at_s)
 
 
+_STEPS_PER_PROVIDER: Final = 3
+
 # -- handlers -----------------------------------------------------------------------------------
 
 
@@ -77,6 +79,7 @@ async def list_matching(call: Call) -> Answer:
         found = find_providers(view, query)
         if isinstance(found, Rejection):
             return problem_of(found, Attempt.LIST_PROVIDERS)
+        view.steps.take(_STEPS_PER_PROVIDER * len(found))
         rendered = ",".join([render(record, version) for record in found])
         modified_s = max((record.stamp.updated_at_s for record in found), default=call.now_s)
         return call.json(f'{{"resource_providers":[{rendered}]}}'.encode(), modified_s)

@@ -1,0 +1,430 @@
+"""What takes long is done in a child, and nobody else waits for it.
+
+A child that shall take long waits for a file: so a test says when it ends, and what comes before what is no
+matter of time.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from berth.api.native.errors import NativeProblem
+from berth.engine import ASKER, Asker, Engine, Forks, Overloaded, Planned, Unavailable
+from berth.engine import engine as engine_module
+from berth.engine import forks as forks_module
+from berth.journal import SqliteAddress, open_journal
+from berth.model.commands import Claim, CreateProvider, ReplaceAllocations, SetInventories
+from berth.model.ids import ConsumerId, ProviderId
+from berth.model.inventory import Inventory
+from berth.model.origin import Origin
+from berth.model.rejections import CapacityExceeded, ProviderNotFound, Rejection
+from berth.model.requests import CandidatesRequest, RequestGroup
+from berth.model.scheduling import Plan, ScheduleRequest
+from berth.runtime.clock import SystemClock
+from berth.runtime.ids import Ids
+from berth.runtime.settings import Settings
+from berth.runtime.telemetry import Telemetry
+from berth.scheduler.options import scheduler_options
+from berth.scheduler.plan import plan
+from berth.view import View
+from tests.servers import ROOT
+
+T = TypeVar("T")
+
+ORIGIN = Origin("req-test", None, None, "test")
+HOST = ProviderId("host")
+SECONDS_MAX = 60.0
+"""Longer than any test takes: a deadline that passes is a failure, unless a test is about it."""
+
+
+def run(
+    path: Path,
+    story: Callable[[Engine, Forks], Awaitable[T]],
+    seconds_max: float = SECONDS_MAX,
+    seed: int = 1,
+) -> T:
+    """Tell a story about an engine that has one host with room for one."""
+
+    async def told() -> T:
+        clock, ids = SystemClock(), Ids(1)
+        journal = open_journal(SqliteAddress(path / "journal.db"), shared=False)
+        forks = Forks(ids, seconds_max)
+        telemetry = Telemetry(Settings(log_level="error"), clock)
+        engine = Engine(journal, clock, ids, telemetry, forks=forks)
+        await engine.start()
+        try:
+            for command in (CreateProvider(HOST, "host"), SetInventories(HOST, 0, {"VCPU": Inventory(1)})):
+                assert await engine.submit(command, ORIGIN, lambda view, changed: changed) is True
+            return await story(engine, forks)
+        finally:
+            await engine.stop()
+
+    return asyncio.run(told())
+
+
+def lengthy(view: View) -> None:
+    """More steps than are taken while others wait."""
+    view.steps.take(engine_module._STEPS_MAX + 1)
+
+
+def endless(view: View, now_s: int = 0) -> Any:
+    lengthy(view)
+    while True:
+        time.sleep(1)
+
+
+def wait_for(path: Path) -> None:
+    while not path.exists():
+        time.sleep(0.005)
+
+
+async def until(condition: Callable[[], object]) -> None:
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+def claim(consumer: str, vcpus: int = 1) -> ReplaceAllocations:
+    wanted = ((HOST, (("VCPU", vcpus),)),)
+    return ReplaceAllocations((Claim(ConsumerId(consumer), wanted, "p", "u", None, "INSTANCE"),))
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+# -- reads --------------------------------------------------------------------------------------
+
+
+def test_a_long_read_is_answered_by_a_child_and_a_short_one_is_not(tmp_path: Path) -> None:
+    async def story(engine: Engine, forks: Forks) -> tuple[int, int, int]:
+        def long(view: View) -> tuple[int, int]:
+            lengthy(view)
+            return os.getpid(), view.index
+
+        short = await engine.read(lambda view: os.getpid())
+        return short, *await engine.read(long)
+
+    short, long, index = run(tmp_path, story)
+    assert short == os.getpid() != long
+    assert index == 2
+
+
+def test_others_are_answered_before_a_long_read_is(tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+
+    async def story(engine: Engine, forks: Forks) -> str:
+        def long(view: View) -> str:
+            lengthy(view)
+            wait_for(flag)
+            return "long"
+
+        asking = asyncio.create_task(engine.read(long))
+        await until(lambda: forks.pids)
+        # A read and a write, which would wait for ever if they waited for the child.
+        assert await engine.read(lambda view: view.index) == 2
+        assert await engine.submit(claim("one"), ORIGIN, lambda view, changed: changed) is True
+        assert not asking.done()
+        flag.touch()
+        return await asking
+
+    assert run(tmp_path, story) == "long"
+
+
+def test_a_refusal_keeps_what_it_says(tmp_path: Path) -> None:
+    """Also of those exceptions that take other arguments than they keep."""
+
+    async def story(engine: Engine, forks: Forks) -> NativeProblem:
+        def refuse(view: View) -> None:
+            lengthy(view)
+            raise NativeProblem(409, "berth.no_fit", "Nothing fits.", headers=(("retry-after", "1"),))
+
+        with pytest.raises(NativeProblem) as caught:
+            await engine.read(refuse)
+        return caught.value
+
+    refused = run(tmp_path, story)
+    assert (refused.status, refused.code, refused.detail) == (409, "berth.no_fit", "Nothing fits.")
+    assert refused.headers == (("retry-after", "1"),)
+
+
+def test_a_child_has_no_file_and_no_socket_but_its_pipe(tmp_path: Path) -> None:
+    async def story(engine: Engine, forks: Forks) -> list[str]:
+        def files(view: View) -> list[str]:
+            lengthy(view)
+            there = os.listdir("/proc/self/fd")
+            # The folder itself was open while it was read.
+            paths = (f"/proc/self/fd/{name}" for name in there)
+            return [os.readlink(path) for path in paths if os.path.islink(path)]
+
+        return await engine.read(files)
+
+    (only,) = run(tmp_path, story)
+    assert only.startswith("pipe:")
+
+
+def test_ids_of_a_child_are_nobody_elses(tmp_path: Path) -> None:
+    async def story(engine: Engine, forks: Forks) -> list[str]:
+        ids = engine._ids
+
+        def draw(view: View) -> list[str]:
+            lengthy(view)
+            return [ids.uuid() for _ in range(10)]
+
+        return [*await engine.read(draw), *await engine.read(draw), *(ids.uuid() for _ in range(10))]
+
+    drawn = run(tmp_path, story)
+    assert len(set(drawn)) == len(drawn)
+
+
+# -- how it ends --------------------------------------------------------------------------------
+
+
+def test_a_child_ends_when_its_caller_is_cancelled(tmp_path: Path) -> None:
+    async def story(engine: Engine, forks: Forks) -> None:
+        asking = asyncio.create_task(engine.read(endless))
+        await until(lambda: forks.pids)
+        (pid,) = forks.pids
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+        await until(lambda: not forks.pids)
+        assert not is_running(pid)
+
+    run(tmp_path, story)
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_a_child_ends_when_its_client_leaves(tmp_path: Path, writes: bool) -> None:
+    async def story(engine: Engine, forks: Forks) -> None:
+        left = asyncio.Event()
+
+        async def ask() -> Any:
+            ASKER.set(Asker("p", left.wait))
+            return await (engine.submit(endless, ORIGIN, None) if writes else engine.read(endless))
+
+        asking = asyncio.create_task(ask())
+        await until(lambda: forks.pids)
+        (pid,) = forks.pids
+        left.set()
+        with pytest.raises(Overloaded, match="closed the connection"):
+            await asking
+        await until(lambda: not forks.pids)
+        assert not is_running(pid)
+
+    run(tmp_path, story)
+
+
+def test_a_child_ends_at_its_deadline(tmp_path: Path) -> None:
+    async def story(engine: Engine, forks: Forks) -> None:
+        with pytest.raises(Overloaded, match=r"longer than 0\.1 seconds"):
+            await engine.read(endless)
+        await until(lambda: not forks.pids)
+
+    run(tmp_path, story, seconds_max=0.1)
+
+
+def test_a_child_ends_when_the_engine_stops(tmp_path: Path) -> None:
+    async def story(engine: Engine, forks: Forks) -> None:
+        asking = asyncio.create_task(engine.submit(endless, ORIGIN, None))
+        await until(lambda: forks.pids)
+        (pid,) = forks.pids
+        await engine.stop()
+        with pytest.raises(Unavailable, match="stopping"):
+            await asking
+        assert not is_running(pid)
+
+    run(tmp_path, story)
+
+
+def test_a_child_that_dies_is_told_of(tmp_path: Path) -> None:
+    async def story(engine: Engine, forks: Forks) -> None:
+        def die(view: View) -> None:
+            lengthy(view)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        with pytest.raises(Overloaded, match="ended without a result"):
+            await engine.read(die)
+
+    run(tmp_path, story)
+
+
+def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
+    program = """
+        import asyncio, sys
+        from pathlib import Path
+        from tests.unit.engine.test_forks import endless, run, until
+
+        async def story(engine, forks):
+            asking = asyncio.create_task(engine.read(endless))
+            await until(lambda: forks.pids)
+            print(forks.pids[0], flush=True)
+            await asking
+
+        run(Path(sys.argv[1]), story)
+    """
+    words = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)]
+    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        assert is_running(child)
+        parent.kill()
+    deadline_s = time.monotonic() + 30
+    while is_running(child) and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert not is_running(child)
+
+
+# -- shares -------------------------------------------------------------------------------------
+
+
+def test_a_project_has_one_child_at_a_time_and_leaves_room_for_others(tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+
+    async def story(engine: Engine, forks: Forks) -> list[str]:
+        ended: list[str] = []
+
+        def long(view: View) -> None:
+            lengthy(view)
+            wait_for(flag)
+
+        async def ask(project: str, answer: Callable[[View], None]) -> None:
+            ASKER.set(Asker(project))
+            await engine.read(answer)
+            ended.append(project)
+
+        asking = [asyncio.create_task(ask("greedy", long)) for _ in range(3)]
+        await until(lambda: forks.pids)
+        await ask("modest", lengthy)
+        assert len(forks.pids) == forks_module.OF_ONE_PROJECT_MAX
+        flag.touch()
+        await asyncio.gather(*asking)
+        return ended
+
+    assert run(tmp_path, story) == ["modest", "greedy", "greedy", "greedy"]
+
+
+def test_too_many_that_wait_are_refused(tmp_path: Path) -> None:
+    async def story(engine: Engine, forks: Forks) -> None:
+        count = forks_module.OF_ONE_PROJECT_MAX + forks_module.WAITING_OF_ONE_PROJECT_MAX
+        asking = [asyncio.create_task(engine.read(endless)) for _ in range(count)]
+        await until(lambda: len(forks._waiting) == forks_module.WAITING_OF_ONE_PROJECT_MAX)
+        with pytest.raises(Overloaded, match="of this project"):
+            await engine.read(endless)
+        for task in asking:
+            task.cancel()
+        await asyncio.gather(*asking, return_exceptions=True)
+        await until(lambda: not forks.pids)
+        assert not forks._waiting
+        assert not forks._running.total()
+
+    run(tmp_path, story)
+
+
+# -- plans --------------------------------------------------------------------------------------
+
+
+def test_a_plan_of_a_child_is_judged_in_turn_and_brings_its_answer(tmp_path: Path) -> None:
+    async def story(engine: Engine, forks: Forks) -> tuple[object, int]:
+        def choose(view: View, now_s: int) -> Planned:
+            lengthy(view)
+            return Planned(claim("one"), {"index": int(view.index)})
+
+        answer = await engine.submit(choose, ORIGIN, None)
+        return answer, await engine.read(lambda view: len(view.consumers))
+
+    assert run(tmp_path, story) == ({"index": 2}, 1)
+
+
+def test_two_plans_for_the_same_room_never_book_it_twice(tmp_path: Path) -> None:
+    """Both children see the room free. The second is told so when its claim is judged, and plans again."""
+    flag = tmp_path / "flag"
+
+    async def story(engine: Engine, forks: Forks) -> tuple[list[Any], int]:
+        async def ask(name: str) -> Any:
+            def choose(view: View, now_s: int) -> Planned | Rejection:
+                lengthy(view)
+                wait_for(flag)
+                if view.providers[HOST].used:
+                    return ProviderNotFound(HOST)
+                return Planned(claim(name), name)
+
+            ASKER.set(Asker(name))
+            return await engine.submit(choose, ORIGIN, None)
+
+        asking = [asyncio.create_task(ask(name)) for name in ("one", "two")]
+        await until(lambda: len(forks.pids) == 2)
+        flag.touch()
+        answers = await asyncio.gather(*asking)
+        return answers, await engine.read(lambda view: len(view.consumers))
+
+    answers, consumers = run(tmp_path, story)
+    assert consumers == 1
+    assert {type(answer) for answer in answers} == {str, ProviderNotFound}
+
+
+def test_a_plan_that_is_refused_each_time_is_given_up(tmp_path: Path) -> None:
+    tries = tmp_path / "tries"
+
+    async def story(engine: Engine, forks: Forks) -> None:
+        def choose(view: View, now_s: int) -> Planned:
+            lengthy(view)
+            with tries.open("a") as file:
+                file.write("x")
+            return Planned(claim("one", vcpus=2), None)
+
+        with pytest.raises(Overloaded, match="3 times"):
+            await engine.submit(choose, ORIGIN, None)
+
+    run(tmp_path, story)
+    assert len(tries.read_text()) == engine_module._PLANS_MAX
+
+
+def test_a_refusal_of_a_child_is_an_answer(tmp_path: Path) -> None:
+    async def story(engine: Engine, forks: Forks) -> object:
+        def choose(view: View, now_s: int) -> Rejection:
+            lengthy(view)
+            return CapacityExceeded(HOST, "VCPU", 2, 0, 1)
+
+        return await engine.submit(choose, ORIGIN, None)
+
+    assert run(tmp_path, story) == CapacityExceeded(HOST, "VCPU", 2, 0, 1)
+
+
+def test_a_child_plans_what_would_have_been_planned_here(tmp_path: Path) -> None:
+    ask = CandidatesRequest(groups=(RequestGroup(resources=(("VCPU", 1),)),))
+    members = tuple(ConsumerId(f"member-{number}") for number in range(200))
+    request = ScheduleRequest(ask=ask, members=members, at_least=200, project="p", user="u", alternates=3)
+    options = scheduler_options(subset_size=7)
+
+    async def story(engine: Engine, forks: Forks) -> tuple[Any, Any]:
+        for number in range(40):
+            id = ProviderId(f"host-{number}")
+            for command in (CreateProvider(id, id), SetInventories(id, 0, {"VCPU": Inventory(8)})):
+                await engine.submit(command, ORIGIN, lambda view, changed: None)
+
+        def planned(view: View) -> Any:
+            return plan(view, request, options, Ids(5).rng, 0)
+
+        pids: list[int] = []
+        asking = asyncio.create_task(engine.read(planned))
+        while not asking.done():
+            pids += forks.pids
+            await asyncio.sleep(0)
+        assert pids, "it takes long enough for a child"
+        return await asking, planned(engine.view)
+
+    there, here = run(tmp_path, story)
+    assert isinstance(there, Plan)
+    assert there == here
