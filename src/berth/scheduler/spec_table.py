@@ -523,7 +523,7 @@ def _wrong(row: Row, key: str, value: str) -> SpecInvalid | None:
 
 def _wrong_groups(specs: Mapping[str, str]) -> SpecInvalid | None:
     """What Placement would refuse of the groups together."""
-    groups = {suffix for key in specs if (suffix := suffix_of(key))}
+    groups = {suffix for key, value in specs.items() if (suffix := suffix_of(key)) and int(value)}
     for key, value in specs.items():
         unknown = suffixes_in(value) - groups if key.startswith("same_subtree") else ()
         if unknown:

@@ -229,6 +229,51 @@ def test_lists_are_narrowed_and_cut_into_pages(house: House) -> None:
     house.run(story)
 
 
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("sort=name:desc", ["i2", "i1", "i0"]),
+        ("sort_key=name&sort_dir=asc", ["i0", "i1", "i2"]),
+        ("sort_key=status&sort_key=name&sort_dir=asc", ["i0", "i1", "i2"]),
+        ("name=in:i0,i2&sort=created_at:asc", ["i0", "i2"]),
+        ("created_at=gte:2026-01-01T00:00:01Z&sort=name:asc", ["i1", "i2"]),
+        ("created_at=lt:2026-01-01T00:00:01Z", ["i0"]),
+        ("member_status=accepted&visibility=shared&sort=name:asc", ["i0", "i1", "i2"]),
+        ("no_such_property=x", []),
+    ],
+)
+def test_a_list_is_what_was_asked_for(house: House, query: str, found: list[str]) -> None:
+    async def story(house: House) -> None:
+        for number in range(3):
+            await new(house, f"i{number}")
+            house.clock.advance(1)
+        answer = await house.ask("GET", f"{IMAGES}?{query}", token="ann:blue")
+        assert [image["name"] for image in answer.json["images"]] == found
+
+    house.run(story)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "sort=colour:asc",
+        "sort=name:up",
+        "sort=name&sort_key=id",
+        "sort_key=name&sort_dir=asc&sort_dir=desc",
+        "visibility=open",
+        "member_status=perhaps",
+        "os_hidden=perhaps",
+        "created_at=gte:yesterday",
+        "name=a&name=b",
+    ],
+)
+def test_a_list_is_refused_with_a_word_that_it_does_not_know(house: House, query: str) -> None:
+    async def story(house: House) -> None:
+        assert (await house.ask("GET", f"{IMAGES}?{query}", token="ann:blue")).status == 400
+
+    house.run(story)
+
+
 def test_a_query_of_too_many_parameters_is_refused(house: House) -> None:
     """It was answered with 500, in another API's shape."""
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests.servers import ROOT
-from tests.unit.compute.regions import SMALL, Region
+from tests.unit.compute.regions import CIRROS, SMALL, Region
 from tests.unit.native.clusters import CLUSTERS, cluster, created, data, fleet, kept, scaled, shown
 from tests.unit.native.worlds import uuid_of
 
@@ -37,6 +37,25 @@ def groups_of(one: Any) -> Counter[str | None]:
 
 
 # -- create -------------------------------------------------------------------------------------
+
+
+def test_a_flavor_or_an_image_that_no_server_could_be_made_of_is_refused(tmp_path: Path) -> None:
+    async def story(region: Region) -> None:
+        flavor = msgspec.structs.replace(
+            SMALL, id="pinned", name="pinned", extra_specs={"hw:cpu_policy": "dedicated"}
+        )
+        image = msgspec.structs.replace(
+            CIRROS, id=uuid_of(990), name="pinned", properties={"hw_cpu_policy": "dedicated"}
+        )
+        await region.put(flavor, image)
+        for group, key in (
+            (data(1, flavor="pinned"), "hw:cpu_policy"),
+            (data(1, image="pinned"), "hw_cpu_policy"),
+        ):
+            answer = await region.ask("POST", CLUSTERS, cluster(group))
+            assert (answer.status, f"{key} is 'dedicated'" in answer.error["detail"]) == (400, True)
+
+    tell(tmp_path, story)
 
 
 def test_ten_nodes_on_five_hosts_with_ratio_two(tmp_path: Path) -> None:

@@ -309,3 +309,58 @@ def test_the_same_seed_chooses_the_same(world: World) -> None:
         assert len(chosen) == 1
 
     world.run(story)
+
+
+def test_aggregates_must_say_what_the_flavor_wants_and_what_the_request_wants(world: World) -> None:
+    """What the request wanted took the place of what its flavor wanted under the same key."""
+
+    async def story(world: World) -> None:
+        await fleet(world)
+        for number, ranks in ((1, "5"), (2, "5, 9")):
+            await world.join(number, uuid_of(800 + number))
+            label = {"kind": None, "name": f"rank-{number}", "metadata": {"rank": ranks}}
+            await world.change("PUT", f"/berth/v1/aggregates/{uuid_of(800 + number)}", {"aggregate": label})
+        flavor = {"vcpus": 1, "ram": 0, "extra_specs": {"aggregate_instance_extra_specs:rank": "5"}}
+        found = {
+            (await placed(world, flavor=flavor, metadata={"rank": ">= 9"}))["placements"][0]["host_name"]
+            for _ in range(3)
+        }
+        assert found == {"host-2"}
+        wrong = await ask(world, flavor=flavor, metadata={"rank": ">= high"})
+        assert (wrong.status, "one number after >=" in wrong.error["detail"]) == (400, True)
+
+    world.run(story)
+
+
+def test_an_explanation_is_for_the_project_of_who_asks(world: World) -> None:
+    async def story(world: World) -> None:
+        await fleet(world)
+        for number in range(1, HOSTS + 1):
+            await world.join(number, uuid_of(800))
+        label = {"kind": None, "name": "blue-only", "metadata": {"filter_tenant_id": "blue"}}
+        await world.change("PUT", f"/berth/v1/aggregates/{uuid_of(800)}", {"aggregate": label})
+        for who, fitting in (("ann:blue", 1), ("bob:red", 0)):
+            body = {"resources": {"VCPU": 1}}
+            answer = await world.ask(
+                "POST", "/berth/v1/explain", body, token=who, headers={"x-roles": "admin"}
+            )
+            assert answer.json["explanation"]["fitting"] == fitting
+        refused = answer.json["explanation"]["steps"]
+        assert any("open to the project red" in step["asked"] for step in refused)
+
+    world.run(story)
+
+
+@pytest.mark.parametrize("path", ["schedule", "explain", "capacity"])
+def test_flavors_and_images_are_judged_as_those_of_servers(world: World, path: str) -> None:
+    async def story(world: World) -> None:
+        await fleet(world)
+        flavor = {"vcpus": 1, "ram": 0}
+        for body, key in (
+            ({"flavor": {**flavor, "extra_specs": {"hw:numa_nodes": "banana"}}}, "hw:numa_nodes"),
+            ({"flavor": flavor, "image": {"properties": {"hw_numa_nodes": "2"}}}, "hw_numa_nodes"),
+        ):
+            answer = await world.ask("POST", f"/berth/v1/{path}", body)
+            assert (answer.status, key in answer.error["detail"]) == (400, True)
+
+    world.run(story)

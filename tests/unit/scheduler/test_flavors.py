@@ -84,6 +84,19 @@ def test_groups_can_be_in_one_subtree() -> None:
     )
 
 
+@pytest.mark.parametrize("named", ["2", "1,2", "1;2", ""])
+def test_groups_in_one_subtree_must_ask_for_resources(named: str) -> None:
+    specs = {"resources1:VCPU": "1", "resources2:VGPU": "0", "same_subtree": named}
+    wrong = checked_ask(Flavor(vcpus=2, memory_mb=4096, extra_specs=specs))
+    assert isinstance(wrong, SpecInvalid)
+    assert (wrong.key, wrong.value) == ("same_subtree", named)
+
+
+def test_a_group_that_asks_for_nothing_needs_no_policy() -> None:
+    specs = {"resources1:VCPU": "1", "resources2:VGPU": "0"}
+    assert isinstance(checked_ask(Flavor(vcpus=2, memory_mb=4096, extra_specs=specs)), FlavorAsk)
+
+
 def test_a_server_that_is_there_keeps_a_flavor_that_would_be_refused_today() -> None:
     specs = {
         "hw:cpu_policy": "dedicated",
