@@ -193,7 +193,7 @@ def test_the_readme_can_be_followed(cloud: Cloud) -> None:
 
 
 def test_a_flavor_a_group_and_three_to_five_servers(client: Client) -> None:
-    made = client("flavor create --vcpus 3 --ram 1024 --disk 5 --property hw:cpu_policy=shared three")
+    made = client("flavor create --vcpus 3 --ram 1024 --disk 5 --property quota:cpu_shares=100 three")
     assert (made["vcpus"], made["ram"], made["disk"]) == (3, 1024, 5)
     group = client("server group create --policy anti-affinity --rule max_server_per_host=1 five")
     client(
