@@ -9,6 +9,7 @@ nothing at all when the level is above INFO. Labels are bounded: methods outside
 import asyncio
 import logging
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final, Protocol, TextIO
 
@@ -23,8 +24,11 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
 from berth.runtime.clock import Clock
+from berth.runtime.log_output import LogOutput
 from berth.runtime.settings import Settings
 
 ACCESS_LOGGER: Final = "berth.access"
@@ -66,8 +70,9 @@ class Telemetry:
     """The metrics of one process and its access log. Also the observer of the process's writer."""
 
     def __init__(self, settings: Settings, clock: Clock, stream: TextIO | None = None) -> None:
-        self._access = _AccessLog(clock, stream or sys.stderr, settings.log_format)
+        self._access = _AccessLog(clock, stream or _log_stream(), settings.log_format)
         self._registry = CollectorRegistry()
+        self._registry.register(_DroppedLines())
         ProcessCollector(registry=self._registry)
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
@@ -164,7 +169,7 @@ class _AccessLog:
     """One line per request. Lines of requests that are answered together go to the stream together, before
     the event loop waits again: a write each would cost as much as a small answer."""
 
-    def __init__(self, clock: Clock, stream: TextIO, log_format: str) -> None:
+    def __init__(self, clock: Clock, stream: TextIO | LogOutput, log_format: str) -> None:
         self._clock = clock
         self._stream = stream
         self._logger = logging.getLogger(ACCESS_LOGGER)
@@ -243,9 +248,13 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
     A record may carry a request's id: ``log.info("...", extra={"request_id": id})``.
     """
     stream = stream or sys.stderr
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(_JsonFormatter() if _is_json(settings.log_format, stream) else _TextFormatter())
+    formatter = _JsonFormatter() if _is_json(settings.log_format, stream) else _TextFormatter()
+    handler = _handler(stream, formatter)
+    handler.setFormatter(formatter)
     root = logging.getLogger()
+    for replaced in root.handlers:
+        if isinstance(replaced, _OutputHandler):
+            replaced.close()
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level.upper())
     # Libraries that talk about every step are asked for problems only, unless somebody is debugging.
@@ -254,7 +263,60 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
         logging.getLogger(name).setLevel(quiet)
 
 
-def _is_json(log_format: str, stream: TextIO) -> bool:
+def _handler(stream: TextIO, formatter: logging.Formatter) -> logging.Handler:
+    """Of a stream that is a file: a log that nobody reads must not stop whoever writes it."""
+
+    def notice(dropped: int) -> str:
+        text = "%d lines of this log were dropped before this one: its reader was too slow"
+        record = logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, (dropped,), None)
+        return formatter.format(record) + "\n"
+
+    try:
+        descriptor = stream.fileno()
+    except (OSError, ValueError):
+        return logging.StreamHandler(stream)
+    return _OutputHandler(LogOutput(descriptor, notice))
+
+
+class _OutputHandler(logging.Handler):
+    """Hands records to an output, and waits for it when logging ends, for a while."""
+
+    def __init__(self, output: LogOutput) -> None:
+        super().__init__()
+        self.output = output
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            self.output.write(self.format(record) + "\n")
+        except Exception:
+            self.handleError(record)
+
+    def close(self) -> None:
+        self.output.close()
+        super().close()
+
+
+def _log_output() -> LogOutput | None:
+    """Where the records of this process go, if it is through an output."""
+    handlers = logging.getLogger().handlers
+    return next((handler.output for handler in handlers if isinstance(handler, _OutputHandler)), None)
+
+
+def _log_stream() -> TextIO | LogOutput:
+    return _log_output() or sys.stderr
+
+
+class _DroppedLines(Collector):
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        output = _log_output()
+        yield CounterMetricFamily(
+            "berth_log_lines_dropped",
+            "Log lines that were dropped because nobody took them.",
+            value=0 if output is None else output.dropped,
+        )
+
+
+def _is_json(log_format: str, stream: TextIO | LogOutput) -> bool:
     return log_format == "json" or (log_format == "auto" and not stream.isatty())
 
 
