@@ -140,7 +140,7 @@ class Application:
         caller: Caller | None = None
         if request.path not in _OPEN_PATHS:
             try:
-                caller = await self._authenticator.identify(request.headers)
+                caller = await self._authenticator.identify(request.headers, request.client)
             except AuthUnavailable as outage:
                 problem = Problem(503, f"The caller cannot be identified: {outage}")
                 if is_native(request.path):
@@ -165,7 +165,7 @@ class Application:
         caller: Caller | None = None
         if not api.is_open(request):
             try:
-                caller = await self._authenticator.identify(request.headers)
+                caller = await self._authenticator.identify(request.headers, request.client)
             except AuthUnavailable as outage:
                 return api.refuse(503, f"The caller cannot be identified: {outage}")
             if caller is None:

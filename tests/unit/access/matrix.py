@@ -73,11 +73,11 @@ class _WithScopes:
     def __init__(self, tokens: Authenticator) -> None:
         self._tokens = tokens
 
-    async def identify(self, headers: Mapping[str, str]) -> Caller | None:
+    async def identify(self, headers: Mapping[str, str], peer: str = "") -> Caller | None:
         for name, caller in _SCOPED.items():
             if headers.get("x-auth-token") == _token(name):
                 return caller
-        return await self._tokens.identify(headers)
+        return await self._tokens.identify(headers, peer)
 
 
 # -- objects ------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ class SomePolicy:
 class SomeAuth:
     challenge = "Somebody must know"
 
-    async def identify(self, headers: Mapping[str, str]) -> Caller | None:
+    async def identify(self, headers: Mapping[str, str], peer: str = "") -> Caller | None:
         token = headers.get("x-auth-token")
         if token == "down":
             raise AuthUnavailable("keystone is away")

@@ -1,13 +1,14 @@
 """Keystone as the judge of tokens: its answers, its absence, and how seldom it is asked."""
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Iterator
 
 import pytest
 
 from berth.api.auth.caller import AuthUnavailable, Caller
-from berth.api.auth.keystone import DENIED_SECONDS, Keystone
+from berth.api.auth.keystone import DENIED_SECONDS, THREADS, Keystone
 from berth.runtime.settings import Settings
 from tests.clocks import FakeClock
 from tests.keystone import PASSWORD, FakeKeystone, running
@@ -196,17 +197,105 @@ def test_questions_that_arrive_together_are_asked_once(
     assert keystone.validations == 1
 
 
+# -- floods -------------------------------------------------------------------------------------
+
+BOGUS = 300
+VALID = 14
+
+
+@pytest.mark.parametrize("valid_peer", ["192.0.2.1", "192.0.2.66"])
+def test_a_flood_of_bogus_tokens_locks_nobody_out(
+    keystone: FakeKeystone, clock: FakeClock, valid_peer: str
+) -> None:
+    """Three hundred clients that ask about one bad token after the other, from one address. Those who have
+    good tokens come from another, or from the same: behind a proxy all are one."""
+    for number in range(VALID):
+        keystone.add(f"valid-{number}", clock.now_ns() + HOUR_NS)
+
+    async def ask_for_ever(authenticator: Keystone, client: int) -> None:
+        number = 0
+        while True:
+            number += 1
+            headers = {"x-auth-token": f"bogus-{client}-{number}"}
+            with contextlib.suppress(AuthUnavailable):
+                assert await authenticator.identify(headers, "192.0.2.66") is None
+            await asyncio.sleep(0)
+
+    async def story(authenticator: Keystone) -> list[Caller | None]:
+        flood = [asyncio.create_task(ask_for_ever(authenticator, number)) for number in range(BOGUS)]
+        while keystone.validations < 50:
+            await asyncio.sleep(0.01)
+        answers = await asyncio.gather(
+            *(
+                authenticator.identify({"x-auth-token": f"valid-{number}"}, valid_peer)
+                for number in range(VALID)
+            )
+        )
+        for task in flood:
+            task.cancel()
+        await asyncio.gather(*flood, return_exceptions=True)
+        return answers
+
+    for authenticator in connected(keystone.url, clock, timeout_s=60):
+        assert asyncio.run(story(authenticator)) == [Caller("u-1", None, ())] * VALID
+
+
+def test_many_questions_are_under_way_at_once(keystone: FakeKeystone, authenticator: Keystone) -> None:
+    keystone.gate.clear()
+
+    async def story() -> int:
+        asking = [
+            asyncio.create_task(authenticator.identify({"x-auth-token": f"t-{number}"}))
+            for number in range(2 * THREADS)
+        ]
+        while keystone.validations < THREADS:
+            await asyncio.sleep(0.01)
+        under_way = keystone.validations
+        keystone.gate.set()
+        assert set(await asyncio.gather(*asking)) == {None}
+        return under_way
+
+    assert asyncio.run(story()) == THREADS
+    assert keystone.validations == 2 * THREADS
+
+
+@pytest.mark.parametrize("token", ["with space", "t\u00e9", "<script>", "a,b", "x" * 8193, "new\nline", "t "])
+def test_what_cannot_be_a_token_is_refused_without_asking(
+    keystone: FakeKeystone, authenticator: Keystone, token: str
+) -> None:
+    assert identify(authenticator, token) is None
+    assert keystone.validations == 0
+
+
 def test_waiting_questions_are_bounded(
     keystone: FakeKeystone, authenticator: Keystone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("berth.api.auth.keystone.QUESTIONS_MAX", 2)
+    monkeypatch.setattr("berth.api.auth.waiting_room.PEER_MAX", 2)
     keystone.gate.clear()
 
-    async def ask_three() -> list[Caller | BaseException | None]:
-        threading.Timer(0.05, keystone.gate.set).start()
-        asking = (authenticator.identify({"x-auth-token": str(number)}) for number in range(3))
+    async def story() -> list[Caller | BaseException | None]:
+        threading.Timer(0.2, keystone.gate.set).start()
+        numbers = range(THREADS + 3)
+        asking = (authenticator.identify({"x-auth-token": str(number)}, "p") for number in numbers)
         return await asyncio.gather(*asking, return_exceptions=True)
 
-    answers = asyncio.run(ask_three())
-    assert answers[:2] == [None, None]
-    assert isinstance(answers[2], AuthUnavailable)
+    answers = asyncio.run(story())
+    assert answers[:-1] == [None] * (THREADS + 2)
+    assert isinstance(answers[-1], AuthUnavailable)
+
+
+def test_a_question_does_not_wait_for_ever(keystone: FakeKeystone, authenticator: Keystone) -> None:
+    keystone.gate.clear()
+    authenticator._wait_s = 0
+
+    async def story() -> None:
+        asking = [
+            asyncio.create_task(authenticator.identify({"x-auth-token": str(number)}))
+            for number in range(THREADS + 1)
+        ]
+        with pytest.raises(AuthUnavailable, match="too many tokens wait"):
+            await asking.pop()
+        keystone.gate.set()
+        assert set(await asyncio.gather(*asking)) == {None}
+
+    asyncio.run(story())

@@ -38,8 +38,9 @@ class Authenticator(Protocol):
         """What a 401 tells its caller in ``www-authenticate``: where a token can be had, if there is such
         a place."""
 
-    async def identify(self, headers: Mapping[str, str]) -> Caller | None:
-        """The caller, or None if the headers name nobody that is known. Header names are lower case.
+    async def identify(self, headers: Mapping[str, str], peer: str = "") -> Caller | None:
+        """The caller, or None if the headers name nobody that is known. Header names are lower case. ``peer``
+        is the address that the request comes from.
 
         AuthUnavailable if that cannot be found out at the moment.
         """

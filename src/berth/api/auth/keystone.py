@@ -1,15 +1,18 @@
 """Asks Keystone who a token belongs to, as seldom as possible and never on the event loop.
 
-    token -> cached? -> being asked already? join -> ask in a thread -> cache until it expires
+    token -> can it be one? -> cached? -> being asked already? join -> wait for a place -> ask in a thread
+          -> cache until it expires
 
 A token that Keystone confirms is believed until it expires, at most ``cache_seconds``; one that it denies
-stays denied for a few seconds, so that a client in a loop does not become a load on Keystone. Keystone
-being down, slow or unwilling to talk to Berth is not the caller's fault: AuthUnavailable, which is never
-cached. Tokens are kept only as digests. Everything is bounded: threads, waiting questions, both caches.
+stays denied for a few seconds, so that a client in a loop does not become a load on Keystone. Keystone being
+down, slow or unwilling to talk to Berth is not the caller's fault: AuthUnavailable, which is never cached.
+Tokens are kept only as digests. Everything is bounded: threads, waiting questions, both caches. Who asks
+about many bad tokens does not keep others waiting: see ``waiting_room``.
 """
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
@@ -18,16 +21,23 @@ from typing import Final, Generic, TypeVar
 import msgspec
 from keystoneauth1 import exceptions as keystone_errors
 from keystoneauth1.identity import v3
-from keystoneauth1.session import Session
+from keystoneauth1.session import Session, TCPKeepAliveAdapter
+from requests import Session as Connections
 
 from berth.api.auth.caller import TOKEN_HEADER, AuthUnavailable, Caller
+from berth.api.auth.waiting_room import RoomFull, WaitingRoom
 from berth.runtime.clock import Clock
 from berth.runtime.settings import Settings
 
-THREADS: Final = 4
-QUESTIONS_MAX: Final = 256
+THREADS: Final = 32
+"""Questions under way. They wait for the network, and take no time of the processor."""
+KNOWN_PEER_SECONDS: Final = 600
+"""How long a peer that had a good token is asked about before those that had none."""
 CACHE_MAX: Final = 10_000
 DENIED_SECONDS: Final = 10
+
+_FORM: Final = re.compile(r"[A-Za-z0-9._~+/=-]{1,8192}")
+"""What a token can consist of (Fernet, JWS and older ones). Keystone is not asked about anything else."""
 
 _SECOND_NS: Final = 1_000_000_000
 
@@ -85,10 +95,13 @@ class Keystone:
         self._confirmed: _Cache[Caller] = _Cache(CACHE_MAX)
         # Apart from the confirmed ones, so that a flood of bad tokens cannot push out the good.
         self._denied: _Cache[None] = _Cache(CACHE_MAX)
+        self._room = WaitingRoom(THREADS)
+        self._wait_s = settings.keystone_timeout_seconds
+        self._known_peers: _Cache[None] = _Cache(CACHE_MAX)
 
-    async def identify(self, headers: Mapping[str, str]) -> Caller | None:
+    async def identify(self, headers: Mapping[str, str], peer: str = "") -> Caller | None:
         token = headers.get(TOKEN_HEADER)
-        if not token:
+        if not token or _FORM.fullmatch(token) is None:
             return None
         digest = hashlib.sha256(token.encode()).digest()
         now_ns = self._clock.monotonic_ns()
@@ -98,23 +111,21 @@ class Keystone:
         if self._denied.has(digest, now_ns):
             return None
         # Shielded: a client that hangs up must not take the answer from the others who wait for it.
-        return await asyncio.shield(self._asking.get(digest) or self._begin(digest, token))
+        return await asyncio.shield(self._asking.get(digest) or self._begin(digest, token, peer))
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _begin(self, digest: bytes, token: str) -> "asyncio.Task[Caller | None]":
-        if len(self._asking) >= QUESTIONS_MAX:
-            raise AuthUnavailable("too many tokens wait for Keystone's answer")
-        task = asyncio.create_task(self._validate(digest, token))
+    def _begin(self, digest: bytes, token: str, peer: str) -> "asyncio.Task[Caller | None]":
+        task = asyncio.create_task(self._validate(digest, token, peer))
         self._asking[digest] = task
         # If every client has hung up, nobody else looks at the outcome.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
-    async def _validate(self, digest: bytes, token: str) -> Caller | None:
+    async def _validate(self, digest: bytes, token: str, peer: str) -> Caller | None:
         try:
-            answer = await asyncio.get_running_loop().run_in_executor(self._threads, self._ask, token)
+            answer = await self._ask_in_turn(token, peer)
         finally:
             del self._asking[digest]
         now_ns = self._clock.monotonic_ns()
@@ -123,8 +134,21 @@ class Keystone:
             self._denied.put(digest, None, now_ns, min(self._cache_ns, DENIED_SECONDS * _SECOND_NS))
             return None
         caller = answer.caller()
+        self._known_peers.put(peer.encode(), None, now_ns, KNOWN_PEER_SECONDS * _SECOND_NS)
         self._confirmed.put(digest, caller, now_ns, min(self._cache_ns, valid_ns))
         return caller
+
+    async def _ask_in_turn(self, token: str, peer: str) -> _Token | None:
+        is_known = self._known_peers.has(peer.encode(), self._clock.monotonic_ns())
+        try:
+            async with asyncio.timeout(self._wait_s):
+                await self._room.enter(peer, is_known=is_known)
+        except (RoomFull, TimeoutError):
+            raise AuthUnavailable("too many tokens wait for Keystone's answer") from None
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, self._ask, token)
+        finally:
+            self._room.leave()
 
     def _ask(self, token: str) -> _Token | None:
         """What Keystone says of the token; None if it does not know it. Runs in a thread."""
@@ -166,7 +190,13 @@ def _session(settings: Settings, url: str) -> Session:
         project_domain_name=settings.keystone_project_domain_name,
     )
     verify = False if settings.keystone_insecure else settings.keystone_cafile or True
-    return Session(auth=credentials, verify=verify, timeout=settings.keystone_timeout_seconds)
+    connections = Connections()
+    for scheme in ("http://", "https://"):
+        # A connection for every thread: fewer would be opened and closed all the time.
+        connections.mount(scheme, TCPKeepAliveAdapter(pool_maxsize=THREADS))
+    return Session(
+        auth=credentials, verify=verify, timeout=settings.keystone_timeout_seconds, session=connections
+    )
 
 
 def _wall_ns(moment: datetime) -> int:

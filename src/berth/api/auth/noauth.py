@@ -13,7 +13,7 @@ from berth.api.auth.caller import TOKEN_HEADER, Caller, with_implied
 class NoAuth:
     challenge: Final = None
 
-    async def identify(self, headers: Mapping[str, str]) -> Caller | None:
+    async def identify(self, headers: Mapping[str, str], peer: str = "") -> Caller | None:
         token = headers.get(TOKEN_HEADER)
         if token is None:
             return None

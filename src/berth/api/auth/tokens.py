@@ -66,7 +66,7 @@ class Tokens:
         self._file = FollowedFile(Path(path), clock)
         self._entries = _load(self._file.path)
 
-    async def identify(self, headers: Mapping[str, str]) -> Caller | None:
+    async def identify(self, headers: Mapping[str, str], peer: str = "") -> Caller | None:
         token = headers.get(TOKEN_HEADER)
         if token is None:
             return None
