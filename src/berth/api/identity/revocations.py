@@ -61,7 +61,7 @@ class RevocableTokens:
         self._tokens = tokens
         self._revocations = revocations
 
-    async def identify(self, headers: Mapping[str, str]) -> Caller | None:
+    async def identify(self, headers: Mapping[str, str], peer: str = "") -> Caller | None:
         token = headers.get(TOKEN_HEADER)
         found = None if token is None else self._tokens.known_by_token(token)
         if found is None:
