@@ -53,11 +53,11 @@ class Health:
         return await asyncio.shield(self._metrics)
 
     async def _ready(self) -> Response:
-        reason = self._engine.ready
-        if reason is not None:
-            return _not_ready(reason)
         try:
             async with asyncio.timeout(READY_WITHIN_S):
+                reason = await self._engine.check_ready()
+                if reason is not None:
+                    return _not_ready(reason)
                 index = await self._engine.read(lambda view: int(view.index))
         except (Overloaded, Unavailable) as error:
             return _not_ready(str(error))

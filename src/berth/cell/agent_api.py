@@ -74,7 +74,8 @@ class AgentApi:
         if path == "/livez":
             return _json(b"{}")
         if path == "/readyz":
-            return _json(b"{}") if self._engine.ready is None else _refusal(503, self._engine.ready)
+            reason = await self._engine.check_ready()
+            return _json(b"{}") if reason is None else _refusal(503, reason)
         shown = shown_in(dict(request.headers), self._token)
         self._hosts.check_caller(shown)
         if request.method != "POST":

@@ -31,6 +31,7 @@ from berth.journal import (
     Conflict,
     Damaged,
     Journal,
+    JournalError,
     JournalFailure,
     JournalRow,
     NotWritten,
@@ -62,6 +63,9 @@ _STEPS_MAX: Final = 10_000
 child process."""
 _PLANS_MAX: Final = 3
 """How often a plan is made in a child, if what it chose is gone each time it is judged."""
+
+_PROBE_NS: Final = 2_000_000_000
+"""How often a database that refuses to write is asked whether it still does."""
 
 T = TypeVar("T")
 
@@ -212,6 +216,9 @@ class Engine:
         self._closed = False
         # Why the view cannot be trusted, if it cannot: the journal could not be read after a failure.
         self._doubt: str | None = None
+        # Why the database refused to write, if the last attempt was refused; and when to ask it again.
+        self._refusal: str | None = None
+        self._probe_due_ns = 0
         # Whether others are known to have written what the view lacks.
         self._behind = False
         # Whether the journal was looked at since the commands in hand were taken.
@@ -270,7 +277,35 @@ class Engine:
         """None when the engine can answer, else why not."""
         if self._writer is None:
             return "starting: the journal is being read"
-        return self._bug or self._doubt or self._missing() or ("stopping" if self._stopping else None)
+        refused = None if self._refusal is None else f"writes are refused, reads are served: {self._refusal}"
+        stopping = "stopping" if self._stopping else None
+        return self._bug or self._doubt or self._missing() or stopping or refused
+
+    async def check_ready(self) -> str | None:
+        """As ``ready``; but a database that refused to write is asked again first, now and then: whoever is
+        told that it is not ready does not write, and nobody else would find out."""
+        now_ns = self._clock.monotonic_ns()
+        if self._refusal is not None and not self._stopping and now_ns >= self._probe_due_ns:
+            self._probe_due_ns = now_ns + _PROBE_NS
+            try:
+                await self._thread.call(self._journal.probe)
+                self._note_written()
+            except JournalError as error:
+                self._refusal = str(error)
+        return self.ready
+
+    def _note_refused(self, refusal: str) -> None:
+        if self._refusal is None:
+            _log.error(
+                "the database refuses to write; writes are refused until it does, reads go on: %s", refusal
+            )
+            self._probe_due_ns = self._clock.monotonic_ns() + _PROBE_NS
+        self._refusal = refusal
+
+    def _note_written(self) -> None:
+        if self._refusal is not None:
+            _log.info("the database writes again")
+            self._refusal = None
 
     def _missing(self) -> str | None:
         """Why whatever is written now would be lost, if it would. It is logged when it begins."""
@@ -591,6 +626,8 @@ class Engine:
             if isinstance(refusal, RowRefused) and not tried:
                 assert batch.body is not None, "a batch of ours is encoded"
                 raise _BatchTooLarge(len(batch.body), str(refusal)) from refusal
+            if not isinstance(refusal, RowRefused):
+                self._note_refused(str(refusal))
             raise Unavailable(str(refusal)) from refusal
         except JournalFailure as failure:
             self._take_back(batch)
@@ -603,6 +640,7 @@ class Engine:
             in_flight.set_result(outcomes is not None)
         if outcomes is not None:
             seconds = (self._clock.monotonic_ns() - started_ns) / 1e9
+            self._note_written()
             self._observer.appended(self.view.index, len(outcomes), seconds)
             self._tell_news()
         return outcomes

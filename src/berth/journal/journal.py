@@ -33,7 +33,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from berth.journal.chain import JournalRow, digest_of, verify
 from berth.journal.errors import Conflict, Damaged, FileGone, JournalError, JournalFailure, NotWritten, Pruned
-from berth.journal.schema import JOURNAL, JOURNAL_ANCHOR, check_version, create_tables
+from berth.journal.schema import JOURNAL, JOURNAL_ANCHOR, SNAPSHOT_PART, check_version, create_tables
 from berth.journal.watchdog import Watchdog
 from berth.model.batches import Batch, Entry
 from berth.model.ids import Index
@@ -41,6 +41,10 @@ from berth.model.ids import Index
 T = TypeVar("T")
 
 _READ_BATCHES: Final = 1000
+
+_PROBE_INDEX: Final = -1
+_PROBE_BYTES: Final = 16 << 10
+"""More than a page of any database: there has to be room for it."""
 
 STATEMENT_TIMEOUT_S: Final = 10
 """How long a statement may take before the database counts as gone."""
@@ -213,6 +217,15 @@ class Journal:
     def tail(self) -> Index:
         """The last index anybody has written."""
         return Index(self.execute(self._tail).scalar_one())
+
+    def probe(self) -> None:
+        """Write something of no meaning and take it back; ``NotWritten`` if the database still refuses to."""
+        forget = sa.delete(SNAPSHOT_PART).where(SNAPSHOT_PART.c.idx == _PROBE_INDEX)
+        self.execute(forget)
+        with contextlib.suppress(Conflict):  # another process tries the same: then it can be done
+            row = {"idx": _PROBE_INDEX, "part": 0, "checksum": "", "body": bytes(_PROBE_BYTES)}
+            self.execute(sa.insert(SNAPSHOT_PART), row)
+        self.execute(forget)
 
     def prune(self, until: Index) -> None:
         """Forget the batches up to and including an index, but for its digest: the next row follows it."""

@@ -1,0 +1,111 @@
+"""A database that refuses to write: writes are refused, reads are served, and operators are told, once.
+
+SQLite's own refusals: a file that may not grow gives the error of a full disk, and it can be let grow
+again."""
+
+import logging
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from berth.engine import engine as engines
+from tests.unit.native.worlds import Answer, World
+
+pytestmark = pytest.mark.fast
+
+
+def let_grow(world: World, *, pages: int) -> None:
+    """Let the file grow to so many pages, but not below what it has."""
+    world.engine._journal.execute(sa.text(f"PRAGMA max_page_count={pages}"))
+
+
+async def write(world: World, number: int) -> Answer:
+    return await world.ask("POST", "/resource_providers", {"name": f"{number:03}-" + "x" * 190})
+
+
+async def write_until_full(world: World) -> int:
+    """How many writes it took until one was refused."""
+    let_grow(world, pages=1)
+    for number in range(300):
+        answer = await write(world, number)
+        if answer.status != 200:
+            assert answer.status == 503
+            assert "full" in answer.error["detail"]
+            return number
+    raise AssertionError("it never was full")
+
+
+async def readiness(world: World) -> tuple[int, str]:
+    answer = await world.ask("GET", "/readyz", token=None)
+    return answer.status, answer.json.get("reason", "")
+
+
+@pytest.fixture(autouse=True)
+def probe_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "_PROBE_NS", 0)
+
+
+def test_a_full_disk_is_told_of_once_and_recovers_by_itself(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(world: World) -> None:
+        assert (await readiness(world))[0] == 200
+        with caplog.at_level(logging.INFO, logger="berth.engine"):
+            full_at = await write_until_full(world)
+            for _ in range(3):
+                assert (await write(world, full_at)).status == 503
+            status, reason = await readiness(world)
+            assert status == 503
+            assert "writes are refused" in reason
+            assert "full" in reason
+            assert (await world.ask("GET", "/resource_providers")).status == 200, "reads go on"
+            assert (await world.ask("GET", "/healthz", token=None)).status == 200, "a restart is no help"
+            assert [record.levelname for record in caplog.records] == ["ERROR"]
+            let_grow(world, pages=1_000_000)
+            # Nobody writes, because it is not ready: it has to find out by itself.
+            assert await readiness(world) == (200, "")
+            assert (await write(world, full_at)).status == 200
+        assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+        assert "disk is full" in caplog.records[0].getMessage()
+
+    World(tmp_path).run(story)
+
+
+def test_a_write_that_succeeds_ends_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engines, "_PROBE_NS", 10**18)
+
+    async def story(world: World) -> None:
+        full_at = await write_until_full(world)
+        assert (await readiness(world))[0] == 503
+        let_grow(world, pages=1_000_000)
+        assert (await readiness(world))[0] == 503, "it is not tried all the time"
+        assert (await write(world, full_at)).status == 200
+        assert (await readiness(world))[0] == 200
+
+    World(tmp_path).run(story)
+
+
+def test_a_second_outage_is_told_of_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def story(world: World) -> None:
+        with caplog.at_level(logging.ERROR, logger="berth.engine"):
+            for pragma, count in (("ON", 1), ("OFF", 1), ("ON", 2)):
+                world.engine._journal.execute(sa.text(f"PRAGMA query_only={pragma}"))
+                answer = await write(world, count if pragma == "ON" else 0)
+                assert answer.status == (503 if pragma == "ON" else 200)
+                assert (await readiness(world))[0] == answer.status
+                assert len(caplog.records) == count
+
+    World(tmp_path).run(story)
+
+
+def test_a_probe_leaves_nothing(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        journal = world.engine._journal
+        before = journal.tail()
+        journal.probe()
+        journal.probe()
+        assert journal.tail() == before
+        assert journal.execute(sa.text("SELECT count(*) FROM snapshot_part")).scalar_one() == 0
+
+    World(tmp_path).run(story)
