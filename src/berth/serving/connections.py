@@ -45,7 +45,8 @@ class Connections:
         self.limits = limits or Limits()
         self.body_bytes = 0
         """What is held of the bodies of requests in progress, as far as it is counted."""
-        self._open: set[Connection] = set()
+        # In the order in which they came.
+        self._open: dict[Connection, None] = {}
         # Those that were told to make room, until they are gone.
         self._leaving: set[Connection] = set()
         self._of_peer: Counter[str] = Counter()
@@ -72,7 +73,7 @@ class Connections:
             crowd = "too many connections from this address"
         elif len(self._open) >= self.limits.connections and not self._make_room():
             crowd = "too many connections"
-        self._open.add(connection)
+        self._open[connection] = None
         self._of_peer[connection.peer] += 1
         if not crowd or len(self._open) <= self.limits.connections + REFUSALS_MAX:
             self._fresh[connection] = None
@@ -103,7 +104,7 @@ class Connections:
         return False
 
     def _give_place(self, connection: Connection) -> None:
-        self._open.remove(connection)
+        del self._open[connection]
         self.note_busy(connection)
         self._of_peer[connection.peer] -= 1
         if not self._of_peer[connection.peer]:
