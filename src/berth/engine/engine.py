@@ -30,6 +30,7 @@ from berth.engine.starting import apply_entries, start_view
 from berth.journal import (
     Conflict,
     Damaged,
+    FileGone,
     Journal,
     JournalError,
     JournalFailure,
@@ -626,7 +627,7 @@ class Engine:
             if isinstance(refusal, RowRefused) and not tried:
                 assert batch.body is not None, "a batch of ours is encoded"
                 raise _BatchTooLarge(len(batch.body), str(refusal)) from refusal
-            if not isinstance(refusal, RowRefused):
+            if not isinstance(refusal, (FileGone, RowRefused)):
                 self._note_refused(str(refusal))
             raise Unavailable(str(refusal)) from refusal
         except JournalFailure as failure:

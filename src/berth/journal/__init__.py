@@ -5,6 +5,7 @@ from berth.journal.chain import JournalRow
 from berth.journal.errors import (
     Conflict,
     Damaged,
+    FileGone,
     JournalError,
     JournalFailure,
     NotWritten,
@@ -19,6 +20,7 @@ __all__ = [
     "AddressError",
     "Conflict",
     "Damaged",
+    "FileGone",
     "DamagedSnapshot",
     "Journal",
     "JournalError",
