@@ -66,6 +66,10 @@ def begin(
         if isinstance(taken, Rejection):
             return taken
         migration, claims = taken
+    elif name == "revert" and migration.held and migration.generation is None:
+        # What the server is to have back is gone: it is claimed again first.
+        claims = (ReplaceAllocations((_claim(migration, migration.held),)),)
+        migration = msgspec.structs.replace(migration, generation=1)
     sized = server.flavor_before if name == "revert" else None
     work = order(
         asked,
@@ -94,14 +98,7 @@ def _taken_along(
     for found in islice(ways.at(source), WAYS_TRIED_MAX) if source and isinstance(ways, Ways) else ():
         shared = overlap(more, found.wanted)
         held = plus((migration.held, minus(found.wanted, shared)))
-        claim = Claim(
-            ConsumerId(migration.id),
-            held,
-            migration.project,
-            migration.user,
-            migration.generation,
-            MIGRATION,
-        )
+        claim = _claim(migration, held)
         verdict = decide(view, ReplaceAllocations((claim,)), now_s)
         if not isinstance(verdict, Rejection):
             after = msgspec.structs.replace(
@@ -114,3 +111,8 @@ def _taken_along(
             return after, (ReplaceAllocations((claim,)),)
         refused = verdict
     return NeedDoesNotFit(server.id, "of what others have added", migration.source.name, refused)
+
+
+def _claim(migration: Migration, held: Held) -> Claim:
+    id, generation = ConsumerId(migration.id), migration.generation
+    return Claim(id, held, migration.project, migration.user, generation, MIGRATION)

@@ -64,6 +64,8 @@ HOSTS = 5
 SMALL = Flavor(id="small", name="small", vcpus=2, memory_mb=512, disk_gb=5)
 LARGE = Flavor(id="large", name="large", vcpus=4, memory_mb=1024, disk_gb=10)
 IMAGE = Image(id="image-2", status="active")
+SCHEDULER = scheduler_options()
+RUNNER = asyncio.Runner()
 BANDWIDTH = "NET_BW_EGR_KILOBIT_PER_SEC"
 
 
@@ -184,8 +186,11 @@ class Region:
 
     # -- asking ---------------------------------------------------------------------------------
 
+    def server_or_none(self, id: str) -> Server | None:
+        return self.view.records.get(Server, id)
+
     def server(self, id: str) -> Server:
-        server = self.view.records.get(Server, id)
+        server = self.server_or_none(id)
         assert server is not None
         return server
 
@@ -203,7 +208,7 @@ class Region:
         return [] if record is None else sorted(host.name for host in self.view.hosts_held(record.held))
 
     def asked(self, policy: ConflictPolicy = "fail", alternates: int = 2) -> Asked:
-        return Asked("req-1", "project", "user", self.ids, scheduler_options(), policy, 3, alternates)
+        return Asked("req-1", "project", "user", self.ids, SCHEDULER, policy, 3, alternates)
 
     # -- operations -----------------------------------------------------------------------------
 
@@ -270,7 +275,7 @@ class Region:
             self._bring_up(work)
             if self.watch is not None:
                 self.watch(work)
-            change = asyncio.run(self._step(work, faults))
+            change = RUNNER.run(self._step(work, faults))
             command = in_cell.advanced(self.cell, 0, work, change, self.now_s)
             assert not isinstance(command, Rejection)
             self._write(self.cell, command)
