@@ -12,6 +12,7 @@ import pytest
 from berth.agent.drivers.behaviour import Rule, SimBehaviour
 from berth.cell.conductor import Deadlines
 from berth.client.http import Answer
+from berth.model.ids import ProviderId
 from berth.model.orders import Outbox, Work
 from berth.model.rejections import Rejection, ServerChangedByOthers
 from berth.model.scheduling import NoFit
@@ -327,7 +328,7 @@ def test_nothing_stops_an_operation_once_something_is_destroyed(
         kind: Kind = "crash after" if crashes else "repeat"
         cloud.plan.add(Fault(server.id, name, destroying, "forward", kind))
         assert await cloud.begin(beginning(cloud, name, server)) is None
-        await _until_step(cloud, server.id, destroying)
+        await _until_step(cloud, server.id, name, destroying)
         migration = (await cloud.server(server.id)).migration  # type: ignore[union-attr]
         for victim in (server.id, migration):
             if victim is not None:
@@ -341,10 +342,15 @@ def test_nothing_stops_an_operation_once_something_is_destroyed(
     _told(tmp_path, story, deadlines=Deadlines(5, 5, 5), silence_s=3)
 
 
-async def _until_step(cloud: SimCloud, id: str, step: int) -> None:
+async def _until_step(cloud: SimCloud, id: str, operation: str, step: int) -> None:
     """Wait until the order of a server has come to a step."""
     async with asyncio.timeout(20):
-        while not any(work.server == id and work.step >= step for work in await _works(cloud)):
+        while True:
+            orders = [
+                work for work in await _works(cloud) if (work.server, work.operation) == (id, operation)
+            ]
+            if any(work.step >= step for work in orders):
+                return
             await asyncio.sleep(0.02)
 
 
@@ -366,3 +372,67 @@ def test_a_host_that_comes_back_cleans_up_before_it_is_up(tmp_path: Path) -> Non
         await check_at_rest(cloud)
 
     _told(tmp_path, story)
+
+
+# -- pools --------------------------------------------------------------------------------------
+
+ADDRESSED: Final = Flavor(
+    id="addressed",
+    name="addressed",
+    vcpus=1,
+    memory_mb=512,
+    disk_gb=1,
+    extra_specs={"resources:IPV4_ADDRESS": "1"},
+)
+SEGMENT: Final = "bbbbbbbb-0000-4000-8000-000000000001"
+
+
+async def _share_addresses(cloud: SimCloud, total: int) -> None:
+    """A segment of addresses for all hosts of the cloud."""
+    client = DirectClient(cloud.api, _HEADERS)
+    path = f"/resource_providers/{SEGMENT}"
+    aggregate = "cccccccc-0000-4000-8000-000000000001"
+    writes: list[tuple[str, str, dict[str, Any]]] = [
+        ("POST", "/resource_providers", {"uuid": SEGMENT, "name": "segment"}),
+        ("PUT", f"{path}/inventories", {"inventories": {"IPV4_ADDRESS": {"total": total}}}),
+        ("PUT", f"{path}/traits", {"traits": ["MISC_SHARES_VIA_AGGREGATE"]}),
+        ("PUT", f"{path}/aggregates", {"aggregates": [aggregate]}),
+    ]
+    for generation, (method, where, body) in enumerate(writes, -1):
+        sent = body if method == "POST" else {**body, "resource_provider_generation": generation}
+        answer = await client.ask(method, where, sent)
+        assert answer.status in (200, 201), answer.body
+    for host in cloud.fleet.values():
+        where = f"/resource_providers/{host.id}/aggregates"
+        found = (await client.ask("GET", where)).body
+        found["aggregates"].append(aggregate)
+        assert (await client.ask("PUT", where, found)).status == 200
+
+
+@pytest.mark.parametrize("rule", [None, Rule(outcome="fail", verb="prepare", times=1)])
+def test_servers_move_while_every_address_is_taken(rule: Rule | None, tmp_path: Path) -> None:
+    behaviour = QUICK if rule is None else msgspec.structs.replace(QUICK, rules=(rule,))
+
+    async def story(cloud: SimCloud) -> None:
+        await _share_addresses(cloud, 3)
+        servers = [await _created(cloud, flavor=ADDRESSED) for _ in range(3)]
+        used = lambda view: sum(view.providers[ProviderId(SEGMENT)].used.values())  # noqa: E731
+        for name in ("migrate", "confirm", "migrate", "revert", "live_migrate"):
+            after = await done(cloud, name, servers[0])
+            assert after is not None
+            assert await cloud.read(used) == 3, name
+            assert as_dict(after.held)[SEGMENT] == {"IPV4_ADDRESS": 1}
+        place = await host_dies(cloud, servers[1])
+        after = await done(cloud, "evacuate", servers[1])
+        assert after is not None
+        assert after.place != place
+        assert await cloud.read(used) == 3
+        cloud.start_host(place.name)
+        await cloud.until(lambda view: not len(view.down))
+        await cloud.all_at_rest()
+        for server in servers:
+            assert await done(cloud, "delete", server) is None
+        assert await cloud.read(used) == 0
+        assert await cloud.read(lambda view: not view.consumers)
+
+    _told(tmp_path, story, behaviour=behaviour, hosts=4, deadlines=Deadlines(5, 5, 5))

@@ -14,7 +14,7 @@ from berth.model.orders import Book, Way, Work
 from berth.model.servers import Held, Place
 from berth.operations.asking import INSTANCE, MIGRATION
 from berth.operations.conflicts import added, as_dict, as_held, difference, differs, minus, plus, same
-from berth.operations.steps import BY_NAME, Entry, released_by
+from berth.operations.steps import BY_NAME, Entry, released_by, written_by
 
 _ATTEMPTS: Final = 20
 _CONCURRENT: Final = "placement.concurrent_update"
@@ -135,18 +135,22 @@ class Books:
         good."""
         if work.policy != "fail" or work.is_forced:
             return
-        released = released_by(BY_NAME[work.operation])
+        operation = BY_NAME[work.operation]
+        released, written = released_by(operation), written_by(operation)
         server = (await self._held(work.server)).held
         migration = () if work.migration is None else (await self._held(work.migration)).held
         found = []
-        if work.operation != "confirm" and differs(server, work.books.held, is_released="server" in released):
+        is_servers = "server" in written
+        if is_servers and differs(server, work.books.held, is_released="server" in released):
             found.append(difference(server, work.books.held))
         last = work.migration_books
         if last is not None and differs(migration, last.held, is_released="migration" in released):
             found.append(f"of the migration: {difference(migration, last.held)}")
         if found:
             reason = (
-                f"another client has changed the allocations ({'; '.join(found)}): send the request again"
+                f"another client has changed the allocations ({'; '.join(found)}). Send the request again: "
+                "it goes on, unless the setting conflict_repeat refuses it until the doctor has repaired the "
+                "server"
             )
             raise Refused(reason, (server, migration))
 

@@ -95,6 +95,12 @@ def released_by(operation: Operation) -> frozenset[str]:
     return frozenset(who for step in operation.steps for who in by_entry.get(step.does, ()))
 
 
+def written_by(operation: Operation) -> frozenset[str]:
+    """Whose allocations the conductor changes in the operation, where everything succeeds."""
+    gives_back = any(step.does == "give_back" for step in operation.steps)
+    return released_by(operation) | (frozenset(("server", "migration")) if gives_back else frozenset())
+
+
 def _on(*states: VmState) -> frozenset[VmState]:
     return frozenset(states)
 

@@ -2,11 +2,15 @@
 unless the server goes where its pool cannot be used."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from berth.model.ids import ProviderId
+from berth.model.orders import Outbox, Work
+from berth.model.rejections import Rejection
 from berth.model.scheduling import NoFit
 from berth.model.servers import Flavor
 from berth.operations.doctor import examine
@@ -193,3 +197,162 @@ def test_an_evacuation_in_a_full_pool_and_the_sweep_after_it() -> None:
     assert used(region) == 40
     assert len(region.view.consumers) == 1
     assert examine(region.view, region.now_s) == ()
+
+
+@pytest.mark.parametrize("end", ["confirm", "revert"])
+@pytest.mark.parametrize("name", ["resize", "migrate"])
+def test_what_others_have_added_in_the_pool_stays_there(name: str, end: str) -> None:
+    region = pooled()
+    region.run("create", "s", flavor=flavor(40))
+    host = next(part for part in region.server("s").held if part[0] != POOL)
+    region.claim("s", host, (POOL, (("DISK_GB", 45),)))
+    assert begin_move(region, name, policy="merge") is None
+    assert used(region) == 45
+    region.carry_out()
+    assert used(region) == 45
+    region.run(end, "s")
+    assert region.held("s")[POOL] == {"DISK_GB": 45}
+    assert region.server("s").kept == ((POOL, (("DISK_GB", 5),)),)
+    assert len(region.view.consumers) == 1
+    assert examine(region.view, region.now_s) == ()
+
+
+def test_what_others_have_added_in_a_pool_goes_along_to_another() -> None:
+    region = Region(hosts=2, disk_gb=0)
+    region.add_pool(1, [1], DISK_GB=100)
+    region.add_pool(2, [2], DISK_GB=100)
+    region.run("create", "s", flavor=flavor(40))
+    source, dest = (POOL, SEGMENT) if POOL in region.held("s") else (SEGMENT, POOL)
+    host = next(part for part in region.server("s").held if part[0] != source)
+    region.claim("s", host, (source, (("DISK_GB", 45),)))
+    assert begin_move(region, "migrate", policy="merge") is None
+    region.carry_out()
+    assert (used(region, source), used(region, dest)) == (45, 45)
+    region.run("confirm", "s")
+    assert (used(region, source), used(region, dest)) == (0, 45)
+
+
+@pytest.mark.parametrize(("to", "meanwhile"), [(60, 60), (20, 40)])
+@pytest.mark.parametrize("end", ["confirm", "revert"])
+def test_a_resize_that_stays_on_its_host(end: str, to: int, meanwhile: int) -> None:
+    region = pooled(total=60, hosts=1)
+    region.run("create", "s", flavor=flavor(40))
+    region.run("resize", "s", flavor=flavor(to, vcpus=2))
+    assert used(region) == meanwhile
+    region.run(end, "s")
+    assert used(region) == (to if end == "confirm" else 40)
+    assert examine(region.view, region.now_s) == ()
+
+
+# -- random operations against a naive oracle ---------------------------------------------------
+
+SERVERS: Final = ("a", "b", "c")
+POOLS: Final = (POOL, SEGMENT)
+STEPS: Final = ("prepare", "build", "send", "receive", "live migrate")
+ACTIONS: Final = ("create", "resize", "migrate", "live_migrate", "evacuate", "confirm", "revert", "delete")
+Deed = tuple[str, str, int, str | None]
+
+
+class Oracle:
+    """What each pool must have in use: for each server the disk that it has there; while it moves, the larger
+    of before and after in one pool, or both in two. A server that does not move has what its flavor says.
+    Whoever is created where another was has another id."""
+
+    def __init__(self, region: Region) -> None:
+        self._region = region
+        self._before: dict[str, dict[ProviderId, int]] = {}
+        self._ids = {name: name for name in SERVERS}
+
+    def id(self, name: str, *, is_new: bool = False) -> str:
+        if is_new:
+            self._ids[name] += "+"
+        return self._ids[name]
+
+    def begin(self, id: str) -> None:
+        self._before[id] = self._disk(id)
+
+    def settle(self, id: str) -> None:
+        self._before.pop(id, None)
+
+    def used(self, pool: ProviderId) -> int:
+        return sum(
+            max(self._before.get(id, {}).get(pool, 0), self._disk(id).get(pool, 0))
+            for id in self._ids.values()
+        )
+
+    def _disk(self, id: str) -> dict[ProviderId, int]:
+        """The disk of a server's flavor, in the one pool where it has any."""
+        server = self._region.server_or_none(id)
+        held = self._region.held(id)
+        pools = [pool for pool in POOLS if pool in held]
+        assert len(pools) <= 1, "a disk is in one pool"
+        if server is None or not pools:
+            return {}
+        disk_gb = held[pools[0]]["DISK_GB"]
+        assert server.work is not None or server.migration is not None or disk_gb == server.flavor.disk_gb
+        return {pools[0]: disk_gb}
+
+    def check(self, about: object) -> None:
+        for pool in POOLS:
+            assert used(self._region, pool) == self.used(pool), about
+
+
+deeds = st.tuples(
+    st.sampled_from(ACTIONS),
+    st.sampled_from(SERVERS),
+    st.sampled_from((10, 20, 40)),
+    st.sampled_from((None, None, *STEPS)),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(deeds, min_size=4, max_size=14))
+def test_the_books_of_pools_are_right_at_every_step(what: list[Deed]) -> None:
+    region = Region(hosts=4, disk_gb=0)
+    region.add_pool(1, [1, 2, 3], DISK_GB=90)
+    region.add_pool(2, [3, 4], DISK_GB=90)
+    oracle = Oracle(region)
+    for number, deed in enumerate([("create", id, 20, None) for id in SERVERS] + what):
+        _do(region, oracle, deed, number)
+        oracle.check(deed)
+        assert examine(region.view, region.now_s) == (), deed
+    for name in SERVERS:
+        _do(region, oracle, ("delete", name, 0, None), 0)
+    assert [used(region, pool) for pool in POOLS] == [0, 0]
+    assert not region.view.consumers
+
+
+def _do(region: Region, oracle: Oracle, deed: Deed, number: int) -> None:
+    action, name, disk_gb, fails = deed
+    server = region.server_or_none(oracle.id(name))
+    id = oracle.id(name, is_new=action == "create" and server is None)
+    if (action == "create") != (server is None):
+        return
+    down = None
+    if action == "evacuate" and server is not None and server.place is not None and server.migration is None:
+        down = int(server.place.name.removeprefix("host-"))
+        region.set_down(down)
+    if action in MOVES and server is not None and server.migration is None:
+        oracle.begin(id)
+    sized: dict[str, Any] = {}
+    if action in ("create", "resize"):
+        sized["flavor"] = flavor(disk_gb, vcpus=1 + number % 2)
+    refused: Rejection | None = region.begin(action, id, **sized)
+    if refused is None and region.view.records.count(Outbox):
+        seen: list[Work] = []
+
+        def look(work: Work) -> None:
+            seen.append(work)
+            if work.phase not in ("done", "failed"):
+                oracle.check((deed, work.phase, work.step))
+
+        region.watch = look
+        region.carry_out(Faults([fails] if fails is not None else []))
+        region.watch = None
+        assert seen
+    if down is not None:
+        region.set_down(down, down=False)
+        region.sweep(down)
+    after = region.server_or_none(id)
+    if after is None or after.migration is None:
+        oracle.settle(id)
