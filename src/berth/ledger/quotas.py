@@ -54,14 +54,11 @@ def beyond(view: View, quotas: Quotas | None, project: str, more: Mapping[str, i
     groups, limit = more.get("server_groups", 0), limits["server_groups"]
     if groups > 0 and _is_over(limit, counts.get("server_groups", 0), groups):
         return ServerGroupsExceeded(project, limit)
-    for resource, name, unit in (
-        ("image_count_total", "images", 1),
-        ("image_size_total", "image_bytes", _MIB),
-    ):
-        limit = limits["images" if unit == 1 else resource]
-        delta, used = more.get(name, 0), counts.get(name, 0)
-        if delta > 0 and _is_over(limit if limit == UNLIMITED else limit * unit, used, delta):
-            return ImageQuotaExceeded(project, resource, limit, -(-used // unit), -(-delta // unit))
+    for name, resource, unit in (("images", "images", 1), ("image_bytes", "image_size_total", _MIB)):
+        limit, used, delta = limits[resource], counts.get(name, 0), more.get(name, 0)
+        if delta > 0 and limit != UNLIMITED and used + delta > limit * unit:
+            called = "image_count_total" if name == "images" else resource
+            return ImageQuotaExceeded(project, called, limit, -(-used // unit), -(-delta // unit))
     return None
 
 
