@@ -1,6 +1,8 @@
 """Rows of the journal are tied to each other: whatever is changed behind its back is found, and named."""
 
+import asyncio
 import contextlib
+import logging
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,14 +10,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from berth.cell.application import Quiet
 from berth.cli import main
-from berth.engine import replay, start_view
+from berth.engine import Engine, Unavailable, replay, start_view
 from berth.engine.housekeeping import problems, take_snapshot
 from berth.journal import Damaged, Journal, JournalRow, Snapshots, SqliteAddress, connect, open_journal
 from berth.model.batches import Batch, Entry
 from berth.model.events import TraitChanged
 from berth.model.ids import Index
 from berth.model.origin import Origin
+from berth.runtime.clock import SystemClock
+from berth.runtime.ids import Ids
 from berth.view import View
 from berth.view.image import FORMAT, dump
 
@@ -197,6 +202,39 @@ def test_a_snapshot_of_another_journal_is_not_used(path: Path, tmp_path: Path) -
     ]
     with opened(path) as journal:
         assert start_view(journal).state() == view.state()
+
+
+def test_an_engine_that_meets_damage_stops_and_names_it(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        write(path, 1, 3)
+        journal = open_journal(SqliteAddress(path), shared=True)
+        engine = Engine(journal, SystemClock(), Ids(1), Quiet(), shared=True, outage_seconds=0)
+        await engine.start()
+        write(path, 4)
+        change(path, replace_in_body(b"CUSTOM_4", b"CUSTOM_X"))
+        with pytest.raises(Unavailable, match="journal entry 4 is damaged"):
+            await engine.read(lambda view: view.index)
+        assert engine.broken is not None
+        assert engine.broken.startswith("stopped: journal entry 4 is damaged")
+        await engine.stop()
+
+    asyncio.run(story())
+    [told] = [record for record in caplog.records if record.levelno == logging.CRITICAL]
+    assert told.exc_info is None, "it is no bug of the program's"
+
+
+def test_those_who_read_the_history_are_told_of_damage(path: Path) -> None:
+    async def story() -> None:
+        write(path)
+        engine = Engine(open_journal(SqliteAddress(path), shared=False), SystemClock(), Ids(1), Quiet())
+        await engine.start()
+        change(path, replace_in_body(b"CUSTOM_4", b"CUSTOM_X"))
+        assert [one.index for one in await engine.history(START, 3)] == [1, 2, 3]
+        with pytest.raises(Unavailable, match="journal entry 4 is damaged"):
+            await engine.history(START, 4)
+        await engine.stop()
+
+    asyncio.run(story())
 
 
 # -- databases of before --------------------------------------------------------------------------------
