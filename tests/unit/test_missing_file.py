@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from berth.cli import main
-from berth.journal import JournalError, SqliteAddress, open_journal
+from berth.journal import JournalError, JournalFailure, SqliteAddress, open_journal
 from tests.unit.native.worlds import World
+from tests.unit.test_journal import batch, change
 
 
 def remove(database: Path) -> None:
@@ -89,6 +90,24 @@ def test_it_goes_on_when_the_file_is_back(tmp_path: Path) -> None:
         assert (await world.get("/readyz")).status == 200
 
     World(tmp_path).run(story)
+
+
+def test_a_connection_that_was_given_up_is_no_missing_file(tmp_path: Path) -> None:
+    """SQLite removes its log when the last connection is closed."""
+    database = tmp_path / "berth.db"
+    journal = open_journal(SqliteAddress(database), shared=False)
+    journal.append(batch(1))
+    assert journal.missing() is None
+    change(database, "ALTER TABLE journal RENAME TO away")
+    with pytest.raises(JournalFailure):
+        journal.append(batch(2))
+    assert not database.with_name("berth.db-wal").exists()
+    assert journal.missing() is None
+    change(database, "ALTER TABLE away RENAME TO journal")
+    journal.append(batch(2))
+    assert journal.missing() is None
+    journal.close()
+    assert journal.missing() is None
 
 
 # -- starting -------------------------------------------------------------------------------------------

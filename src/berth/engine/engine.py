@@ -279,8 +279,9 @@ class Engine:
         if self._writer is None:
             return "starting: the journal is being read"
         refused = None if self._refusal is None else f"writes are refused, reads are served: {self._refusal}"
+        # What is stopping has closed its file, or is about to.
         stopping = "stopping" if self._stopping else None
-        return self._bug or self._doubt or self._missing() or stopping or refused
+        return self._bug or self._doubt or stopping or self._missing() or refused
 
     async def check_ready(self) -> str | None:
         """As ``ready``; but a database that refused to write is asked again first, now and then: whoever is

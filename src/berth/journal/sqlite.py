@@ -57,6 +57,7 @@ def sqlite_dialect(path: Path, *, shared: bool | None, creates: bool | None) -> 
         raise
     file = _OpenFile(path)
     engine = sa.create_engine("sqlite://", creator=file.connect, poolclass=sa.pool.StaticPool)
+    sa.event.listen(engine, "close", file.forget)
     return Dialect(
         engine,
         _meaning,
@@ -88,13 +89,18 @@ class _OpenFile:
             raise
         return connection
 
+    def forget(self, *_: object) -> None:
+        """The connection is closed. SQLite may remove its log then."""
+        self._opened = {}
+
     def missing(self) -> str | None:
-        for path in self._paths:
+        opened = self._opened
+        for path in self._paths if opened else ():
             now = _identity(path)
             if now is not None:
                 # SQLite makes the log when it is written to for the first time.
-                self._opened.setdefault(path, now)
-            if now != self._opened.get(path):
+                opened.setdefault(path, now)
+            if now != opened.get(path):
                 what = "gone" if now is None else "replaced by another file"
                 return (
                     f"the database cannot be written to: {path} was opened and is {what} now. "
