@@ -32,6 +32,7 @@ POOLS: Final = 50
 NODES: Final = 1_000
 PAUSE_S: Final = 0.001
 IDLE_S: Final = 3.0
+QUOTAS: Final = ("instances", "cores", "ram", "server-groups", "server-group-members", "clusters")
 SLOW_S: Final = 120.0
 
 OWNER: Final = {"project_id": "bench", "user_id": "bench"}
@@ -118,7 +119,6 @@ def lists_of_everything() -> Iterator[Shape]:
         "/resource_providers",
         "/usages?project_id=bench",
         "/berth/v1/hosts",
-        "/berth/v1/usage",
         "/berth/v1/usage?by=aggregate",
         "/berth/v1/consumers",
         "/berth/v1/clusters",
@@ -229,7 +229,9 @@ def main() -> None:
         with closing(open_journal(SqliteAddress(database), shared=False)) as journal:
             write_books(journal, books(hosts))
         cells = f"cell1=sqlite:///{directory / 'cell1.db'}"
-        with running(berth(directory, "--cells", cells, database=database), timeout_s=300) as server:
+        quotas = [word for name in QUOTAS for word in (f"--quota-{name}", "-1")]
+        options = ("--cells", cells, *quotas)
+        with running(berth(directory, *options, database=database), timeout_s=300) as server:
             asyncio.run(measure_all(server.port))
 
 

@@ -537,7 +537,7 @@ def test_commands_that_take_long_do_not_hold_up_a_whole_batch(tmp_path: Path) ->
 
             def slow(number: int) -> Callable[[View, int], CreateProvider]:
                 def wish(view: View, now_s: int) -> CreateProvider:
-                    world.clock.pass_s(0.03)
+                    world.clock.pass_s(0.012)
                     return create(number)
 
                 return wish

@@ -55,8 +55,10 @@ from berth.view.steps import UNLIMITED, OutOfSteps
 
 _PAUSE_FIRST_S: Final = 0.05
 _PAUSE_LONGEST_S: Final = 1.0
-_DECIDING_NS: Final = 50_000_000
+_DECIDING_NS: Final = 20_000_000
 """How long one batch may be decided, give or take its last command. Meanwhile nobody else is answered."""
+_LARGE_BYTES: Final = 256 << 10
+"""A command that writes more begins a batch: to judge and to apply a few thousand events takes 20 ms each."""
 _RACING_NS: Final = 10_000_000_000
 """How long commands may lose the race for the journal before they are refused."""
 _STEPS_MAX: Final = 10_000
@@ -478,7 +480,7 @@ class Engine:
             got_in = await self._catch_up(tried)
             if got_in is not None:
                 return got_in
-        batch = self._decide(waiting, may_put_off=not tried)
+        batch = await self._decide(waiting, may_put_off=not tried)
         outcomes = [pending.outcome for pending in waiting]
         if batch is None:
             if not self._shared or self._is_fresh:
@@ -518,10 +520,13 @@ class Engine:
         self._queue.clear()
         return stopped
 
-    def _decide(self, waiting: list[_Pending], *, may_put_off: bool) -> Batch | None:
+    async def _decide(self, waiting: list[_Pending], *, may_put_off: bool) -> Batch | None:
         """Decide and apply each command in turn; None when nothing changed. When it has taken too long, or
         the batch is full, the rest is put off to the next batch and leaves the list, unless it may be in the
-        journal already. A command that writes too much is refused before anything of it is applied."""
+        journal already. A command that writes too much is refused before anything of it is applied.
+
+        Between judging a large command and applying it others have their turn: they cannot change the view.
+        That is done only while nothing of the batch is applied, for what readers see must be in flight."""
         end_ns = self._clock.monotonic_ns() + _DECIDING_NS
         now_ns = self._clock.now_ns()
         now_s = now_ns // 1_000_000_000
@@ -552,9 +557,12 @@ class Engine:
                     self._observer.rejected(CommandTooLarge.__name__)
                     pending.outcome = CommandTooLarge(len(verdict), self._command_bytes_max)
                     continue
-                if may_put_off and bodies and size + len(body) > self._batch_bytes_max:
+                is_full = size + len(body) > self._batch_bytes_max or len(body) > _LARGE_BYTES
+                if may_put_off and bodies and is_full:
                     self._put_off(waiting, number)
                     break
+                if len(body) > _LARGE_BYTES and not bodies:
+                    await asyncio.sleep(0)
                 size += len(body)
                 bodies.append(body)
                 entries.append(Entry(pending.origin, tuple(verdict)))

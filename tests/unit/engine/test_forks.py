@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from berth import ledger
 from berth.api.native.errors import NativeProblem
 from berth.engine import ASKER, Asker, Engine, Forks, Overloaded, Planned, Unavailable
 from berth.engine import engine as engine_module
@@ -389,6 +390,34 @@ def test_a_plan_that_is_refused_each_time_is_given_up(tmp_path: Path) -> None:
 
     run(tmp_path, story)
     assert len(tries.read_text()) == engine_module._PLANS_MAX
+
+
+def test_others_have_their_turn_between_the_judgement_of_a_large_command_and_its_effect(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    decide = ledger.decide
+
+    def judged(*arguments: Any) -> Any:
+        told.append("judged")
+        return decide(*arguments)
+
+    def answered(view: View, changed: bool) -> None:
+        told.append("applied")
+
+    monkeypatch.setattr(engine_module, "decide", judged)
+    monkeypatch.setattr(engine_module, "_LARGE_BYTES", 0)
+
+    async def story(engine: Engine, forks: Forks) -> None:
+        del told[:]
+        writing = asyncio.create_task(engine.submit(claim("one"), ORIGIN, answered))
+        while not writing.done():
+            if told[-1:] == ["judged"]:
+                told.append(f"seen {await engine.read(lambda view: len(view.consumers))}")
+            await asyncio.sleep(0)
+
+    run(tmp_path, story)
+    assert told == ["judged", "seen 0", "applied"]
 
 
 def test_a_refusal_of_a_child_is_an_answer(tmp_path: Path) -> None:
