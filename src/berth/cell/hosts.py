@@ -21,7 +21,7 @@ from berth.cell.providers import Providers, reported
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
 from berth.model.commands import Enact
-from berth.model.orders import Agent, Instance
+from berth.model.orders import Agent, Instance, Reported
 from berth.model.origin import Origin
 from berth.model.rejections import RecordMoved, Rejection
 from berth.operations import agents, in_cell
@@ -38,6 +38,8 @@ _LAST: Final = 1 << 62
 
 _RETRY_LONGEST: Final = 16
 """How many heartbeat timeouts at most pass between attempts to write what could not be written."""
+_TOO_LARGE: Final = "What the host has is too much to be kept in the cell's journal."
+_STILL_WRITING: Final = "Placement is slow: what the host has is still being written."
 _OLD_AGENT: Final = "The agent is of an older release, and has no credential of its own: upgrade it."
 
 
@@ -127,6 +129,9 @@ class Hosts:
             writing.result()
         elif self._agent(host.host) is None:
             raise BooksAway(f"{host.name} is still being taken in: try again")
+        else:
+            # Should it never come to its end, this has the host register again.
+            await self._enact(lambda view: agents.written(view, host.host, (_STILL_WRITING,)))
         await self._hear(host.host, host.servers)
 
     def _forget_writing(self, host: Register, task: asyncio.Task[None]) -> None:
@@ -135,11 +140,12 @@ class Hosts:
             _log.warning("%s: registration failed: %s", host.name, error)
 
     async def _take_in(self, host: Register, shown: Shown) -> None:
-        await self._note(host, shown)
-        await self._write(host, shown.version)
+        if await self._note(host, shown):
+            await self._write(host, shown.version)
 
-    async def _note(self, host: Register, shown: Shown) -> None:
-        """Note a host and its credential in the journal, before anything of it is written in Placement."""
+    async def _note(self, host: Register, shown: Shown) -> bool:
+        """Note a host and its credential in the journal, before anything of it is written in Placement.
+        Whether that could be done."""
         now_s = self._clock.now_ns() // 1_000_000_000
         agent = Agent(
             id=host.host,
@@ -151,22 +157,34 @@ class Hosts:
             protocol=shown.version,
             credential=shown.digest,
         )
-        if await self._engine.read(lambda view: view.records.get(Agent, host.host)) is None:
+        known = await self._engine.read(lambda view: view.records.get(Agent, host.host))
+        if known is None:
             why_not = await self._providers.why_not_joined(host)
             if why_not is not None:
                 raise HostRefused(why_not)
-        if await self._enact(lambda view: agents.registered(view, agent, reported(host))) is not None:
+        refusal = await self._enact(lambda view: agents.registered(view, agent, reported(host)))
+        if isinstance(refusal, RecordMoved):
             why_not = await self._engine.read(lambda view: agents.why_not_registered(view, agent))
             raise HostRefused(why_not or "It was registered by somebody else just now: try again.")
+        if refusal is not None and known is None:
+            raise HostRefused(_TOO_LARGE)
+        if refusal is not None:
+            await self._note_complaints(host, (_TOO_LARGE,))
+        return refusal is None
 
     async def _write(self, host: Register, version: int) -> None:
         """Write what a host reports into Placement, and note what of it cannot be written."""
         before = await self._engine.read(lambda view: agents.tree_of(view, host.host))
-        written = await self._providers.write(host, before)
-        complaints = written.complaints
+        providers, complaints = await self._providers.write(host, before)
         if version < WITH_CREDENTIALS:
             complaints = (*complaints, _OLD_AGENT)
-        await self._enact(lambda view: agents.written(view, host.host, written.providers, complaints))
+        await self._note_complaints(host, complaints, providers)
+
+    async def _note_complaints(
+        self, host: Register, complaints: tuple[str, ...], providers: tuple[Reported, ...] | None = None
+    ) -> None:
+        """Note what could not be written for a host, and what of its tree is the agent's own now."""
+        await self._enact(lambda view: agents.written(view, host.host, complaints, providers))
         for complaint in complaints:
             _log.warning("%s: %s", host.name, complaint)
         self._note_retry(host.host, bool(complaints))

@@ -135,8 +135,6 @@ class _Writing:
         for provider in below:
             if await self._place(provider):
                 kept.append(await self._furnish(provider))
-            elif provider.id in self._before:
-                kept.append(self._before[provider.id])
         return kept
 
     # -- the tree -------------------------------------------------------------------------------
@@ -177,30 +175,25 @@ class _Writing:
         return [await self._withhold(provider) for provider in reversed(kept)]
 
     async def _is_deleted(self, provider: Reported) -> bool:
-        return (await self._placement.ask("DELETE", f"/resource_providers/{provider.id}")).status in (
-            204,
-            404,
-        )
+        answer = await self._placement.ask("DELETE", f"/resource_providers/{provider.id}")
+        return answer.status in (204, 404)
 
     async def _withhold(self, provider: Reported) -> Reported:
         """Have nothing new fit on a provider that is gone from the host."""
         name = self._rows[provider.id]["name"]
-        path = f"/resource_providers/{provider.id}/inventories"
         withheld = await self._reserved(provider, provider.inventories.keys())
         cannot = await self._placement.change(
-            path, "inventories", lambda there: {kind: _full(there[kind], kind in withheld) for kind in there}
+            f"/resource_providers/{provider.id}/inventories",
+            "inventories",
+            lambda there: there | {kind: _full(there[kind]) for kind in withheld.keys() & there.keys()},
         )
         holders = await self._holders(provider.id, None)
         if cannot is not None:
-            self.complain(
-                f"{name} is gone from the host, and what is free of it cannot be reserved: {cannot}"
-            )
+            self.complain(f"{name} is gone from the host and cannot be reserved: {cannot}")
         elif holders:
             self.complain(f"{name} is gone from the host and in use by {holders}: nothing new fits on it.")
         else:
-            self.complain(
-                f"{name} is gone from the host and cannot be deleted: other providers are below it."
-            )
+            self.complain(f"{name} is gone from the host and stays: other providers are below it.")
         return msgspec.structs.replace(provider, withheld=withheld)
 
     async def _reserved(self, provider: Reported, kinds: Iterable[str]) -> dict[str, int]:
@@ -288,7 +281,7 @@ class _Writing:
             return
         answer = await self._placement.ask("GET", f"/resource_providers/{provider.id}/inventories")
         there = answer.body["inventories"] if answer.status == 200 else {}
-        for kind in said.inventories.keys() & there.keys():
+        for kind in sorted(said.inventories.keys() & there.keys()):
             has = int(there[kind]["total"] * there[kind]["allocation_ratio"])
             if used.get(kind, 0) > has:
                 self.complain(f"{provider.name}: {used[kind]} of {kind} are in use, the host has {has}.")
@@ -330,9 +323,9 @@ def _merged(kind: str, there: dict[str, Any] | None, said: Reported, before: Rep
     return wanted
 
 
-def _full(inventory: dict[str, Any], is_full: bool = True) -> dict[str, Any]:
-    """An inventory of which nothing is free."""
-    return {**inventory, "reserved": inventory["total"]} if is_full else inventory
+def _full(inventory: dict[str, Any]) -> dict[str, Any]:
+    """The inventory with nothing free of it."""
+    return {**inventory, "reserved": inventory["total"]}
 
 
 def _on_the_wire(inventory: Inventory) -> dict[str, Any]:

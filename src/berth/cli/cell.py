@@ -71,8 +71,8 @@ def _cell_settings(arguments: argparse.Namespace, settings: Settings) -> CellSet
     agent_token = secret("BERTH_AGENT_TOKEN", arguments.agent_token_file)
     if agent_token is None and not is_loopback(settings.listen_host):
         raise CellRefused(
-            f"--listen: {settings.listen} can be reached by others, and without a token whoever comes is "
-            "let in as an agent. Set BERTH_AGENT_TOKEN or --agent-token-file, or listen on 127.0.0.1"
+            f"--listen: {settings.listen} can be reached by others, and without a join token any host may "
+            "join. Set BERTH_AGENT_TOKEN or --agent-token-file, or listen on 127.0.0.1"
         )
     return CellSettings(
         name=arguments.name,

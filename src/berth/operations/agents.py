@@ -79,16 +79,15 @@ def tree_of(view: View, host: str) -> tuple[Reported, ...]:
 
 
 def written(
-    view: View, host: str, providers: tuple[Reported, ...], complaints: tuple[str, ...]
+    view: View, host: str, complaints: tuple[str, ...], providers: tuple[Reported, ...] | None = None
 ) -> Enact | None:
-    """The command that notes what could be written for a host, and what could not."""
+    """The command that notes what could not be written for a host, and what is its agent's own now: None, as
+    before."""
     agent = view.records.get(Agent, host)
     if agent is None:
         return None
-    after = (
-        msgspec.structs.replace(agent, complaints=complaints),
-        HostTree(id=host, providers=providers),
-    )
+    own = tree_of(view, host) if providers is None else providers
+    after = (msgspec.structs.replace(agent, complaints=complaints), HostTree(id=host, providers=own))
     changed = [record for record in after if view.records.current(record) != record]
     return Enact(tuple(replaced(view, record) for record in changed)) if changed else None
 
