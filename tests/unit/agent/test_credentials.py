@@ -19,6 +19,7 @@ from berth.agent.state import StateError
 from berth.cell import protocol
 from berth.cli import main
 from berth.model.commands import Enact
+from berth.model.ids import Index
 from berth.model.orders import Agent, Spec
 from berth.model.origin import Origin
 from berth.operations.beginning import replaced
@@ -393,9 +394,23 @@ async def write(cloud: SimCloud, id: str, **fields: Any) -> None:
         before = view.records.get(Agent, id) or Agent(id=id, name="host-0001", driver="sim", is_down=True)
         return Enact((replaced(view, msgspec.structs.replace(before, **fields)),))
 
-    await cloud.cells["cell1"].from_region.submit(wish, ORIGIN, lambda view, changed: None)
-    # The conductor follows what others write into its journal.
-    await asyncio.sleep(0.3)
+    cell = cloud.cells["cell1"]
+    await cell.from_region.submit(wish, ORIGIN, lambda view, changed: None)
+    index = await cell.from_region.read(lambda view: view.index)
+    conductor = cell._engine
+    assert conductor is not None
+    await conductor.wait_beyond(Index(index - 1), 10)
+
+
+async def until_agent(cloud: SimCloud, holds: Callable[[Agent], bool]) -> None:
+    """Wait until something holds of the host's agent, as the cell knows it."""
+    cell = cloud.cells["cell1"].from_region
+    async with asyncio.timeout(20):
+        while True:
+            agent = await cell.read(lambda view: view.records.get(Agent, THE_HOST.id))
+            if agent is not None and holds(agent):
+                return
+            await asyncio.sleep(0.02)
 
 
 V1_REGISTER: Final = {
@@ -449,10 +464,12 @@ def test_an_agent_of_the_release_before_is_heard_until_it_is_upgraded(tmp_path: 
                     await asyncio.sleep(0.6 * cloud.silence_s)
             report = {"host": THE_HOST.id, "order": "x", "error": None}
             assert (await old.ask("POST", protocol.REPORT, report)).status == 200
-            agent = await cell.from_region.read(lambda view: view.records.get(Agent, THE_HOST.id))
-            assert agent is not None
-            assert (agent.protocol, agent.credential) == (1, None)
-            assert "upgrade it" in agent.complaints[-1]
+            await until_agent(
+                cloud,
+                lambda agent: (
+                    (agent.protocol, agent.credential) == (1, None) and "upgrade it" in agent.complaints[-1]
+                ),
+            )
             # Its agent is upgraded: nobody gets in with the token any more.
             upgraded = DirectClient(cell, {"x-agent-token": TOKEN, "x-agent-version": "2", new[0]: new[1]})
             assert (await upgraded.ask("POST", protocol.REGISTER, V1_REGISTER)).status == 200
@@ -463,9 +480,7 @@ def test_an_agent_of_the_release_before_is_heard_until_it_is_upgraded(tmp_path: 
                 (protocol.REPORT, report),
             ):
                 assert (await old.ask("POST", path, body)).status == 401, path
-            agent = await cell.from_region.read(lambda view: view.records.get(Agent, THE_HOST.id))
-            assert agent is not None
-            assert (agent.protocol, agent.complaints) == (2, ())
+            await until_agent(cloud, lambda agent: (agent.protocol, agent.complaints) == (2, ()))
 
     run(story)
 
@@ -489,11 +504,7 @@ def test_an_agent_of_a_release_to_come_is_understood(tmp_path: Path) -> None:
             assert (await newer.ask("POST", protocol.POLL, poll)).status == 200
             report = {"host": THE_HOST.id, "order": "x", "mood": "good"}
             assert (await newer.ask("POST", protocol.REPORT, report)).body == {"awaited": False}
-            agent = await cloud.cells["cell1"].from_region.read(
-                lambda view: view.records.get(Agent, THE_HOST.id)
-            )
-            assert agent is not None
-            assert (agent.protocol, agent.is_down, agent.complaints) == (3, False, ())
+            await until_agent(cloud, lambda agent: (agent.protocol, agent.complaints) == (3, ()))
 
     run(story)
 
