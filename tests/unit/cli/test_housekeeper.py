@@ -1,0 +1,67 @@
+"""What goes wrong with one look or one snapshot does not end the housekeeper."""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from berth.cli import housekeeper
+from berth.runtime.settings import Settings
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it is forked")
+
+_FORK = multiprocessing.get_context("fork")
+
+
+def keep_house_badly(folder: Path, parent: int) -> None:
+    """In a process of its own: looks fail in several ways, and one of them does not."""
+    looks = iter([OSError("no more processes"), ValueError("a bug"), None])
+
+    def is_due(settings: Settings) -> bool:
+        failure = next(looks, None)
+        if failure is not None:
+            raise failure
+        return True
+
+    def take_snapshot(settings: Settings, stop: threading.Event) -> None:
+        (folder / "taken").touch()
+
+    housekeeper._LOOK_EVERY_S = 0.01  # type: ignore[misc,assignment]
+    housekeeper._is_due = is_due
+    housekeeper._take_snapshot = take_snapshot
+    with (folder / "log").open("w") as log:
+        sys.stderr = log
+        housekeeper.keep_house(Settings(log_format="text"), parent)
+
+
+def test_it_goes_on_after_failures_of_any_kind_and_ends_when_told(tmp_path: Path) -> None:
+    process = _FORK.Process(target=keep_house_badly, args=(tmp_path, os.getpid()))
+    process.start()
+    try:
+        deadline = time.monotonic() + 20
+        while not (tmp_path / "taken").exists():
+            assert process.is_alive(), "it has ended"
+            assert time.monotonic() < deadline, "no snapshot was taken"
+            time.sleep(0.01)
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGTERM)
+        process.join(10)
+        assert process.exitcode == 0
+    finally:
+        process.kill()
+        process.join()
+    said = (tmp_path / "log").read_text()
+    assert "no snapshot was taken, next try in 0 s: no more processes" in said
+    assert "a bug" in said
+
+
+def test_it_ends_when_the_server_is_gone(tmp_path: Path) -> None:
+    process = _FORK.Process(target=keep_house_badly, args=(tmp_path, 1))
+    process.start()
+    process.join(20)
+    assert process.exitcode == 0
