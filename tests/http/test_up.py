@@ -254,3 +254,20 @@ def test_a_part_that_cannot_start_ends_all_of_it(tmp_path: Path) -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     assert "berth: region has ended (status 1)." in done.stderr
     assert "file is not a database" in done.stderr
+
+
+def test_the_requests_of_the_guides_can_be_sent(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "guides" / "requests.md").read_text()
+    start, ask, needs = re.findall(r"^```sh\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    fleet, _, command = start.rpartition("berth up ")
+    subprocess.run(["sh", "-ec", fleet], cwd=tmp_path, check=True)
+    options = command.replace("--data three ", "").replace("--listen 127.0.0.1:8778", "").split()
+    with cloud_running(
+        tmp_path, *(str(tmp_path / word) if word.endswith(".toml") else word for word in options)
+    ) as cloud:
+        here = ask.replace(DEFAULT_URL, cloud.url).replace("/three/", "/data/")
+        assert cloud.shell(here).endswith("\n200\n")
+        said = cloud.shell(f"{here}\n{needs}")
+        assert '"NET_BW_EGR_KILOBIT_PER_SEC":400' in said
+        assert said.endswith("\n200\n")
+        assert cloud.stop() == 0, cloud.everything

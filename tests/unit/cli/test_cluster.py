@@ -139,6 +139,7 @@ def node(number: int, **fields: Any) -> Any:
         "status": "ACTIVE",
         "host_name": f"host-{number}",
         "host_id": "abcdef0123456789",
+        "host_down": False,
         "group_uuid": f"g{number % 2 + 1}",
         "server_uuid": f"s{number}",
         "fault": None,
