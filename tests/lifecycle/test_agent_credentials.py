@@ -12,6 +12,7 @@ from berth.agent.fleet import provider_id
 from berth.client.http import Answer
 from berth.model.orders import Agent, Work
 from berth.model.servers import Migration
+from berth.operations import agents
 from berth.runtime.ids import Ids
 from berth.sim.cloud import SimCloud
 from berth.sim.direct import DirectClient
@@ -327,6 +328,16 @@ def test_the_join_token_is_for_the_first_registration_alone(tmp_path: Path) -> N
         assert SECRET not in agent.credential
 
     told(tmp_path, story, cells=1, hosts=1, join_token=TOKEN)
+
+
+def test_a_cell_has_so_many_hosts_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(cloud: SimCloud) -> None:
+        monkeypatch.setattr(agents, "HOSTS_MAX", 1)
+        answer = await call(cloud, "cell1", "register", register(MADE_UP, "one-more"))
+        assert (answer.status, answer.detail) == (409, "The cell has 1 hosts, and may have no more.")
+        assert (await whole(cloud, MADE_UP))[0]["errors"][0]["status"] == 404, "nothing was written"
+
+    told(tmp_path, story, cells=1, hosts=1)
 
 
 def test_agents_keep_their_credentials_to_themselves(tmp_path: Path) -> None:

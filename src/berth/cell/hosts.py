@@ -34,8 +34,6 @@ _log = logging.getLogger(__name__)
 _ORIGIN: Final = Origin("", "conductor", None, "hosts")
 _LAST: Final = 1 << 62
 """A fence behind every version of an order."""
-
-
 _RETRY_LONGEST: Final = 16
 """How many heartbeat timeouts at most pass between attempts to write what could not be written."""
 _TOO_LARGE: Final = "What the host has is too much to be kept in the cell's journal."

@@ -7,6 +7,8 @@ A host that registered before there were credentials has none, and is known by t
 agent shows one.
 """
 
+from typing import Final
+
 import msgspec
 
 from berth.model.commands import Enact
@@ -16,6 +18,9 @@ from berth.model.rejections import RecordMoved
 from berth.operations.beginning import replaced
 from berth.view import View
 
+HOSTS_MAX: Final = 100_000
+"""In one cell."""
+
 
 def why_not_registered(view: View, agent: Agent) -> str | None:
     """Why a host cannot be registered like this; None if it can."""
@@ -24,6 +29,8 @@ def why_not_registered(view: View, agent: Agent) -> str | None:
         namesakes = view.records.find(Agent, "name", agent.name)
         if namesakes:
             return f"The name {agent.name} is taken: the host {namesakes[0].id} of this cell has it."
+        if view.records.count(Agent) >= HOSTS_MAX:
+            return f"The cell has {HOSTS_MAX} hosts, and may have no more."
         return None
     if known.is_revoked:
         return f"The credential of the host {known.name} was revoked."
