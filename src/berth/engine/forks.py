@@ -148,14 +148,16 @@ class Child(Generic[T]):
         os.set_blocking(self._reading, False)
         # A signal that came between the fork and the child's own handlers would be told to this process.
         blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        with warnings.catch_warnings():
-            # From Python 3.12 on a process with threads is warned of what the head of this file is about.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            self.pid = os.fork()
-        if self.pid == 0:
-            _live(work, ids, seed, writing, parent, seconds_max)
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-        os.close(writing)
+        try:
+            self.pid = _fork()
+            if self.pid == 0:
+                _live(work, ids, seed, writing, parent, seconds_max)
+        except OSError as failure:
+            os.close(self._reading)
+            raise GaveUp(f"no process can be started: {failure}") from failure
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            os.close(writing)
         self._loop.add_reader(self._reading, self._read)
 
     async def result(self) -> T:
@@ -198,6 +200,13 @@ class Child(Generic[T]):
             self._written.append(piece)
         else:
             self.reap()
+
+
+def _fork() -> int:
+    with warnings.catch_warnings():
+        # From Python 3.12 on a process with threads is warned of what the head of this file is about.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return os.fork()
 
 
 # -- in the child -------------------------------------------------------------------------------

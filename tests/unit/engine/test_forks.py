@@ -261,6 +261,25 @@ def test_a_child_that_dies_is_told_of(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
+def test_a_child_that_cannot_be_started_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> int:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    async def story(engine: Engine, forks: Forks) -> None:
+        there = set(os.listdir("/proc/self/fd"))
+        with monkeypatch.context() as patched:
+            patched.setattr(forks_module, "_fork", fail)
+            with pytest.raises(Overloaded, match="no process can be started"):
+                await engine.read(endless)
+        assert set(os.listdir("/proc/self/fd")) == there
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
+        assert await engine.read(lambda view: (lengthy(view), view.index)[1]) == 2  # type: ignore[func-returns-value]
+
+    run(tmp_path, story)
+
+
 def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
     program = """
         import asyncio, sys
