@@ -722,6 +722,8 @@ class Engine:
             pending.plans += 1
             now_s = self._clock.now_ns() // 1_000_000_000
             made = await self._ask_copy(lambda view: wish(view, now_s), pending.asker)
+            # Where nobody writes any more, nobody would judge it.
+            self._refuse_if_stopped()
         except asyncio.CancelledError:
             _settle(pending.future, Unavailable("stopping"))
             raise
