@@ -149,7 +149,8 @@ class Connections:
             async with asyncio.timeout(within_s):
                 await self._drained.wait()
         except TimeoutError:
-            _log.warning("%d requests were not finished within %g s and are dropped", len(self), within_s)
+            unfinished = len(self) + len(self._orphans)
+            _log.warning("%d requests were not finished within %g s and are dropped", unfinished, within_s)
             for connection in [*self._open, *self._leaving]:
                 connection.drop()
         self.stop_ticking()
