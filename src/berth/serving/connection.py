@@ -399,7 +399,7 @@ class Connection(asyncio.Protocol):
         elif exchange.waiting is not None:
             # Only these seconds are the client's; the others are the application's.
             self._body_s += 1
-            if waited_s == STALLED_BODY_S:
+            if waited_s >= STALLED_BODY_S:
                 self.shared.note_stalled(self)
             if waited_s > BODY_S:
                 self._refuse(408, f"Nothing came of the request's body for {BODY_S} seconds.")
