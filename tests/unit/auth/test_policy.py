@@ -192,6 +192,34 @@ def test_a_broken_file_is_refused_at_the_start(tmp_path: Path, text: str) -> Non
         Policy(write(tmp_path, text), "legacy", FakeClock())
 
 
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        ({RESHAPE: "rule:a", "a": "rule:b", "b": "rule:a"}, f"{RESHAPE} cannot be evaluated"),
+        ({RESHAPE: "user_id:%(user_id)d"}, f"{RESHAPE} cannot be evaluated"),
+        ({RESHAPE: "role:admin and user_id:%(user_id)d"}, f"{RESHAPE} cannot be evaluated"),
+        ({RESHAPE: "role:admin or http://127.0.0.1:9/ask"}, f"{RESHAPE} asks a URL"),
+        ({RESHAPE: [["role:admin"], ["https:%(project_id)s"]]}, f"{RESHAPE} asks a URL"),
+    ],
+)
+def test_a_rule_that_cannot_be_evaluated_is_refused_at_the_start(
+    tmp_path: Path, rules: dict[str, object], words: str
+) -> None:
+    """Every request that asked for it was answered with 500, or waited for a URL with all others."""
+    with pytest.raises(PolicyFileError, match=words):
+        Policy(write(tmp_path, json.dumps(rules)), "secure", FakeClock())
+
+
+def test_a_rule_that_fails_for_a_caller_allows_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    policy = Policy(
+        write(tmp_path, f'"{RESHAPE}": "role:odd and user_id:%(user_id)d"\n'), "secure", FakeClock()
+    )
+    assert not policy.allows(RESHAPE, Caller("x", "p", ("odd",)))
+    assert f"the rule {RESHAPE} cannot be evaluated, so it allows nothing" in caplog.text
+
+
 def test_a_missing_file_is_refused_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(PolicyFileError, match="the policy cannot be read: No such file or directory"):
         Policy(str(tmp_path / "none.yaml"), "legacy", FakeClock())

@@ -9,6 +9,7 @@ at the start; later it is reported, and the rules read before stay.
 
 import logging
 import os
+import re
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -27,6 +28,9 @@ DECISIONS_MAX: Final = 50_000
 
 _GUARDED: Final = ("placement:", "berth:", "os_compute_api:", "compute:", "identity:")
 """How the names of rules that guard something begin. Glance's have no beginning of their own."""
+
+_ROLES: Final = ["reader", "member", "manager", "admin", "service"]
+_REMOTE: Final = re.compile(r"(?<![\w.])https?:")
 
 
 class PolicyFileError(Exception):
@@ -75,7 +79,12 @@ class Policy:
             "domain_id": caller.domain_id,
             "is_admin_project": True,
         }
-        return bool(self._enforcer.authorize(rule, target, credentials, do_raise=False))
+        try:
+            return bool(self._enforcer.authorize(rule, target, credentials, do_raise=False))
+        except Exception:
+            # The rules of a file are tried when it is read; one may still fail for some callers only.
+            _log.exception("%s: the rule %s cannot be evaluated, so it allows nothing", self._path, rule)
+            return False
 
     # -- the file -------------------------------------------------------------------------------
 
@@ -99,7 +108,9 @@ class Policy:
         enforcer.load_rules()
         # Otherwise the enforcer would look at the file for every decision, and reload it by itself.
         enforcer.use_conf = False
-        _warn_of_unknown(enforcer, self._path)
+        if self._path is not None:
+            _refuse_failing(enforcer, self._path)
+            _warn_of_unknown(enforcer, self._path)
         return enforcer
 
 
@@ -114,15 +125,40 @@ def _private_conf(*, enforce_new_defaults: bool) -> cfg.ConfigOpts:
 
 def _refuse_unusable(path: Path) -> None:
     try:
-        oslo.Rules.load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        oslo.Rules.load(text)
+        remote = sorted(name for name, rule in oslo.parse_file_contents(text).items() if _is_remote(rule))
     except OSError as error:
         raise PolicyFileError(f"{path}: the policy cannot be read: {error.strerror}") from error
     # The parser passes on what its YAML reader and its own checks raise, of several kinds.
     except Exception as error:
         raise PolicyFileError(f"{path}: this is not a policy file: {error}") from error
+    if remote:
+        raise PolicyFileError(
+            f"{path}: the rule {remote[0]} asks a URL, which is not offered here: every other request would "
+            "wait for the answer"
+        )
 
 
-def _warn_of_unknown(enforcer: oslo.Enforcer, path: Path | None) -> None:
+def _is_remote(rule: object) -> bool:
+    return _REMOTE.search(str(rule)) is not None
+
+
+def _refuse_failing(enforcer: oslo.Enforcer, path: Path) -> None:
+    """Refuse rules that cannot be evaluated, such as those that refer to each other in a circle."""
+    target = {"project_id": "", "owner": "", "user_id": ""}
+    for rule in RULES:
+        for roles in ([], _ROLES):
+            credentials = target | {"roles": roles}
+            try:
+                enforcer.authorize(rule.name, target, credentials, do_raise=False)
+            except Exception as error:
+                raise PolicyFileError(
+                    f"{path}: the rule {rule.name} cannot be evaluated: it refers to itself, or {error}"
+                ) from error
+
+
+def _warn_of_unknown(enforcer: oslo.Enforcer, path: Path) -> None:
     known = {rule.name for rule in RULES}
     unknown = sorted(name for name in enforcer.file_rules if name.startswith(_GUARDED) and name not in known)
     if unknown:
