@@ -35,7 +35,7 @@ from berth.model.scheduling import NoFit, Step
 from berth.model.servers import Server
 from berth.operations.beginning import Asked
 from berth.operations.clusters_dealing import grown, left_by, node_group_of, shrunk, without_node_group
-from berth.operations.clusters_placing import fits, groups_of, placed
+from berth.operations.clusters_placing import fits, groups_of, over_quota, placed
 from berth.operations.hosts import is_down
 from berth.view import View
 
@@ -55,6 +55,10 @@ def create(view: View, now_s: int, asked: Asked, cluster: Cluster) -> Enact | Re
         return wrong
     cluster = msgspec.structs.replace(cluster, created_at_s=now_s, updated_at_s=now_s)
     whole = _dealt(asked, cluster, cluster.ratio)
+    # The quota first: what would fit is told only to a project that may have it.
+    refused = over_quota(view, asked, whole, whole.nodes)
+    if refused is not None:
+        return refused
     enact = _no_room_by_count(view, whole) or placed(view, now_s, asked, whole, whole.nodes, groups_of(whole))
     if isinstance(enact, NoFit):
         fitting = _fitting_ratio(view, now_s, asked, cluster)

@@ -5,8 +5,8 @@
     deleting:   no nodes left -> the server groups and the cluster's record go
 
 Each step follows from the records alone, and brings them on: whoever is stopped between two of them, or does
-one twice, breaks nothing. A server that something else is being done to is waited for. What did not work is
-tried again, a while later.
+one twice, breaks nothing. A server that something else is being done to is waited for, and so is one that is
+locked, until it is unlocked. What did not work is tried again, a while later.
 """
 
 from typing import Final, NamedTuple
@@ -105,7 +105,7 @@ def _droppable(view: View, leaving: list[Node]) -> tuple[Node, ...]:
 
 def _is_deletable(view: View, node: Node, now_s: int) -> bool:
     server = view.records.get(Server, node.server)
-    if server is None or server.work is not None:
+    if server is None or server.work is not None or server.is_locked:
         return False
     tried = [
         action.updated_at_s
@@ -155,7 +155,7 @@ def _replaced(
 def _sentence(node: Node, refused: Rejection) -> str:
     if isinstance(refused, QuotaExceeded):
         names = ", ".join(name for name, *_ in refused.over)
-        return f"the quota ({names}) leaves no room for a replacement of {node.name}; it is tried again"
+        return f"the quota of {names} leaves no room for a replacement of {node.name}; it is tried again"
     if not isinstance(refused, NoFit):
         return f"{node.name} cannot be replaced ({type(refused).__name__}); it is tried again"
     narrowing = [f"{step.asked}: {step.left} hosts left" for step in refused.steps if step.removed]

@@ -5,7 +5,6 @@ to is its server group: so every move of it is judged as the creation was.
 """
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -67,10 +66,10 @@ def placed(
     """The change that gives these nodes servers, with ``groups`` made first; or why not all of them can
     be."""
     view.steps.take(_STEPS_PER_NODE * len(nodes))
-    servers = {node.server: _server(cluster, node) for node in nodes}
-    refused = beyond(view, asked.quotas, cluster.project, _amounts(servers.values()))
+    refused = over_quota(view, asked, cluster, nodes)
     if refused is not None:
         return refused
+    servers = {node.server: _server(cluster, node) for node in nodes}
     requests = _requests(asked, servers)
     if isinstance(requests, Rejection):
         return requests
@@ -92,12 +91,13 @@ def placed(
     return Enact(tuple(changes), commands, quotas=asked.quotas)
 
 
-def _amounts(servers: Iterable[Server]) -> Counter[str]:
+def over_quota(view: View, asked: Asked, cluster: Cluster, nodes: tuple[Node, ...]) -> Rejection | None:
+    """Why the project may not have these nodes, if it may not."""
     total: Counter[str] = Counter()
-    for server in servers:
-        _, amounts = amounts_of(server)
+    for node in nodes:
+        _, amounts = amounts_of(_server(cluster, node))
         total.update(amounts)
-    return total
+    return beyond(view, asked.quotas, cluster.project, total)
 
 
 def fits(view: View, now_s: int, asked: Asked, cluster: Cluster) -> bool:

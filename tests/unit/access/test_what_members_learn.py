@@ -7,7 +7,8 @@ import msgspec
 import pytest
 
 from berth.model.servers import Fault
-from tests.unit.compute.regions import HUGE, LARGE, Region
+from tests.unit.compute.regions import CIRROS, HUGE, LARGE, Region
+from tests.unit.native.clusters import CLUSTERS, created, kept, shown
 from tests.unit.native.worlds import Answer, uuid_of
 
 pytestmark = pytest.mark.fast
@@ -145,6 +146,29 @@ def test_a_fault_names_no_host(region: Region, stored: str, shown: str) -> None:
     region.run(story)
 
 
+@pytest.mark.parametrize(
+    ("properties", "needed", "found"),
+    [
+        ({"hw_architecture": "aarch64"}, "the architecture aarch64", "it does not say its architecture"),
+        ({"img_hv_type": "xen"}, "the hypervisor xen", "it has no agent"),
+    ],
+)
+def test_an_image_that_the_host_does_not_suit(
+    region: Region, properties: dict[str, str], needed: str, found: str
+) -> None:
+    async def story(region: Region) -> None:
+        await region.fleet()
+        image = msgspec.structs.replace(CIRROS, id=uuid_of(950), properties=properties)
+        await region.put(image)
+        id = await region.active(who=ANN, imageRef=CIRROS.id)
+        for who, is_told in ((ANN, False), ("admin", True)):
+            answer = await region.act(id, "rebuild", {"imageRef": image.id}, who=who)
+            assert (answer.status, needed in said(answer)) == (400, True)
+            assert ("host-" in said(answer), found in said(answer)) == (is_told, is_told)
+
+    region.run(story)
+
+
 def test_a_manager_moves_servers_and_is_not_told_where(region: Region) -> None:
     manager = {"x-roles": "manager"}
 
@@ -163,6 +187,19 @@ def test_a_manager_moves_servers_and_is_not_told_where(region: Region) -> None:
             assert None not in {seen[name] for name in hosts}
         for path in ("/os-migrations", "/os-migrations?project_id=red"):
             assert (await region.compute("GET", path, who=ANN, headers=manager)).status == 403
+        # Nor can it be guessed: neither the host, nor whether others have such a migration.
+        for query in ("host=host-1", "source_compute=host-1"):
+            path = f"/os-migrations?project_id=blue&{query}"
+            assert (await region.compute("GET", path, who=ANN, headers=manager)).status == 403
+            assert (await region.compute("GET", path)).status == 200
+        [migration] = region.migrations(id)
+        answers = [
+            await region.compute(
+                "GET", f"/os-migrations?project_id=red&marker={marker}", who=BOB, headers=manager
+            )
+            for marker in (migration.id, uuid_of(4711))
+        ]
+        assert [answer.status for answer in answers] == [400, 400]
 
     region.run(story)
 
@@ -177,6 +214,37 @@ def test_a_cluster_that_does_not_fit(region: Region) -> None:
             assert (answer.status, answer.error["code"]) == (409, "berth.no_fit")
             assert bool(tells_of_hosts(answer.error["detail"])) == is_told
             assert "there is no place for its 2 new nodes" in answer.error["detail"]
+
+    region.run(story)
+
+
+def test_what_would_fit_is_not_told_to_a_project_beyond_its_quota(tmp_path: Path) -> None:
+    """28 nodes of which 4 fit on a host: that told how many hosts there are."""
+
+    async def story(region: Region) -> None:
+        await region.fleet(count=7)
+        group = {"name": "w", "flavor": "small", "count": 28, "processes": ["p"]}
+        body = {"cluster": {"name": "c", "node_groups": [group], "anti_affinity": ["p"]}}
+        answer = await region.ask("POST", CLUSTERS, body, token=ANN, headers={"x-roles": "member"})
+        assert (answer.status, answer.error["code"]) == (403, "berth.quota_exceeded")
+
+    Region(tmp_path, quota_instances=2).run(story)
+
+
+def test_a_cluster_says_that_the_quota_leaves_no_room(region: Region) -> None:
+    async def story(region: Region) -> None:
+        await region.fleet()
+        group = {"name": "w", "flavor": "small", "count": 2}
+        made = await created(region, {"cluster": {"name": "c", "node_groups": [group]}}, token=ANN)
+        await kept(region)
+        path = f"{CLUSTERS}/{made['uuid']}"
+        await region.ask("POST", f"{path}/nodes/w-0/replace", {"force": True}, token=ANN)
+        quota = {"instances": 1, "cores": 2, "force": True}
+        await region.compute("PUT", "/os-quota-sets/blue", {"quota_set": quota})
+        await kept(region)
+        words = "the quota of cores, instances leaves no room for a replacement of w-0; it is tried again"
+        for who in (ANN, "admin"):
+            assert (await shown(region, made["uuid"], token=who))["fault"] == words
 
     region.run(story)
 
@@ -212,5 +280,42 @@ def test_an_owners_lock_is_undone_by_both(region: Region) -> None:
             assert (await region.act(id, "unlock", who=who)).status == 202
             assert (await region.server(id, who=ANN))["locked"] is False
         assert "locked_reason" not in await region.server(id, version="2.72")
+
+    region.run(story)
+
+
+def test_a_cluster_does_not_take_a_locked_server_away(region: Region) -> None:
+    """An administrator's lock was undone by deleting the cluster that the server was a node of."""
+
+    async def story(region: Region) -> None:
+        await region.fleet()
+        group = {"name": "w", "flavor": "small", "count": 2}
+        made = await created(region, {"cluster": {"name": "c", "node_groups": [group]}}, token=ANN)
+        await kept(region)
+        id = made["nodes"][0]["server_uuid"]
+        assert (await region.act(id, "lock")).status == 202
+        assert (await region.ask("DELETE", f"{CLUSTERS}/{made['uuid']}", token=ANN)).status == 202
+        await kept(region)
+        seen = await shown(region, made["uuid"], token=ANN)
+        [node] = seen["nodes"]
+        assert (seen["state"], node["server_uuid"], node["status"]) == ("deleting", id, "ACTIVE")
+        assert node["fault"] == "The server is locked: it is deleted as soon as it is unlocked."
+        assert (await region.act(id, "unlock")).status == 202
+        await kept(region)
+        assert (await region.ask("GET", f"{CLUSTERS}/{made['uuid']}", token=ANN)).status == 404
+
+    region.run(story)
+
+
+def test_a_live_migration_of_a_locked_server_is_not_aborted(region: Region) -> None:
+    async def story(region: Region) -> None:
+        await region.fleet()
+        id = await region.active(who=ANN)
+        assert (await region.act(id, "os-migrateLive", {"block_migration": "auto"})).status == 202
+        assert (await region.act(id, "lock")).status == 202
+        [migration] = region.migrations(id)
+        path, manager = f"/servers/{id}/migrations/{migration.id}", {"x-roles": "manager"}
+        assert (await region.compute("DELETE", path, who=ANN, headers=manager)).status == 409
+        assert (await region.compute("DELETE", path)).status == 202
 
     region.run(story)

@@ -6,7 +6,7 @@ from typing import Any
 from berth.model.clusters import Cluster
 from berth.model.commands import Enact
 from berth.model.orders import Outbox
-from berth.operations.beginning import Asked, removed
+from berth.operations.beginning import Asked, quotas_in, removed
 from berth.operations.clusters_keeping import is_due, next_step
 from berth.runtime.ids import Ids
 from berth.scheduler.options import scheduler_options
@@ -95,5 +95,6 @@ async def _carried_out(region: Region, outbox: Outbox, error: str | None) -> Non
 
 
 async def _brought_on(region: Region, one: Cluster) -> None:
-    asked = Asked("req-keeper", one.project, one.user, _IDS, scheduler_options())
+    quotas = quotas_in(region.settings)
+    asked = Asked("req-keeper", one.project, one.user, _IDS, scheduler_options(), quotas=quotas)
     await region.enact(lambda view, now_s: next_step(view, now_s, asked, one.id) or Enact(()))

@@ -98,8 +98,8 @@ SENTENCES: Final[dict[type[Rejection], tuple[int, str]]] = {
     ),
     r.HostUnfitForImage: (
         400,
-        "The image needs {r.asked}; of the host {r.host}: {r.found}. The server stays on its host in a "
-        "rebuild: choose another image, or move the server first.",
+        "The image needs {r.asked}, which the host{host} does not offer{found}. The server stays on its host "
+        "in a rebuild: choose another image, or move the server first.",
     ),
     r.SameFlavor: (400, "The server has the flavor {r.flavor} already: when resizing, choose another."),
     r.MigrationNotFound: (404, "Migration {r.id} could not be found."),
@@ -127,6 +127,7 @@ def problem_of(rejection: Rejection, *, names_hosts: bool = True) -> ComputeProb
     status, sentence = found
     words = {
         "host": f" {getattr(rejection, 'host', '')}" if names_hosts else "",
+        "found": f": {rejection.found}" if names_hosts and isinstance(rejection, r.HostUnfitForImage) else "",
         "allowed": " or ".join(getattr(rejection, "allowed", ())) or "no state at all",
         "traits": ", ".join(getattr(rejection, "traits", ())),
         "then": then(rejection) if isinstance(rejection, r.ServerChangedByOthers) else "",

@@ -8,7 +8,7 @@ from berth.api.compute.calls import Call, Route, empty, json
 from berth.api.compute.errors import ComputeProblem, not_found
 from berth.api.compute.listing import flag_in, links_of, next_links, query_of
 from berth.api.compute.newest_first import Key, limit_of, newest, no_marker
-from berth.api.compute.server_access import require_version, visible
+from berth.api.compute.server_access import require_version, unlocked, visible
 from berth.api.compute.times import parsed, plain
 from berth.api.http import Response
 from berth.api.page_bytes import render_page
@@ -32,6 +32,8 @@ _FIELDS: Final[dict[str, tuple[int, Callable[[Migration], tuple[str, ...]]]]] = 
     "project_id": (80, lambda migration: (migration.project,)),
 }
 """Filters: since when they are understood, and what a migration says there."""
+_NAME_HOSTS: Final = ("host", "source_compute")
+_HOSTS: Final = "os_compute_api:os-migrations:index:host"
 QUERY: Final = {name: since for name, (since, _) in _FIELDS.items()} | {
     "hidden": 1,
     "limit": 59,
@@ -45,6 +47,9 @@ async def page(call: Call) -> Response:
     query = query_of(call, "migrations", QUERY)
     if query.get("project_id") != call.project:
         call.require("os_compute_api:os-migrations:index:all_projects")
+    if any(name in query for name in _NAME_HOSTS):
+        # The answer would tell whether a migration is of that host.
+        call.require(_HOSTS)
     if flag_in(query, "hidden"):
         raise ComputeProblem(400, "hidden must be false or left out: no migration is hidden here.")
     has_pages = call.version >= 59
@@ -52,7 +57,7 @@ async def page(call: Call) -> Response:
     tests = _tests(query)
 
     def answer(view: View) -> dict[str, Any]:
-        behind = _behind(view, query.get("marker"))
+        behind = _behind(view, query)
         records = view.records
         server = query.get("instance_uuid")
         migrations = records.all(Migration) if server is None else records.find(Migration, "server", server)
@@ -71,11 +76,12 @@ def _key(migration: Migration) -> Key:
     return migration.number, migration.id
 
 
-def _behind(view: View, marker: str | None) -> Key | None:
+def _behind(view: View, query: dict[str, str]) -> Key | None:
+    marker = query.get("marker")
     if marker is None:
         return None
     migration = view.records.get(Migration, marker)
-    if migration is None:
+    if migration is None or query.get("project_id", migration.project) != migration.project:
         raise no_marker(marker)
     return _key(migration)
 
@@ -121,7 +127,7 @@ async def abort(call: Call) -> Response:
     id, migration = call.params
 
     def wish(view: View, now_s: int) -> Enact | Rejection:
-        visible(call, view, id)
+        unlocked(call, view, id)
         return live_migrate.begin_abort(view, id, migration)
 
     return await call.submit(wish, lambda _: empty(202))
@@ -178,7 +184,7 @@ def _both(call: Call, migration: Migration, names_hosts: str) -> dict[str, Any]:
 
 
 def _listed(call: Call, migration: Migration) -> dict[str, Any]:
-    body = _both(call, migration, "os_compute_api:os-migrations:index:host") | {
+    body = _both(call, migration, _HOSTS) | {
         "instance_uuid": migration.server,
         "old_instance_type_id": _flavor_id(migration.flavor_before),
         "new_instance_type_id": _flavor_id(migration.flavor_after),

@@ -51,7 +51,7 @@ async def _page(call: Call, shown: Callable[[View, Server], dict[str, Any]]) -> 
             records.all(Server) if project is None else records.find(Server, "project", project)
         )
         view.steps.take(len(servers))
-        behind = _behind(call, view, query.get("marker"))
+        behind = _behind(view, project, query.get("marker"))
         matching = (server for server in servers if all(test(view, server) for test in tests))
         found, more = newest(matching, _key, limit, behind)
         view.steps.take(_STEPS_PER_SERVER * len(found))
@@ -68,11 +68,11 @@ def _key(server: Server) -> Key:
     return server.created_at_s, server.id
 
 
-def _behind(call: Call, view: View, marker: str | None) -> Key | None:
+def _behind(view: View, project: str | None, marker: str | None) -> Key | None:
     if marker is None:
         return None
     server = view.records.get(Server, marker)
-    if server is None or not call.access.sees(server.project):
+    if server is None or project not in (None, server.project):
         raise no_marker(marker)
     return _key(server)
 

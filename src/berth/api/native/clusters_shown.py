@@ -67,7 +67,14 @@ def _node(access: Access, view: View, one: NodeShown) -> wire.ClusterNode:
         host_id=None if server is None or one.host is None else host_id_of(server.project, one.host),
         host_down=one.is_host_down,
         group_uuid=node.group,
-        fault=None
-        if server is None or server.fault is None
-        else words_for(access, view, server, server.fault.message),
+        fault=_node_fault(access, view, one),
     )
+
+
+def _node_fault(access: Access, view: View, one: NodeShown) -> str | None:
+    server = one.server
+    if server is None:
+        return None
+    if server.is_locked and one.node.state != "wanted":
+        return "The server is locked: it is deleted as soon as it is unlocked."
+    return None if server.fault is None else words_for(access, view, server, server.fault.message)
