@@ -2,7 +2,7 @@
 
     register     who the host is, what it has, and which servers are on it
     poll         "here I am, and this is on me": answered with orders, at once or when there are any
-    report       what came of an order
+    report       the outcome of an order
     credential   the host's new credential, in place of the one that is shown
 
 An order has an id, which is the same whenever it is handed out again, and a fence: of two orders for one

@@ -93,7 +93,7 @@ def _add_agent(commands: "Commands") -> None:
         "run: the credentials of hosts are changed, revoked, or made anew.",
     )
     agent.add_argument("--conductor", metavar="URL", type=_url, help="the cell's address (required)")
-    agent.add_argument("--driver", choices=("sim",), help="sim: hosts that only seem to be there (required)")
+    agent.add_argument("--driver", choices=("sim",), help="sim: simulated hosts (required)")
     agent.add_argument("--data", metavar="DIR", type=Path, help="what hosts must not forget (required)")
     agent.add_argument("--agent-token-file", metavar="FILE", type=Path, help="instead of the variable")
     _add_fleet(agent, default_hosts=1)

@@ -115,7 +115,7 @@ Wish = Command | Callable[[View, int], Command | Rejection | Planned]
 """A command; or what makes one out of the view of the moment, and the time in seconds: then choosing and
 claiming are one act, and nobody can come in between. If the race for the journal is lost, what it made is
 judged again; only if that is refused now is it asked again. Otherwise one that takes long would lose to those
-that do not, again and again. One that takes long is made in a child, on a copy of the view, and what it made
+that do not, every time. One that takes long is made in a child, on a copy of the view, and what it made
 is judged in turn; then too it is asked again only if that is refused."""
 
 
@@ -450,7 +450,7 @@ class Engine:
             outcomes = await self._patiently(lambda: self._attempt(waiting, tried))
             while outcomes is None:
                 if self._clock.monotonic_ns() > deadline_ns:
-                    raise Unavailable("others were first, again and again: try again in a moment")
+                    raise Unavailable("Journal write contention: gave up after 10 s. Retry.")
                 outcomes = await self._patiently(lambda: self._attempt(waiting, tried))
         except Unavailable as unavailable:
             _settle_all(waiting, unavailable)

@@ -170,7 +170,7 @@ class Feed:
                 if not step and not await self._told(news):
                     yield b": nothing new after %d\n\n" % index
                 while step:
-                    # What is sent is let go of.
+                    # Free what was sent.
                     rendered = step.popleft()
                     for piece in rendered.pieces():
                         yield piece
