@@ -85,8 +85,7 @@ class Forks:
         try:
             yield
         finally:
-            self._running[project] -= 1
-            self._admit()
+            self._leave(project)
 
     def start(self, work: Callable[[], T]) -> "Child[T]":
         """Have work done in a copy of this process as it is now, by who has a place."""
@@ -112,13 +111,18 @@ class Forks:
                 await turn
         except BaseException as error:
             if turn.done() and not turn.cancelled():
-                self._running[project] -= 1
+                self._leave(project)
             else:
                 self._waiting.remove((project, turn))
-            self._admit()
+                self._admit()
             if isinstance(error, TimeoutError):
                 raise NoPlace(f"no place came free within {self._seconds_max:g} seconds") from None
             raise
+
+    def _leave(self, project: str) -> None:
+        # Subtracting keeps only what is above zero: projects that have no child are not remembered.
+        self._running -= Counter((project,))
+        self._admit()
 
     def _admit(self) -> None:
         """Let in who waits, in order, but none whose project has its share."""
