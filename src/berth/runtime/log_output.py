@@ -14,7 +14,8 @@ import signal
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from select import PIPE_BUF
 from typing import Final
 
 BUFFER_CHARACTERS_MAX: Final = 1 << 20
@@ -122,14 +123,26 @@ class LogOutput:
                 time.sleep(_GATHER_S)
 
     def _write(self, text: str) -> None:
-        left = memoryview(text.encode("utf-8", "backslashreplace"))
-        while left:
-            left = left[os.write(self._descriptor, left) :]
+        for lines in _atomic(text.encode("utf-8", "backslashreplace")):
+            left = memoryview(lines)
+            while left:
+                left = left[os.write(self._descriptor, left) :]
 
     def _drop(self, text: str) -> None:
         lines = text.count("\n")
         self.dropped += lines
         self._untold += lines
+
+
+def _atomic(lines: bytes) -> Iterator[bytes]:
+    """Whole lines, as many at once as a pipe takes undivided: other processes write to it as well."""
+    start = 0
+    while start < len(lines):
+        end = lines.rfind(b"\n", start, start + PIPE_BUF) + 1
+        # A line that is longer goes alone.
+        end = end or lines.find(b"\n", start) + 1 or len(lines)
+        yield lines[start:end]
+        start = end
 
 
 _all: "weakref.WeakSet[LogOutput]" = weakref.WeakSet()

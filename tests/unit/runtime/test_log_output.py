@@ -5,6 +5,7 @@ import logging
 import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -46,6 +47,21 @@ def test_lines_come_out_in_order(pipe: Pipe) -> None:
     assert text == "".join(f"{number}\n" for number in range(1000))
     pipe.output.drain()
     assert pipe.output.dropped == 0
+
+
+def test_lines_of_two_processes_do_not_mix(pipe: Pipe) -> None:
+    """Workers share one pipe, and a reader that is slow has each of them wait in the middle of a write."""
+    outputs = [pipe.output, LogOutput(os.dup(pipe.writing), lambda dropped: "missing\n")]
+    lines = ["a" * 700, "é" * 1000]
+    count = 150
+    for _ in range(count):
+        for output, line in zip(outputs, lines, strict=True):
+            output.write(line + "\n")
+    text = b""
+    while text.count(b"\n") < 2 * count:
+        text += os.read(pipe.reading, 1 << 10)
+    outputs[1].close()
+    assert Counter(text.decode(errors="replace").splitlines()) == dict.fromkeys(lines, count)
 
 
 def test_a_reader_that_does_not_read_holds_nobody_up(pipe: Pipe) -> None:
