@@ -129,7 +129,7 @@ def test_a_value_larger_than_postgresql_takes_is_refused_and_not_written(postgre
     journal = open_journal(parse_address(postgresql_url), shared=True)
     body = sa.func.decode(sa.func.repeat("00", 1 << 30), "hex")
     with pytest.raises(RowRefused):
-        journal.execute(sa.insert(JOURNAL).values(idx=1, batch_id="large", at_ns=1, body=body))
+        journal.execute(sa.insert(JOURNAL).values(idx=1, batch_id="large", at_ns=1, entries=body))
     journal.append(batch(1, "small"))
     assert [one.id for one in journal.read(START)] == ["small"]
     journal.close()
@@ -216,7 +216,7 @@ def test_a_row_that_was_changed_is_named(address: Address, journal: Journal) -> 
         journal.append(batch(number))
     assert problems(journal) == []
     changed = msgspec.msgpack.encode(batch(4).entries)
-    journal.execute(sa.update(JOURNAL).where(JOURNAL.c.idx == 3).values(body=changed))
+    journal.execute(sa.update(JOURNAL).where(JOURNAL.c.idx == 3).values(entries=changed))
     fresh = connect(address, shared=None)
     assert all("journal entry 3 is damaged" in problem for problem in problems(fresh))
     assert len(problems(fresh)) == 2, "the entry, and that no server can start"
@@ -230,6 +230,7 @@ def test_a_database_of_schema_1_is_upgraded_by_all_who_start_together(address: A
         old.append(batch(number))
     for table in ("journal", "snapshot"):
         old.execute(sa.text(f"ALTER TABLE {table} DROP COLUMN digest"))
+    old.execute(sa.text("ALTER TABLE journal RENAME COLUMN entries TO body"))
     old.execute(sa.text("DROP TABLE journal_anchor"))
     old.execute(sa.text("UPDATE journal_schema SET version = 1"))
     with pytest.raises(JournalError, match="schema 1, this program wants 2"):
@@ -241,6 +242,11 @@ def test_a_database_of_schema_1_is_upgraded_by_all_who_start_together(address: A
     assert list(journal.read(START)) == [batch(1), batch(2), batch(3)]
     assert problems(journal) == []
     assert journal.unverified() == 2
+    old_append = sa.text("INSERT INTO journal (idx, batch_id, at_ns, body) SELECT 4, 'x', 1, 'y'")
+    with pytest.raises(JournalError):
+        journal.execute(old_append)
+    journal.append(batch(4))
+    assert problems(journal) == [], "what an older program tries to write does no harm"
     journal.close()
 
 

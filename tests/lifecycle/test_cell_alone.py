@@ -212,5 +212,5 @@ def _hosts_up(port: int) -> int:
 def _orders(path: Path) -> int:
     """How many orders there are in a cell's journal, by a look at it."""
     with closing(sqlite3.connect(path)) as connection:
-        bodies = connection.execute("SELECT body FROM journal").fetchall()
+        bodies = connection.execute("SELECT entries FROM journal").fetchall()
     return sum(b"spawning" in body or b"create" in body for (body,) in bodies)

@@ -70,7 +70,7 @@ def found(path: Path) -> list[str]:
 
 
 def body(connection: sqlite3.Connection, index: int) -> bytes:
-    content: bytes = connection.execute("SELECT body FROM journal WHERE idx = ?", (index,)).fetchone()[0]
+    content: bytes = connection.execute("SELECT entries FROM journal WHERE idx = ?", (index,)).fetchone()[0]
     return content
 
 
@@ -79,7 +79,7 @@ def replace_in_body(before: bytes, after: bytes) -> Change:
         content = body(connection, 4)
         assert before in content
         changed = content.replace(before, after)
-        connection.execute("UPDATE journal SET body = ? WHERE idx = 4", (changed,))
+        connection.execute("UPDATE journal SET entries = ? WHERE idx = 4", (changed,))
 
     return replace
 
@@ -89,7 +89,7 @@ def insert_a_copy(connection: sqlite3.Connection) -> None:
     connection.execute("UPDATE journal SET idx = -idx - 1 WHERE idx >= 4")
     connection.execute("UPDATE journal SET idx = -idx WHERE idx < 0")
     connection.execute(
-        "INSERT INTO journal SELECT 4, batch_id, at_ns, body, digest FROM journal WHERE idx = 5"
+        "INSERT INTO journal SELECT 4, batch_id, at_ns, entries, digest FROM journal WHERE idx = 5"
     )
 
 
@@ -109,7 +109,7 @@ DAMAGE: dict[str, tuple[str | Change, ...]] = {
     "the checksum": ("UPDATE journal SET digest = replace(digest, substr(digest, 1, 1), 'x') WHERE idx = 4",),
     "the checksum, no UTF-8": (put_text_that_is_none("digest"),),
     "no checksum": ("UPDATE journal SET digest = NULL WHERE idx = 4",),
-    "another kind of body": ("UPDATE journal SET body = 'a text' WHERE idx = 4",),
+    "another kind of body": ("UPDATE journal SET entries = 'a text' WHERE idx = 4",),
     "a row that is gone": ("DELETE FROM journal WHERE idx = 4",),
     "a row that is gone, and its place": (
         "DELETE FROM journal WHERE idx = 4",
@@ -290,7 +290,7 @@ def test_an_old_entry_that_cannot_be_read_is_named(path: Path, content: object) 
 def test_an_old_entry_with_a_text_that_is_no_utf8_is_named(path: Path) -> None:
     change(path, *SCHEMA_1, insert_old)
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        damaged = body(connection, 2).replace(b"alice", b"al\xffce")
+        damaged = msgspec.msgpack.encode(batch(2).entries).replace(b"alice", b"al\xffce")
         connection.execute("UPDATE journal SET body = ? WHERE idx = 2", (damaged,))
     with opened(path) as journal, pytest.raises(Damaged, match="journal entry 2 cannot be read"):
         list(journal.read(START))

@@ -169,7 +169,7 @@ def test_a_missing_beginning_has_been_pruned(journal: Journal, path: Path) -> No
 def test_a_body_that_cannot_be_read_is_named_by_its_index(journal: Journal, path: Path, body: bytes) -> None:
     journal.append(batch(1))
     journal.append(batch(2))
-    change(path, "UPDATE journal SET body = ? WHERE idx = 2", body)
+    change(path, "UPDATE journal SET entries = ? WHERE idx = 2", body)
     with pytest.raises(JournalError, match=r"journal entry 2 is damaged") as caught:
         list(journal.read(START))
     assert not isinstance(caught.value, JournalFailure), "reading it again does not help"

@@ -44,7 +44,7 @@ def verify(previous: str | None, row: JournalRow) -> None:
             return
         raise Damaged(
             f"journal entry {row.index} is damaged: it has no checksum, and entry {row.index - 1} has one. "
-            "It was changed, or an older Berth is still writing to this database: stop that one"
+            "Restore the database from a backup"
         )
     try:
         found = digest_of(previous, row.index, row.batch_id, row.at_ns, row.body)

@@ -83,7 +83,7 @@ class Journal:
         assert sql.loaded_dbapi is not None, "an engine has loaded its driver"
         self._driver_error: type[Exception] = sql.loaded_dbapi.Error
         mark = "?" if sql.paramstyle == "qmark" else "%s"
-        columns = "idx, batch_id, at_ns, body, digest"
+        columns = "idx, batch_id, at_ns, entries, digest"
         source = " FROM DUAL" if sql.name in ("mysql", "mariadb") else ""
         values = f"INSERT INTO journal ({columns}) SELECT {mark}, {mark}, {mark}, {mark}, {mark}{source}"
         self._fill = values
@@ -153,8 +153,10 @@ class Journal:
         """The digest at an index, as a list: an empty one where there is no such row."""
         if index == 0:
             return [None]
-        if self._seen is not None and self._seen[0] == index:
-            return [self._seen[2]]
+        # Read once: while history is read in one thread, another may take over the next row.
+        seen = self._seen
+        if seen is not None and seen[0] == index:
+            return [seen[2]]
         return list(self.execute(self._digest, {"index": index}).scalars())
 
     def _see(self, row: JournalRow) -> None:

@@ -28,7 +28,7 @@ JOURNAL: Final = sa.Table(
     sa.Column("idx", sa.BigInteger, primary_key=True, autoincrement=False),
     sa.Column("batch_id", sa.String(36), nullable=False),
     sa.Column("at_ns", sa.BigInteger, nullable=False),
-    sa.Column("body", _Body, nullable=False),
+    sa.Column("entries", _Body, nullable=False),
     sa.Column("digest", sa.String(DIGEST_LENGTH)),
     mysql_engine="InnoDB",
 )
@@ -73,6 +73,10 @@ _SCHEMA = sa.Table(
 _ADDED: Final = (JOURNAL.c.digest, SNAPSHOT.c.digest)
 """Columns that schema 1 did not have. They are empty in rows that were written before."""
 
+_ENTRIES_BEFORE: Final = "body"
+"""The name of ``journal.entries`` in schema 1. It has another one so that the database refuses a program of
+schema 1 that still runs after the upgrade: rows without a checksum would damage the chain."""
+
 
 def create_tables(connection: sa.Connection) -> None:
     """Bring the database to this program's version, from nothing or from an older one."""
@@ -89,7 +93,10 @@ def create_tables(connection: sa.Connection) -> None:
             if not sa.inspect(connection).has_table(table.name):
                 raise
     for column in _ADDED:
-        _add_column(connection, column)
+        kind = column.type.compile(connection.dialect)
+        _alter(connection, column, f"ADD COLUMN {column.name} {kind}")
+    # Last: until then older programs write, and from then on none does.
+    _alter(connection, JOURNAL.c.entries, f"RENAME COLUMN {_ENTRIES_BEFORE} TO {JOURNAL.c.entries.name}")
     try:
         connection.execute(sa.insert(_SCHEMA), {"version": VERSION})
     except IntegrityError:
@@ -97,13 +104,13 @@ def create_tables(connection: sa.Connection) -> None:
     connection.execute(sa.delete(_SCHEMA).where(_SCHEMA.c.version < VERSION))
 
 
-def _add_column(connection: sa.Connection, column: sa.Column[Any]) -> None:
-    """Add a column to a table that an older program has made, unless another process was quicker."""
+def _alter(connection: sa.Connection, column: sa.Column[Any], change: str) -> None:
+    """Change a table that an older program has made so that it has a column, unless another process was
+    quicker."""
     if _has_column(connection, column):
         return
-    kind = column.type.compile(connection.dialect)
     try:
-        connection.execute(sa.text(f"ALTER TABLE {column.table.name} ADD COLUMN {column.name} {kind}"))
+        connection.execute(sa.text(f"ALTER TABLE {column.table.name} {change}"))
     except DBAPIError:
         if not _has_column(connection, column):
             raise

@@ -48,7 +48,8 @@ OLD = Image(
 
 def written(region: Region) -> int:
     """How many bytes the journal has."""
-    [(size,)] = sqlite3.connect(region.path / "journal.db").execute("SELECT sum(length(body)) FROM journal")
+    connection = sqlite3.connect(region.path / "journal.db")
+    [(size,)] = connection.execute("SELECT sum(length(entries)) FROM journal")
     return int(size)
 
 
