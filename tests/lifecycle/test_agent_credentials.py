@@ -11,8 +11,9 @@ import pytest
 from berth.agent.fleet import provider_id
 from berth.client.http import Answer
 from berth.model.orders import Agent, Work
-from berth.model.servers import Migration
+from berth.model.servers import Host, Migration
 from berth.operations import agents
+from berth.operations.hosts import cell_aggregate
 from berth.runtime.ids import Ids
 from berth.sim.cloud import SimCloud
 from berth.sim.direct import DirectClient
@@ -30,6 +31,8 @@ def told(tmp_path: Path, story: Story, **options: Any) -> None:
     async def tell() -> None:
         given = {"seed": 5, "hosts": 4, "cells": 2, **options}
         async with SimCloud(tmp_path, **given).running() as cloud:
+            # A host whose report is still being written says so.
+            await cloud.until(lambda view: not any(host.complaints for host in view.records.all(Host)))
             await story(cloud)
 
     asyncio.run(tell())
@@ -147,6 +150,88 @@ def test_a_host_or_a_name_that_is_there_is_not_taken_over(tmp_path: Path) -> Non
         part = await call(cloud, "cell1", "register", register(GPU, "gpu"), GPU)
         assert part.status == 409
         assert "is part of the host" in part.detail
+
+    told(tmp_path, story)
+
+
+def test_no_host_hangs_a_provider_below_anothers(tmp_path: Path) -> None:
+    """A parent that is another's is left out, and so is what the report has below it."""
+    graft, own = Ids(seed=1).uuid(), Ids(seed=2).uuid()
+
+    async def story(cloud: SimCloud) -> None:
+        client = DirectClient(cloud.call_api, HEADERS)
+        for victim in ("host-0004", "host-0004-gpu0"):
+            id = provider_id(victim)
+            first = register(MADE_UP, "evil", provider(own, "evil-own", MADE_UP))
+            assert (await call(cloud, "cell1", "register", first)).status == 200
+            body = register(
+                MADE_UP,
+                "evil",
+                provider(id, victim, MADE_UP),
+                provider(graft, "evil-graft", id),
+                provider(own, "evil-own", id),
+            )
+            assert (await call(cloud, "cell1", "register", body)).status == 200
+            await until_complaint(cloud, "cell1", MADE_UP, "evil-graft")
+            tree = (await client.ask("GET", f"/resource_providers?in_tree={id}")).body["resource_providers"]
+            assert [row["name"] for row in tree if row["name"].startswith("evil")] == []
+
+    told(tmp_path, story)
+
+
+def test_no_host_shares_what_it_has_with_the_others(tmp_path: Path) -> None:
+    """It is in the aggregate of its cell: all hosts of the cell would use it for a pool."""
+
+    async def story(cloud: SimCloud) -> None:
+        body = register(MADE_UP, "evil")
+        body["providers"][0] |= {"traits": ["MISC_SHARES_VIA_AGGREGATE", "CUSTOM_FAST"]}
+        assert (await call(cloud, "cell1", "register", body)).status == 200
+        await until_complaint(cloud, "cell1", MADE_UP, "MISC_SHARES_VIA_AGGREGATE")
+        _, _, traits, _ = await whole(cloud, MADE_UP)
+        assert traits["traits"] == ["CUSTOM_FAST"]
+
+    told(tmp_path, story)
+
+
+def test_no_host_takes_a_pool_of_its_cell_over(tmp_path: Path) -> None:
+    pool = Ids(seed=3).uuid()
+
+    async def story(cloud: SimCloud) -> None:
+        client = DirectClient(cloud.call_api, HEADERS)
+        made = await client.ask("POST", "/resource_providers", {"uuid": pool, "name": "pool"})
+        assert made.status == 200
+        for part, key, value in (
+            ("traits", "traits", ["MISC_SHARES_VIA_AGGREGATE"]),
+            ("aggregates", "aggregates", [cell_aggregate("cell1")]),
+        ):
+            path = f"/resource_providers/{pool}/{part}"
+            generation = (await client.ask("GET", path)).body["resource_provider_generation"]
+            written = await client.ask("PUT", path, {key: value, "resource_provider_generation": generation})
+            assert written.status == 200
+        before = await whole(cloud, pool)
+        answer = await call(cloud, "cell1", "register", register(pool, "pool"), pool)
+        assert answer.status == 409, answer.body
+        assert "shares" in answer.detail
+        assert await whole(cloud, pool) == before
+
+    told(tmp_path, story)
+
+
+def test_no_host_is_shown_under_the_name_of_a_host_of_another_cell(tmp_path: Path) -> None:
+    async def story(cloud: SimCloud) -> None:
+        victim = next(name for name in cloud.fleet if cell_of(cloud, name) != "cell1")
+        assert (await call(cloud, "cell1", "register", register(MADE_UP, "evil"))).status == 200
+        await call(cloud, "cell1", "register", register(MADE_UP, victim))
+        await until_complaint(cloud, "cell1", MADE_UP, "cannot be changed")
+        async with asyncio.timeout(20):
+            while not (host := await cloud.read(lambda view: view.records.get(Host, MADE_UP))):
+                await asyncio.sleep(0.02)
+            while not host.complaints:
+                await asyncio.sleep(0.02)
+                host = await cloud.read(lambda view: view.records.get(Host, MADE_UP))
+                assert host is not None
+        assert host.name == "evil"
+        assert len(await cloud.read(lambda view: view.records.find(Host, "name", victim))) == 1
 
     told(tmp_path, story)
 

@@ -397,3 +397,35 @@ def _host(view: Any) -> Host:
     host = view.records.get(Host, ProviderId(ID))
     assert isinstance(host, Host)
     return host
+
+
+@pytest.mark.parametrize("left", [(), (gpu(1, inventories={"PGPU": SimInventory(total=1)}),)])
+def test_a_device_comes_back_as_it_was_though_placement_was_away_when_it_was_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, left: tuple[SimProvider, ...]
+) -> None:
+    """What was reserved of a device before it was withheld is known, wherever the report was cut off."""
+
+    async def story(operator: Operator) -> None:
+        cloud = operator.cloud
+        real, is_away = cloud.api.__class__.__call__, [False]
+
+        async def away(self: Any, scope: Any, receive: Any, send: Any) -> None:
+            if is_away[0] and scope["path"].startswith("/resource_providers"):
+                raise Unreachable("as the test wants it")
+            await real(self, scope, receive, send)
+            # The device is withheld, and nothing more is heard.
+            withheld = (scope["method"], scope["path"]) == ("PUT", f"/resource_providers/{GPU1}/inventories")
+            is_away[0] = is_away[0] or withheld
+
+        await operator.claim(GPU1, {"VGPU": 1})
+        monkeypatch.setattr(cloud.api.__class__, "__call__", away)
+        await operator.restart(gpu(0), *left)
+        await operator.until_complaints("Placement did not answer")
+        monkeypatch.setattr(cloud.api.__class__, "__call__", real)
+        await operator.until_complaints("gone from the host")
+        assert (await operator.inventories(GPU1))["VGPU"]["reserved"] == 4
+        await operator.restart(gpu(0), gpu(1))
+        await operator.until_complaints()
+        assert (await operator.inventories(GPU1))["VGPU"]["reserved"] == 0
+
+    told(tmp_path, story)

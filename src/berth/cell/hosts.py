@@ -173,7 +173,11 @@ class Hosts:
     async def _write(self, host: Register, version: int) -> None:
         """Write what a host reports into Placement, and note what of it cannot be written."""
         before = await self._engine.read(lambda view: agents.tree_of(view, host.host))
-        providers, complaints = await self._providers.write(host, before)
+        providers, complaints = await self._providers.write(
+            host,
+            before,
+            lambda provider: self._enact(lambda view: agents.withholding(view, host.host, provider)),
+        )
         if version < WITH_CREDENTIALS:
             complaints = (*complaints, _OLD_AGENT)
         await self._note_complaints(host, complaints, providers)

@@ -6,7 +6,8 @@ What Placement refuses becomes a complaint, and the rest is written.
 **Owners.** An agent owns what it has reported (``HostTree``), and that alone. Of a resource class that it
 reports, the total and the units are what it says; the allocation ratio and what is reserved are an operator's
 as soon as they differ from what the agent last reported. Classes, traits and providers that no agent has
-reported are an operator's, and are not touched. Nothing is touched outside the tree whose root is the host.
+reported are an operator's, and are not touched. Nothing is touched outside the tree whose root is the host,
+and nothing is shared from inside it: whoever shares is used by other hosts.
 
 **What is gone** from the host is deleted if it is not in use. If it is in use, all of it is reserved, so that
 nothing new fits on it, until it is released or comes back; a device that is in use in its old shape gets no
@@ -14,7 +15,7 @@ new classes meanwhile.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -25,6 +26,7 @@ from berth.cell.protocol import Provider, Register
 from berth.client.http import Answer, HttpClient, Unreachable
 from berth.model.inventory import Inventory
 from berth.model.orders import Reported
+from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.operations.hosts import cell_aggregate
 
 COMPLAINTS_MAX: Final = 20
@@ -36,10 +38,14 @@ _CUSTOM: Final = "CUSTOM_"
 
 
 class Written(NamedTuple):
-    """``providers``: what is the agent's own afterwards."""
+    """``providers``: what is the agent's own afterwards; None: what the journal has of it."""
 
-    providers: tuple[Reported, ...]
+    providers: tuple[Reported, ...] | None
     complaints: tuple[str, ...]
+
+
+Note = Callable[[Reported], Awaitable[object]]
+"""Notes in the journal what is withheld of a provider, before it is."""
 
 
 def reported(host: Register) -> tuple[Reported, ...]:
@@ -48,7 +54,8 @@ def reported(host: Register) -> tuple[Reported, ...]:
 
 def _reported(provider: Provider) -> Reported:
     inventories = {name: inventory.in_full() for name, inventory in provider.inventories.items()}
-    return Reported(provider.id, inventories, tuple(sorted(set(provider.traits))))
+    traits = set(provider.traits) - {SHARES_VIA_AGGREGATE}
+    return Reported(provider.id, inventories, tuple(sorted(traits)))
 
 
 class Providers:
@@ -66,6 +73,10 @@ class Providers:
     async def _why_not_adopted(self, row: dict[str, Any]) -> str | None:
         if row["root_provider_uuid"] != row["uuid"]:
             return f"The provider {row['uuid']} is part of the host {row['root_provider_uuid']}."
+        if SHARES_VIA_AGGREGATE in await self._placement.traits(row["uuid"]):
+            return (
+                f"The provider {row['name']} ({row['uuid']}) shares what it has: it is a pool, and no host."
+            )
         if self._aggregate in await self._placement.aggregates(row["uuid"]):
             return None
         return (
@@ -78,10 +89,10 @@ class Providers:
             return f"The name {host.name} is taken: the provider {row['uuid']} has it."
         return None
 
-    async def write(self, host: Register, before: tuple[Reported, ...]) -> Written:
+    async def write(self, host: Register, before: tuple[Reported, ...], note: Note) -> Written:
         """Make the tree what the agent reports, as far as it can be. ``before``: what is the agent's own."""
-        writing = _Writing(self._placement, host, {self._aggregate, *host.aggregates}, before)
-        providers = before
+        writing = _Writing(self._placement, host, {self._aggregate, *host.aggregates}, before, note)
+        providers = None
         try:
             async with asyncio.timeout(_LONGEST_S):
                 providers = await writing.run()
@@ -97,14 +108,22 @@ class _Writing:
     """One report on its way into Placement."""
 
     def __init__(
-        self, placement: "_Placement", host: Register, aggregates: set[str], before: tuple[Reported, ...]
+        self,
+        placement: "_Placement",
+        host: Register,
+        aggregates: set[str],
+        before: tuple[Reported, ...],
+        note: Note,
     ) -> None:
         self._placement = placement
         self._host = host
         self._aggregates = aggregates
         self._before = {provider.id: provider for provider in before}
+        self._note = note
         self._rows: dict[str, dict[str, Any]] = {}
-        """The host's tree as it is in Placement."""
+        """The host's tree as it was in Placement."""
+        self._inside: set[str] = set()
+        """What is in it now."""
         self._complaints: list[str] = []
 
     @property
@@ -121,6 +140,7 @@ class _Writing:
     async def run(self) -> tuple[Reported, ...]:
         rows = await self._placement.rows(f"in_tree={self._host.host}")
         self._rows = {row["uuid"]: row for row in rows if row["root_provider_uuid"] == self._host.host}
+        self._inside = set(self._rows)
         # What is gone first: something else may have its name now.
         gone = await self._remove_gone()
         return (*await self._write(), *gone)
@@ -142,13 +162,18 @@ class _Writing:
     async def _place(self, provider: Provider) -> bool:
         """Have a provider where it is reported to be. Whether it is in the host's tree."""
         row = self._rows.get(provider.id)
+        if provider.parent is not None and provider.parent not in self._inside:
+            self.complain(f"{provider.name}: its parent {provider.parent} is not a part of this host.")
+            return row is not None
         body = {"name": provider.name, "parent_provider_uuid": provider.parent}
         if row is None:
             made = await self._placement.ask("POST", "/resource_providers", {"uuid": provider.id, **body})
             if made.status != 200:
                 # It is another's, or its name is.
                 self.complain(f"{provider.name}: the provider {provider.id} cannot be created: {made.detail}")
-            return made.status == 200
+                return False
+            self._inside.add(provider.id)
+            return True
         if (row["name"], row["parent_provider_uuid"]) != (provider.name, provider.parent):
             changed = await self._placement.ask("PUT", f"/resource_providers/{provider.id}", body)
             if changed.status != 200:
@@ -181,7 +206,7 @@ class _Writing:
     async def _withhold(self, provider: Reported) -> Reported:
         """Have nothing new fit on a provider that is gone from the host."""
         name = self._rows[provider.id]["name"]
-        withheld = await self._reserved(provider, provider.inventories.keys())
+        withheld = await self._withheld(provider, provider.inventories.keys())
         cannot = await self._placement.change(
             f"/resource_providers/{provider.id}/inventories",
             "inventories",
@@ -196,11 +221,17 @@ class _Writing:
             self.complain(f"{name} is gone from the host and stays: other providers are below it.")
         return msgspec.structs.replace(provider, withheld=withheld)
 
-    async def _reserved(self, provider: Reported, kinds: Iterable[str]) -> dict[str, int]:
-        """What is reserved of some classes of a provider, or was before they were withheld."""
+    async def _withheld(self, provider: Reported, kinds: Iterable[str]) -> dict[str, int]:
+        """What is reserved of classes that are to be withheld, or was before they were. It is noted first:
+        once they are withheld nobody could tell."""
         answer = await self._placement.ask("GET", f"/resource_providers/{provider.id}/inventories")
         there = answer.body["inventories"] if answer.status == 200 else {}
-        return {kind: provider.withheld.get(kind, there[kind]["reserved"]) for kind in kinds if kind in there}
+        found = {
+            kind: provider.withheld.get(kind, there[kind]["reserved"]) for kind in kinds if kind in there
+        }
+        if found.keys() - provider.withheld.keys():
+            await self._note(msgspec.structs.replace(provider, withheld=provider.withheld | found))
+        return found
 
     # -- what a provider has --------------------------------------------------------------------
 
@@ -231,7 +262,7 @@ class _Writing:
         used = await self._used(provider.id)
         gone = before.inventories.keys() - said.inventories.keys()
         in_use = [kind for kind in gone if used.get(kind)]
-        withheld = await self._reserved(before, in_use) if in_use else {}
+        withheld = await self._withheld(before, in_use) if in_use else {}
         # A device whose old shape is in use does not get another one beside it.
         must_wait = bool(withheld) and provider.parent is not None
 
@@ -297,6 +328,8 @@ class _Writing:
     async def _write_traits(self, provider: Provider, said: Reported, before: Reported) -> None:
         path = f"/resource_providers/{provider.id}/traits"
         gone = set(before.traits) - set(said.traits)
+        if SHARES_VIA_AGGREGATE in provider.traits:
+            self.complain(f"{provider.name}: the trait {SHARES_VIA_AGGREGATE} is for operators to set.")
 
         def change(names: Iterable[str]) -> Callable[[list[str]], list[str]]:
             return lambda there: sorted({*there, *names} - gone)
@@ -342,6 +375,10 @@ class _Placement:
     async def rows(self, query: str) -> list[dict[str, Any]]:
         answer = await self._found(f"/resource_providers?{query}")
         return list(answer.body["resource_providers"])
+
+    async def traits(self, provider: str) -> list[str]:
+        answer = await self._found(f"/resource_providers/{provider}/traits")
+        return list(answer.body["traits"])
 
     async def aggregates(self, provider: str) -> list[str]:
         answer = await self._found(f"/resource_providers/{provider}/aggregates")

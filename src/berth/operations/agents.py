@@ -99,6 +99,12 @@ def written(
     return Enact(tuple(replaced(view, record) for record in changed)) if changed else None
 
 
+def withholding(view: View, host: str, provider: Reported) -> Enact | None:
+    """The command that notes what is being withheld of one provider of a host's tree."""
+    own = tuple(provider if known.id == provider.id else known for known in tree_of(view, host))
+    return None if own == tree_of(view, host) else Enact((replaced(view, HostTree(id=host, providers=own)),))
+
+
 # -- credentials --------------------------------------------------------------------------------
 
 

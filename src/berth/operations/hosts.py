@@ -32,20 +32,23 @@ def is_down(view: View, place: Place) -> bool:
 def heard_of(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
     """The command that brings what is known of a host up to what its cell says; None where it is."""
     id = ProviderId(agent.id)
-    if id not in view.providers:
+    provider = view.providers.get(id)
+    if provider is None:
         return None
+    # Another's name is not taken over: Placement has refused it, and the host goes on under its own.
+    name = agent.name if view.names.get(agent.name, provider) is provider else provider.name
     known = view.records.get(Host, agent.id)
     counter = counted(view, "host")
     host = known or Host(
         id=agent.id,
         number=counter.value,
-        name=agent.name,
+        name=name,
         cell=cell,
         registered_at_s=now_s,
     )
     after = msgspec.structs.replace(
         host,
-        name=agent.name,
+        name=name,
         cell=cell,
         driver=agent.driver,
         is_silent=agent.is_down,
