@@ -148,3 +148,25 @@ def test_a_turn_that_died_with_its_holder_is_given_to_the_others() -> None:
         turns.recover(pid)
         assert turns._last_holder() == os.getpid()
         assert turns._last_holder() is None, "there is one turn"
+
+
+def die_when_it_comes(turns: Turns, line: Connection) -> None:
+    """Wait for the turn, and be killed when it has come and the one that waits has not gone on yet."""
+    last_holder = turns._last_holder
+
+    def look() -> int | None:
+        holder = last_holder()
+        if holder is not None:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return holder
+
+    turns._last_holder = look  # type: ignore[method-assign]
+    asyncio.run(turns.take())
+
+
+def test_a_turn_that_died_on_its_way_to_its_holder_is_given_to_the_others() -> None:
+    turns = Turns()
+    with another(turns, die_when_it_comes) as (pid, _):
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        turns.recover(pid)
+        assert turns._last_holder() == pid

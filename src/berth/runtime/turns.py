@@ -60,7 +60,6 @@ class Turns:
         self._mine = last is not None
         if self._mine:
             self._impatient_until_s = 0.0
-            _HOLDER.pack_into(self._memory, 0, os.getpid())
         return last is not None and last != os.getpid()
 
     def give(self) -> None:
@@ -114,10 +113,12 @@ class Turns:
         os.write(self._writing, _TOKEN.pack(holder))
 
     def _last_holder(self) -> int | None:
+        """Take the token if it is there; who had it last. From here on it dies with this process."""
         try:
             holder: int = _TOKEN.unpack(os.read(self._reading, _TOKEN.size))[0]
         except BlockingIOError:
             return None
+        _HOLDER.pack_into(self._memory, 0, os.getpid())
         return holder
 
     async def _wait(self) -> int | None:
