@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 import msgspec
 
@@ -90,7 +90,11 @@ class _Keeping(threading.Thread):
             with self._starting:
                 if self._stopping.is_set():
                     return
-                self._running = _execute(self._settings)
+                try:
+                    self._running = _execute(self._settings)
+                except OSError as failure:
+                    # The one that has ended is found so once more, and the pause is longer.
+                    _log.error("the housekeeper cannot be started: %s", failure)
 
     def stop(self) -> None:
         with self._starting:
@@ -134,8 +138,18 @@ def _execute(settings: Settings) -> _Running:
     )
     assert process.stdin is not None, "it was asked for"
     with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
-        stdin.write(msgspec.json.encode(settings))
+        stdin.write(encode_settings(settings))
     return _Running(process.wait, process.send_signal)
+
+
+def encode_settings(settings: Settings) -> bytes:
+    return msgspec.json.encode(settings) + b"\n"
+
+
+def read_settings(stream: BinaryIO) -> Settings:
+    """What was encoded. It ends with the line and not with the pipe: a worker that is forked in that moment
+    has the other end of the pipe too, and keeps it."""
+    return msgspec.json.decode(stream.readline(), type=Settings)
 
 
 def _ending(status: int) -> str:
@@ -196,4 +210,4 @@ def _take_snapshot(settings: Settings, stop: threading.Event) -> None:
 
 
 if __name__ == "__main__":
-    keep_house(msgspec.json.decode(sys.stdin.buffer.read(), type=Settings), int(sys.argv[1]))
+    keep_house(read_settings(sys.stdin.buffer), int(sys.argv[1]))

@@ -136,18 +136,26 @@ class _Worker:
     def start(self) -> None:
         self._heartbeat = Heartbeat()
         self._count, self._silent_s, self._started_s = 0, 0.0, time.monotonic()
-        self.process = multiprocessing.get_context("fork").Process(
+        process = multiprocessing.get_context("fork").Process(
             target=_work,
             args=(self._work, self._number, self._signals, self._heartbeat),
             name=f"worker {self._number}",
         )
         with _held_back():
-            self.process.start()
-        self.pid = self.process.pid or 0
+            process.start()
+        self.process, self.pid = process, process.pid or 0
 
     def start_when_due(self, now_s: float) -> None:
-        if now_s >= self._due_s:
+        if now_s < self._due_s:
+            return
+        try:
             self.start()
+        except OSError as failure:
+            # There is no memory for it now, which may be why the one before was killed. The others serve on.
+            self._due_s = now_s + _PAUSE_LONGEST_S
+            _log.error(
+                "worker %d cannot be started: %s; next try in %g s", self._number, failure, _PAUSE_LONGEST_S
+            )
 
     def look(self, passed_s: float) -> str | None:
         """See whether it lives, ``passed_s`` after the last look; if not, how it died."""

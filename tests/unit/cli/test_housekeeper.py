@@ -3,10 +3,12 @@
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -65,3 +67,41 @@ def test_it_ends_when_the_server_is_gone(tmp_path: Path) -> None:
     process.start()
     process.join(20)
     assert process.exitcode == 0
+
+
+def test_another_is_started_as_soon_as_one_can_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The machine that had no memory for the first may have none for the next either."""
+    failures = iter([OSError(12, "Cannot allocate memory"), OSError(11, "no more processes")])
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(*words: Any, **options: Any) -> subprocess.Popen[bytes]:
+        failure = next(failures, None)
+        if failure is not None:
+            raise failure
+        started.append(Popen(*words, **options))
+        return started[-1]
+
+    Popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", start)
+    monkeypatch.setattr(housekeeper, "_PAUSE_FIRST_S", 0.01)
+    settings = Settings(database=f"sqlite:///{tmp_path}/berth.db")
+    with housekeeper.housekeeper(settings):
+        (first,) = (child for child in multiprocessing.active_children() if child.name == "housekeeper")
+        first.kill()
+        deadline = time.monotonic() + 20
+        while not started:
+            assert time.monotonic() < deadline, "no other was started"
+            time.sleep(0.01)
+
+
+@pytest.mark.timeout(20)
+def test_its_settings_have_come_before_the_pipe_ends() -> None:
+    """A worker that is forked in that moment has the other end of the pipe too, and keeps it."""
+    settings = Settings(database="sqlite:///a line\nand another")
+    reading, writing = os.pipe()
+    with open(reading, "rb") as stream:
+        try:
+            os.write(writing, housekeeper.encode_settings(settings))
+            assert housekeeper.read_settings(stream) == settings
+        finally:
+            os.close(writing)
