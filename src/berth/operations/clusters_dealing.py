@@ -62,7 +62,7 @@ def grown(cluster: Cluster, name: str, count: int, new_id: Callable[[], str]) ->
 def _next_group(groups: tuple[str, ...], size: dict[str, int], dealt: int) -> str:
     """The first, in turn, of the groups with the fewest nodes."""
     turn = dealt % len(groups)
-    return min((*groups[turn:], *groups[:turn]), key=lambda group: size[group])
+    return min((*groups[turn:], *groups[:turn]), key=size.__getitem__)
 
 
 def shrunk(cluster: Cluster, fewer: dict[str, int], failed: Collection[str] = ()) -> Cluster:

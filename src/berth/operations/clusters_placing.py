@@ -25,6 +25,7 @@ from berth.operations.asking import asked as needed_by
 from berth.operations.asking import schedule_request
 from berth.operations.beginning import Asked
 from berth.operations.clusters_dealing import node_group_of
+from berth.scheduler.flavors import FlavorAsk
 from berth.scheduler.joint import fits_jointly, plan_jointly
 from berth.scheduler.spec_table import read_properties
 from berth.view import View
@@ -94,9 +95,11 @@ def placed(
 def over_quota(view: View, asked: Asked, cluster: Cluster, nodes: tuple[Node, ...]) -> Rejection | None:
     """Why the project may not have these nodes, if it may not."""
     total: Counter[str] = Counter()
-    for node in nodes:
+    counts = Counter(node.node_group for node in nodes)
+    for name, node in {node.node_group: node for node in nodes}.items():
+        # The nodes of a node group are all alike.
         _, amounts = amounts_of(_server(cluster, node))
-        total.update(amounts)
+        total.update({resource: amount * counts[name] for resource, amount in amounts.items()})
     return beyond(view, asked.quotas, cluster.project, total)
 
 
@@ -145,10 +148,12 @@ def _requests(asked: Asked, servers: dict[str, Server]) -> list[ScheduleRequest]
         kind = msgspec.json.encode((server.flavor, sorted(server.image_properties.items())))
         alike.setdefault((server.group, kind), []).append(server)
     requests = []
-    for some in sorted(alike.values(), key=lambda some: some[0].group is None):
-        needed = needed_by(some[0])
+    asks: dict[bytes, FlavorAsk] = {}
+    for (_, kind), some in sorted(alike.items(), key=lambda entry: entry[1][0].group is None):
+        needed = asks.get(kind) or needed_by(some[0])
         if isinstance(needed, Rejection):
             return needed
+        asks[kind] = needed
         members = tuple(server.id for server in some)
         requests.append(
             schedule_request(
