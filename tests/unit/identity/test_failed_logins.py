@@ -36,12 +36,14 @@ def test_guessing_a_password_is_slowed_down(house: House) -> None:
         # Nobody else is harmed.
         assert (await log_in(house, by_password("admin", ADMIN))).status == 201
         house.clock.advance(1)
-        assert await statuses(house, by_password("ann", WRONG), 2) == [401, 429]
+        assert await statuses(house, by_password("ann", WRONG), 2) == [429, 429]
         house.clock.advance(1)
         assert (await log_in(house, by_password("ann", ANN))).status == 429
         house.clock.advance(1)
         assert (await log_in(house, by_password("ann", ANN))).status == 201
-        assert await statuses(house, by_password("ann", WRONG), FREE) == [401] * FREE
+        # Her failures are forgotten then; whoever fails at the address is still told to wait.
+        assert await statuses(house, by_password("ann", WRONG), FREE - 1) == [429] * (FREE - 1)
+        assert (await log_in(house, by_password("ann", ANN))).status == 201
 
     house.run(story)
 
@@ -59,25 +61,49 @@ def test_guessing_names_and_tokens_harms_nobody_at_the_same_address(house: House
     house.run(story)
 
 
+def test_the_answers_do_not_tell_which_users_there_are(tmp_path: Path) -> None:
+    """After a few names that there are not, 401 meant: there is such a user, and 429: there is not."""
+
+    async def answers(house: House, name: str) -> list[tuple[int, str | None]]:
+        said = []
+        for guesses, wait_s in ((FREE, 0), (3, 60), (3, 1), (2, 600), (FREE + 3, 0)):
+            for number in range(guesses):
+                await log_in(house, by_password(f"nobody-{number}", WRONG))
+                answer = await log_in(house, by_password(name, WRONG))
+                said.append((answer.status, answer.headers.get("retry-after")))
+            house.clock.advance(wait_s)
+        return said
+
+    told = []
+    for name in ("ann", "another"):
+        folder = tmp_path / name
+        folder.mkdir()
+        told.append(House(folder, FILE).run(lambda house, name=name: answers(house, name)))  # type: ignore[misc]
+    assert told[0] == told[1]
+    assert {status for status, _ in told[0]} == {401, 429}
+
+
 def test_the_wait_grows_to_its_end_and_is_forgotten() -> None:
     clock = FakeClock()
     failed = FailedLogins(clock)
     waits = []
     for _ in range(FREE + 8):
         failed.failed("ann", "192.0.2.1")
-        waits.append(failed.wait_s("ann", "192.0.2.1"))
+        waits.append(failed.wait_s("192.0.2.1"))
+        assert failed.must_wait("ann", "192.0.2.1") == (waits[-1] > 0)
     assert waits == [0] * (FREE - 1) + [1, 2, 4, 8, 16, 32, WAIT_MAX_S, WAIT_MAX_S, WAIT_MAX_S]
-    assert failed.wait_s("ann", "192.0.2.2") == failed.wait_s("bob", "192.0.2.1") == 0
+    assert not failed.must_wait("ann", "192.0.2.2")
+    assert not failed.must_wait("bob", "192.0.2.1")
     clock.advance(3600)
     failed.failed("ann", "192.0.2.1")
-    assert failed.wait_s("ann", "192.0.2.1") == 0
+    assert failed.wait_s("192.0.2.1") == 0
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failed_logins, "_KEYS_MAX", 3)
+    monkeypatch.setattr(failed_logins, "_KEYS_MAX", 4)
     failed = FailedLogins(FakeClock())
     for number in range(100):
         for _ in range(FREE):
             failed.failed("ann", f"192.0.2.{number}")
-    assert len(failed._failures) == 3
-    assert failed.wait_s("ann", "192.0.2.99") == 1
+    assert len(failed._failures) == 4
+    assert failed.wait_s("192.0.2.99") == 1

@@ -62,22 +62,25 @@ class TokenDesk:
 
     async def _recognised(self, auth: Auth, peer: str) -> Login:
         """Who logs in, proved in every way that is named."""
-        user = self._known_user(auth)
-        wait_s = self._failed.wait_s(user, peer)
-        if wait_s and user:
-            raise _too_many(wait_s)
-        login = await self._proved(auth, project_of(auth.scope))
-        if login is None:
-            self._failed.failed(user, peer)
-            if wait_s:
-                raise _too_many(wait_s)
+        user, project = self._known_user(auth), project_of(auth.scope)
+        must_wait = self._failed.must_wait(user, peer)
+        login = None if must_wait else await self._proved(auth, project)
+        if login is not None:
+            self._failed.succeeded(user, peer)
+            return login
+        wait_s = self._failed.wait_s(peer)
+        self._failed.failed("" if must_wait else user, peer)
+        if wait_s:
             raise ComputeProblem(
-                401,
-                "The request you have made requires authentication: the user, password and project, or the "
-                "token, are not known here.",
+                429,
+                f"Too many logins have failed: wait {wait_s} s before the next one.",
+                (("retry-after", str(wait_s)),),
             )
-        self._failed.succeeded(user, peer)
-        return login
+        raise ComputeProblem(
+            401,
+            "The request you have made requires authentication: the user, password and project, or the "
+            "token, are not known here.",
+        )
 
     def _known_user(self, auth: Auth) -> str:
         """Whose password is given; the empty name where there is no such user."""
@@ -144,14 +147,6 @@ class TokenDesk:
         if not call.is_admin and login.caller.user_id != call.caller.user_id:
             raise ComputeProblem(403, "The token in X-Subject-Token is another user's: that takes an admin.")
         return subject, login
-
-
-def _too_many(wait_s: int) -> ComputeProblem:
-    return ComputeProblem(
-        429,
-        f"Too many logins have failed: wait {wait_s} s before the next one.",
-        (("retry-after", str(wait_s)),),
-    )
 
 
 def _decoded(request: Request) -> Auth:
