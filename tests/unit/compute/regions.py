@@ -18,7 +18,7 @@ from berth.api.cors import Cors
 from berth.api.health import Health
 from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
-from berth.cell.books import VERSION, Books
+from berth.cell.books import VERSION, Books, Refused
 from berth.client.http import Answer as ClientAnswer
 from berth.client.http import HttpClient
 from berth.engine import Engine
@@ -224,7 +224,10 @@ class Region(World):
                 books, of_migration = await self.books.write(work, entry)
                 return runner.succeeded(work, now_ns, books, of_migration)
             case runner.MoveClaim(way):
-                return runner.claim_moved(work, now_ns, *await self.books.move(work, way))
+                try:
+                    return runner.claim_moved(work, now_ns, *await self.books.move(work, way))
+                except Refused as refused:
+                    return runner.claim_refused(work, now_ns, str(refused))
             case runner.AgentTask() if error is not None and work.phase == "forward":
                 return runner.failed(work, now_ns, error)
         return runner.succeeded(work, now_ns)
