@@ -3,7 +3,8 @@
 A claim replaces all that its consumer held. It is judged as if every consumer of the command had first
 let go of what it has: moving resources between two consumers in one command needs no spare capacity.
 The sum over the command must fit; where a provider is over its capacity already (its inventory shrank)
-a claim may still lower the excess, never raise it.
+a claim may still lower the excess, never raise it. In the same way an amount that one of the consumers
+holds already may stay, or change hands, whatever units the inventory has come to have.
 
 Of the providers touched, those that the command names, and those that a consumer leaves with nothing,
 advance by one generation each; one that is merely left for another does not.
@@ -131,7 +132,7 @@ def _resolve(view: View, claim: Claim) -> Holdings | ClaimedClassNotFound:
 def _refused_amount(
     view: View, claims: tuple[Claim, ...], held_after: list[Holdings], inventory_of: InventoryOf
 ) -> Rejection | None:
-    released = _released(view, claims)
+    released, held_before = _released(view, claims)
     claimed: dict[tuple[ProviderId, ClassId], int] = {}
     for held in held_after:
         for provider, amounts in held:
@@ -140,7 +141,13 @@ def _refused_amount(
                 inventory = inventory_of(record, class_id)
                 if inventory is None:
                     return _no_inventory(view, record, amounts, inventory_of, class_id)
-                if amount < inventory.min_unit or amount > inventory.max_unit or amount % inventory.step_size:
+                key = (provider, class_id)
+                is_odd = (
+                    amount < inventory.min_unit
+                    or amount > inventory.max_unit
+                    or amount % inventory.step_size != 0
+                )
+                if is_odd and (*key, amount) not in held_before:
                     return UnitsViolated(
                         provider,
                         view.classes.name_of(class_id),
@@ -149,7 +156,6 @@ def _refused_amount(
                         inventory.max_unit,
                         inventory.step_size,
                     )
-                key = (provider, class_id)
                 asked = claimed[key] = claimed.get(key, 0) + amount
                 used_before = record.used.get(class_id, 0)
                 used = used_before - released.get(key, 0)
@@ -159,17 +165,21 @@ def _refused_amount(
     return None
 
 
-def _released(view: View, claims: tuple[Claim, ...]) -> dict[tuple[ProviderId, ClassId], int]:
-    """What the consumers of the claims hold now, and let go of."""
-    released: dict[tuple[ProviderId, ClassId], int] = {}
+def _released(
+    view: View, claims: tuple[Claim, ...]
+) -> tuple[dict[tuple[ProviderId, ClassId], int], set[tuple[ProviderId, ClassId, int]]]:
+    """What the consumers of the claims hold now, and let go of: in all, and each amount."""
+    total: dict[tuple[ProviderId, ClassId], int] = {}
+    each = set()
     for claim in claims:
         record = view.consumers.get(claim.consumer)
         if record is not None:
             for provider, amounts in record.held:
                 for class_id, amount in amounts:
                     key = (provider, class_id)
-                    released[key] = released.get(key, 0) + amount
-    return released
+                    total[key] = total.get(key, 0) + amount
+                    each.add((*key, amount))
+    return total, each
 
 
 def _no_inventory(

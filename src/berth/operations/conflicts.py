@@ -97,6 +97,11 @@ def overlap(one: Held, other: Held) -> Held:
     )
 
 
+def still_there(view: View, held: Held) -> Held:
+    """The part on providers that there still are."""
+    return tuple(part for part in held if part[0] in view.providers)
+
+
 def differs(now: Held, last: Held, *, is_released: bool = False) -> bool:
     """Whether others have changed what a consumer holds. ``is_released``: the operation is to release it."""
     return not same(now, last) and not (is_released and not now)

@@ -25,7 +25,7 @@ from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.operations.asking import MIGRATION, hinted, kept_needs, schedule_request, way
 from berth.operations.asking import asked as needed_by
 from berth.operations.beginning import Asked, begun, counted, order
-from berth.operations.conflicts import Standing, difference, minus, overlap, standing
+from berth.operations.conflicts import Standing, difference, minus, overlap, standing, still_there
 from berth.operations.steps import BY_NAME
 from berth.scheduler.plan import plan
 from berth.view import View
@@ -57,7 +57,7 @@ def begin_move(
     before, kept = stands.held, stands.kept
     if not _split(view, before, server.place)[0]:
         # It is on its host all the same: the migration claims there what the record says.
-        before, kept = server.held, server.kept
+        before, kept = still_there(view, server.held), still_there(view, server.kept)
     tree, shared = _split(view, before, server.place)
     if not tree:
         found = difference(stands.held, server.held) or "nothing is held on its host"

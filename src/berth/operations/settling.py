@@ -57,8 +57,16 @@ def begin(
     if not isinstance(stands, Standing):
         return stands
     added_since = minus(stands.kept, server.kept) if name == "revert" else ()
+    last = server
     server = taken_over(server, stands)
     migration = migration_taken_over(migration, stands)
+    if name == "confirm" and not server.held:
+        # Nothing is written for it here. What it should hold is what the doctor claims again.
+        server = msgspec.structs.replace(server, held=last.held, kept=last.kept)
+    missing = minus(migration.shared, server.held) if name == "revert" else ()
+    migration = msgspec.structs.replace(
+        migration, held=plus((migration.held, missing)), shared=minus(migration.shared, missing)
+    )
     claims: tuple[BooksCommand, ...] = ()
     if added_since:
         # The server goes back, and what others have added at the destination goes with it.
@@ -66,10 +74,10 @@ def begin(
         if isinstance(taken, Rejection):
             return taken
         migration, claims = taken
-    elif name == "revert" and migration.held and migration.generation is None:
+    elif name == "revert" and (missing or (migration.held and migration.generation is None)):
         # What the server is to have back is gone: it is claimed again first.
         claims = (ReplaceAllocations((_claim(migration, migration.held),)),)
-        migration = msgspec.structs.replace(migration, generation=1)
+        migration = msgspec.structs.replace(migration, generation=(migration.generation or 0) + 1)
     sized = server.flavor_before if name == "revert" else None
     work = order(
         asked,

@@ -342,9 +342,10 @@ class Oracle(Facts):
                     inventory = self.inventory(provider, number)
                     if inventory is None:
                         kinds.add("NoInventory")
-                    elif not (inventory.min_unit <= amount <= inventory.max_unit) or (
-                        amount % inventory.step_size != 0
-                    ):
+                    elif (
+                        not (inventory.min_unit <= amount <= inventory.max_unit)
+                        or amount % inventory.step_size != 0
+                    ) and not self._is_held(claims, provider, number, amount):
                         kinds.add("UnitsViolated")
         consumers = {claim.consumer for claim in claims}
         for (provider, number), asked in sums.items():
@@ -356,6 +357,14 @@ class Oracle(Facts):
                     kinds.add("CapacityExceeded")
         # Where members would come to stand can only be said of claims that could be granted otherwise.
         return kinds or self._group_faults(claims)
+
+    def _is_held(
+        self, claims: tuple[c.Claim, ...], provider: ProviderId, number: ClassId, amount: int
+    ) -> bool:
+        """Whether one of the claims' consumers has this amount already."""
+        return any(
+            AllocationFact(claim.consumer, provider, number, amount) in self.allocations for claim in claims
+        )
 
     def _group_faults(self, claims: tuple[c.Claim, ...]) -> set[str]:
         """Everything that groups have against these claims: grant them on a copy, and look at it."""
