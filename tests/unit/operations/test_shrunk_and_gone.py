@@ -9,8 +9,8 @@ from berth.model.ids import ConsumerId, ProviderId
 from berth.model.inventory import Inventory
 from berth.model.rejections import ClaimedProviderNotFound, ServerChangedByOthers
 from berth.model.servers import ConflictPolicy, Place
-from berth.operations.doctor import examine, look_again
-from berth.operations.doctoring import Moment, repair
+from berth.operations.doctor import Moment, examine, look_again
+from berth.operations.doctoring import repair
 from tests.unit.operations.regions import LARGE, Faults, Region
 from tests.unit.operations.test_pools import IP, MOVES, POOL, begin_move, flavor, pooled, used
 
