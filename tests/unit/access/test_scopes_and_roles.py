@@ -1,10 +1,12 @@
 """What callers got and should not have: those of the system, readers, those without roles."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.unit.identity.houses import House
+from tests.unit.native.worlds import uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -101,3 +103,32 @@ def test_a_rule_is_judged_for_the_project_of_what_it_is_about(tmp_path: Path) ->
             assert (await house.ask("PUT", path, token=who)).status == status, who
 
     House(tmp_path, policy_file=str(file)).run(story)
+
+
+def test_a_rule_about_projects_is_judged_for_the_project_of_the_object(tmp_path: Path) -> None:
+    """Whoever was let in by such a rule saw and changed the groups of all projects."""
+    names = ("list", "show", "update", "delete")
+    rules = {f"berth:groups:{name}": "rule:project_member_or_admin" for name in names}
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(json.dumps(rules))
+    path = "/berth/v1/groups"
+
+    async def story(house: House) -> None:
+        body = {"group": {"name": "g", "policy": "affinity"}}
+        made = await house.ask("POST", path, body, token="ann:blue", headers={"x-roles": "admin"})
+        group = f"{path}/{made.json['group']['uuid']}"
+        asked = (
+            ("GET", group, None),
+            ("PATCH", group, {"group": {"name": "h"}}),
+            ("POST", f"{group}/members", {"add": [uuid_of(7)]}),
+            ("DELETE", group, None),
+        )
+        for method, where, content in asked:
+            answer = await house.ask(method, where, content, token="bob:red", headers={"x-roles": "member"})
+            assert (answer.status, method) == (404, method)
+        listed = await house.ask("GET", path, token="bob:red", headers={"x-roles": "member"})
+        assert listed.json["groups"] == []
+        listed = await house.ask("GET", path, token="ann:blue", headers={"x-roles": "member"})
+        assert [one["name"] for one in listed.json["groups"]] == ["g"]
+
+    House(tmp_path, policy_file=str(policy)).run(story)

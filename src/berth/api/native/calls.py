@@ -50,9 +50,12 @@ class Call(NamedTuple):
     def access(self) -> Access:
         return Access(self.services.policy, self.caller)
 
+    def may_touch(self, project: str | None) -> bool:
+        """Whether the caller may do to a project's objects what it was let in for."""
+        return self.access.allows(self.rule, project)
+
     def require_of(self, project: str | None) -> None:
-        """Refuse a caller that may not do to a project's objects what it was let in for."""
-        if not self.access.allows(self.rule, project):
+        if not self.may_touch(project):
             raise forbidden(self.rule)
 
     async def submit(self, wish: Wish, answer: Callable[[View], Response] | None = None) -> Response:

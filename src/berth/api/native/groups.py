@@ -21,16 +21,17 @@ from berth.view.groups import GroupRecord
 def page(view: View, call: Call) -> wire_groups.Groups:
     query: GroupsQuery = call.query
     records = view.groups.records
-    ids = (id for id, record in records.items() if query.project in (None, record.group.project))
+    ids = (
+        id
+        for id, record in records.items()
+        if query.project in (None, record.group.project) and call.may_touch(record.group.project)
+    )
     found, more = cut(behind(ids, query.marker), query.limit)
     return wire_groups.Groups(*shown_page(call.request, query, found, more, lambda id: _summary(records[id])))
 
 
 def show(view: View, call: Call) -> wire_groups.OneGroup:
-    record = view.groups.records.get(_id(call))
-    if record is None:
-        raise problem(GroupNotFound(_id(call)))
-    return wire_groups.OneGroup(_whole(view, record))
+    return wire_groups.OneGroup(_whole(view, _found(view, call)))
 
 
 async def create(call: Call) -> Response:
@@ -58,7 +59,11 @@ async def create(call: Call) -> Response:
 
 async def change(call: Call) -> Response:
     asked: bodies.ChangedGroup = call.body.group
-    wish = c.ChangeGroup(_id(call), asked.name, asked.policy, asked.max_per_domain, asked.max_skew)
+
+    def wish(view: View, now_s: int) -> c.Command:
+        id = _found(view, call).id
+        return c.ChangeGroup(id, asked.name, asked.policy, asked.max_per_domain, asked.max_skew)
+
     return await call.submit(wish, lambda view: _answer(view, _id(call)))
 
 
@@ -66,18 +71,29 @@ async def delete(call: Call) -> Response:
     query: DeleteGroupQuery = call.query
     is_forced = query.force == "true"
     return await call.submit(
-        lambda view, _: deleted(view, _id(call), is_forced=is_forced), lambda _: Response(204)
+        lambda view, _: deleted(view, _found(view, call).id, is_forced=is_forced), lambda _: Response(204)
     )
 
 
 async def change_members(call: Call) -> Response:
     asked: bodies.ChangeMembers = call.body
-    wish = c.ChangeMembers(_id(call), bodies.consumers_of(asked.add), bodies.consumers_of(asked.remove))
-    return await call.submit(wish, lambda view: _answer(view, _id(call)))
+    add, remove = bodies.consumers_of(asked.add), bodies.consumers_of(asked.remove)
+    return await call.submit(
+        lambda view, _: c.ChangeMembers(_found(view, call).id, add, remove),
+        lambda view: _answer(view, _id(call)),
+    )
 
 
 def _id(call: Call) -> GroupId:
     return GroupId(call.params[0].lower())
+
+
+def _found(view: View, call: Call) -> GroupRecord:
+    """The group of the path, if there is one for the caller."""
+    record = view.groups.records.get(_id(call))
+    if record is None or not call.may_touch(record.group.project):
+        raise problem(GroupNotFound(_id(call)))
+    return record
 
 
 def _answer(view: View, id: GroupId, status: int = 200) -> Response:
