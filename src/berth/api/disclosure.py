@@ -23,6 +23,7 @@ from berth.view import View
 NO_PLACE: Final = "No valid host was found."
 _NO_PLACE: Final = (NoFit, GroupPolicyBroken, GroupFull, CapacityExceeded, NoInventory, UnitsViolated)
 _WORD: Final = re.compile(r"\b(host )?(\w[\w.-]*\w|\w)")
+_PART_END: Final = re.compile(r"[._-]")
 _LEDGERS: Final = "resource provider"
 """Words of a refusal that goes on to say what the provider has."""
 
@@ -63,6 +64,8 @@ def words_for(access: Access, view: View, server: Server, text: str) -> str:
 
 def _hidden(view: View, found: re.Match[str]) -> str:
     lead, word = found[1] or "", found[2]
-    if word in view.names or word in view.providers:
+    # What a host has is often called by the host's name and more: host-2_0000, host-2.example.net.
+    named = (word, *(word[: end.start()] for end in _PART_END.finditer(word)))
+    if any(name in view.names or name in view.providers for name in named):
         return "host" if lead else "a host"
     return f"{lead}{word}"

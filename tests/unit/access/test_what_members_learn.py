@@ -126,6 +126,8 @@ def test_a_host_that_is_down_is_not_named(region: Region) -> None:
         ("host-2: no space left", "a host: no space left"),
         (f"it is on {uuid_of(2)}.", "it is on a host."),
         ("disk of host-22 is full", "disk of host-22 is full"),
+        ("VF 3 of host-2_0000:81:00.0 is gone", "VF 3 of a host:81:00.0 is gone"),
+        ("host-2.example.net: refused", "a host: refused"),
         (
             "Unable to create allocation for 'VCPU' on resource provider 'x'. others use 3 of 8.",
             "What it needs could not be claimed. Retry later, or ask an administrator.",
