@@ -1,7 +1,7 @@
 """What a member can find out about other projects' servers, about hosts and about the fleet: nothing."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -247,6 +247,31 @@ def test_a_cluster_says_that_the_quota_leaves_no_room(region: Region) -> None:
         words = "the quota of cores, instances leaves no room for a replacement of w-0; it is tried again"
         for who in (ANN, "admin"):
             assert (await shown(region, made["uuid"], token=who))["fault"] == words
+
+    region.run(story)
+
+
+@pytest.mark.parametrize("who", [ANN, "admin"])
+@pytest.mark.parametrize("visibility", ["community", "private"])
+def test_an_image_of_another_project_is_not_taken_by_its_name(
+    region: Region, visibility: Literal["community", "private"], who: str
+) -> None:
+    """Whoever gave an image the name of another one had it put on the nodes of others, or kept them out."""
+
+    async def story(region: Region) -> None:
+        await region.fleet()
+        theirs = msgspec.structs.replace(CIRROS, id=uuid_of(960), visibility=visibility, owner="red")
+        await region.put(theirs, msgspec.structs.replace(theirs, id=uuid_of(961), name="golden"))
+
+        def body(image: str) -> dict[str, Any]:
+            group = {"name": "w", "flavor": "small", "count": 1, "image": image}
+            return {"cluster": {"name": "c", "node_groups": [group]}}
+
+        made = await created(region, body("cirros"), token=who)
+        assert region.record(made["nodes"][0]["server_uuid"]).image == CIRROS.id
+        assert (await region.ask("POST", CLUSTERS, body("golden"), token=who)).status == 400
+        named = await region.ask("POST", CLUSTERS, body(theirs.id), token=who)
+        assert named.status == (400 if (visibility, who) == ("private", ANN) else 202)
 
     region.run(story)
 

@@ -42,6 +42,11 @@ class Access(NamedTuple):
     def may_use_image(self, image: Image) -> bool:
         return image.visibility in ("public", "community") or self.sees(image.owner)
 
+    def finds_by_name(self, image: Image) -> bool:
+        """Whether the image may be meant by its name. Anybody can give an image a name that others use: one
+        of another project that is not public must be asked for by its id."""
+        return image.visibility == "public" or image.owner == self.caller.project_id
+
 
 def refusal(rule: str) -> str:
     """What whoever may not is told."""

@@ -69,7 +69,8 @@ def _refuse(asked: sent.NewNodeGroup, what: str, wrong: SpecInvalid | None) -> N
 def _image(call: Call, view: View, asked: sent.NewNodeGroup, ref: str) -> Image:
     by_id = view.records.get(Image, ref)
     # Names of images are nobody's alone, and are not looked for often: there is no index of them.
-    found = [by_id] if by_id is not None else [one for one in view.records.all(Image) if one.name == ref]
+    called = (one for one in view.records.all(Image) if one.name == ref and call.access.finds_by_name(one))
+    found = [by_id] if by_id is not None else called
     usable = [image for image in found if call.access.may_use_image(image)]
     if not usable:
         raise _bad(f"node group {asked.name} asks for the image {ref}, and there is none of that id or name")
