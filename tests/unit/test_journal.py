@@ -1,5 +1,6 @@
 """The journal on SQLite: what is appended is read, and everything that is not in order is named."""
 
+import contextlib
 import sqlite3
 import subprocess
 import sys
@@ -7,10 +8,20 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import berth
-from berth.journal import Conflict, Journal, JournalError, JournalFailure, Pruned, SqliteAddress, open_journal
+from berth.journal import (
+    Conflict,
+    Journal,
+    JournalError,
+    JournalFailure,
+    JournalRow,
+    Pruned,
+    SqliteAddress,
+    open_journal,
+)
 from berth.model.batches import Batch, Entry
 from berth.model.consumer import Consumer
 from berth.model.events import (
@@ -295,3 +306,43 @@ def test_a_new_file_is_prepared_by_all_who_open_it_at_once(tmp_path: Path, round
     for thread in threads:
         thread.join()
     assert problems == []
+
+
+def lost_tail(tmp_path: Path, journal: Journal, kept: int) -> tuple[Journal, list[JournalRow]]:
+    """A journal that ends after so many of the batches of another, and the rows of the others."""
+    short = open_journal(SqliteAddress(tmp_path / "short.db"), shared=False)
+    rows = [journal.append(batch(index)) for index in range(1, 5)]
+    for row in rows[:kept]:
+        short.fill(row)
+    assert [one.index for one in short.read(START)] == list(range(1, kept + 1))
+    return short, rows[kept:]
+
+
+def test_no_row_is_written_behind_rows_that_only_other_processes_have_seen(
+    tmp_path: Path, journal: Journal
+) -> None:
+    """A worker that starts on a standby without the newest rows gets them from other workers: what it wrote
+    behind them would leave a gap that nobody can read past."""
+    short, rest = lost_tail(tmp_path, journal, 2)
+    for row in rest:
+        short.take_over(row)
+    with pytest.raises(JournalFailure, match="the database has not the journal's index 4 as it was seen"):
+        short.append(batch(5))
+    short.close()
+    with contextlib.closing(open_journal(SqliteAddress(tmp_path / "short.db"), shared=False)) as again:
+        assert list(again.read(START)) == [batch(1), batch(2)]
+
+
+def test_no_row_is_written_behind_another_row_than_the_one_it_follows(
+    tmp_path: Path, journal: Journal
+) -> None:
+    short, rest = lost_tail(tmp_path, journal, 2)
+    other = msgspec.structs.replace(batch(3, "CUSTOM_OTHER"), id="other")
+    with contextlib.closing(open_journal(SqliteAddress(tmp_path / "short.db"), shared=None)) as second:
+        second.append(other)
+    short.take_over(rest[0])
+    with pytest.raises(JournalFailure, match="the database has not the journal's index 3 as it was seen"):
+        short.append(batch(4))
+    short.close()
+    with contextlib.closing(open_journal(SqliteAddress(tmp_path / "short.db"), shared=False)) as again:
+        assert [one.id for one in again.read(START)] == ["batch-1", "batch-2", "other"]

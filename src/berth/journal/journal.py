@@ -8,7 +8,9 @@ newest.
 
 A new connection may lead to another host, which may lack what this process has read or written: a standby
 whose primary did not wait for it. There the next append would leave a gap that nobody can read past. So a
-connection is used only if the last batch that was seen is there, or others behind it.
+connection is used only if the last batch that was seen is there, or others behind it. What was seen may also
+have come from another process, which has its connection to the host before. So an append also asks that the
+row before it be the one that it follows.
 
 Every row has a checksum that ties it to the row before (``chain``), and whatever is read is verified. The
 digest of the row before an append is known from the last row that was read, written or taken over; if that is
@@ -87,7 +89,11 @@ class Journal:
         source = " FROM DUAL" if sql.name in ("mysql", "mariadb") else ""
         values = f"INSERT INTO journal ({columns}) SELECT {mark}, {mark}, {mark}, {mark}, {mark}{source}"
         self._fill = values
-        self._append = f"{values} WHERE NOT EXISTS (SELECT 1 FROM journal WHERE idx > {mark})"
+        follows = f"SELECT 1 FROM journal WHERE idx = {mark} AND coalesce(digest, '') = {mark}"
+        self._append = (
+            f"{values} WHERE NOT EXISTS (SELECT 1 FROM journal WHERE idx > {mark}) "
+            f"AND ({mark} = 1 OR EXISTS ({follows}))"
+        )
         self._after = f"SELECT {columns} FROM journal WHERE idx > {mark} ORDER BY idx LIMIT {mark}"
         self._tail = sa.select(sa.func.coalesce(sa.func.max(JOURNAL.c.idx), 0))
         self._head = sa.select(sa.func.coalesce(sa.func.min(JOURNAL.c.idx), 1))
@@ -120,9 +126,12 @@ class Journal:
     def append(self, batch: Batch) -> JournalRow:
         """Write a batch at its index, durably; the row as it was written. ``Conflict`` if the index is taken,
         or was."""
-        row = self.row_of(batch, self.digest_at(Index(batch.index - 1)))
-        if self._insert(self._append, row, batch.index) == 0:
-            raise Conflict(f"the journal has gone on behind index {batch.index}")
+        index, before = batch.index, Index(batch.index - 1)
+        previous = self.digest_at(before)
+        row = self.row_of(batch, previous)
+        if self._insert(self._append, row, index, index, before, previous or "") == 0:
+            self._do(self._refuse_another_past, writes=False)
+            raise Conflict(f"the journal has gone on behind index {index}")
         self._see(row)
         return row
 
@@ -163,7 +172,7 @@ class Journal:
         if self._seen is None or self._seen[0] < row.index:
             self._seen = (row.index, row.batch_id, row.digest)
 
-    def _insert(self, statement: str, row: JournalRow, *more: int) -> int:
+    def _insert(self, statement: str, row: JournalRow, *more: int | str) -> int:
         """How many rows were written: one, or none."""
         values = (row.index, row.batch_id, row.at_ns, row.body, row.digest, *more)
 
