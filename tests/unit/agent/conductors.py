@@ -32,7 +32,8 @@ from berth.serving.asgi import Application, Receive, Scope, Send
 from berth.serving.connections import Connections
 
 HOST = "127.0.0.1"
-PATIENCE_S = 10
+PATIENCE_S = 120
+"""Nobody waits so long but on a machine that is very busy, or for something that never comes."""
 FLAVOR = Flavor(id="1", name="m1.small", vcpus=1, memory_mb=512)
 QUICK = SimBehaviour(build_seconds=0, live_migrate_seconds=0, other_seconds=0)
 PACE = Pace(first=0.01, longest=0.05, refused=0.02, report_within=PATIENCE_S, poll_longest=0.3)

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from berth.agent.control import ControlError, break_host, heal_host
@@ -55,7 +56,9 @@ def test_five_hundred_hosts_register_a_few_at_a_time(tmp_path: Path) -> None:
     async def story() -> None:
         conductor = FakeConductor(silence_s=6)
         async with served(conductor) as url:
-            given = settings(url, tmp_path, hosts=500)
+            # They wait long for news: this is about how they register.
+            pace = PACE._replace(poll_longest=2)
+            given = msgspec.structs.replace(settings(url, tmp_path, hosts=500), pace=pace)
             async with running(given):
                 await until(lambda: len(conductor.registered) == 500)
                 assert await conductor.have(order("build"), given.hosts[499]) is None
