@@ -16,12 +16,13 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from berth.model.commands import SCHEDULE
-from berth.model.ids import ConsumerId
+from berth.model.ids import ConsumerId, ProviderId
 from berth.model.orders import Outbox
 from berth.model.servers import Action, Held, Host, Migration, Server
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.operations.asking import INSTANCE, MIGRATION
 from berth.operations.conflicts import held_now, minus, same
+from berth.operations.hosts import cell_aggregate
 from berth.view import View
 from berth.view.groups import GroupRecord
 from berth.view.roll import Whose
@@ -302,12 +303,20 @@ def _member(view: View, id: str, moment: Moment) -> Finding | None:
 
 
 def _hosts(view: View) -> Iterator[str]:
-    return (host.id for host in view.records.all(Host) if host.complaints)
+    return (host.id for host in view.records.all(Host))
 
 
 def _host(view: View, id: str, moment: Moment) -> Finding | None:
     host = view.records.get(Host, id)
-    if host is None or not host.complaints:
+    if host is None:
+        return None
+    provider = view.providers.get(ProviderId(id))
+    if provider is None or cell_aggregate(host.cell) not in provider.aggregates:
+        lost = "its provider is gone" if provider is None else "its provider is not in the cell's aggregate"
+        sentence = f"nothing can be placed on host {host.name} of cell {host.cell}: {lost}"
+        unsafe = "start its agent again: that writes what is missing"
+        return Finding("host_complaint", id, sentence, unsafe=unsafe)
+    if not host.complaints:
         return None
     sentence = f"not all that the agent of host {host.name} reported could be written: {host.complaints[0]}"
     more = len(host.complaints) - 1

@@ -336,3 +336,16 @@ def test_what_was_scheduled_is_no_orphan(region: Region, made_by: str) -> None:
     assert region.tries(lambda view, now_s: c.ReplaceAllocations((again,))) is None
     region.now_s += GRACE_S
     assert found(region) == ([] if made_by else ["orphan_consumer:x"])
+
+
+def test_a_host_that_placement_has_lost_is_found() -> None:
+    region = Region()
+    region.do(c.SetAggregates(host_id(1), None, ()))
+    region.do(c.DeleteProvider(nic_id(2)))
+    region.do(c.DeleteProvider(host_id(2)))
+    outside, gone = examine(region.view, region.now_s)
+    assert [outside.id, gone.id] == [f"host_complaint:{host_id(number)}" for number in (1, 2)]
+    assert "nothing can be placed on host host-1" in outside.sentence
+    assert "not in the cell's aggregate" in outside.sentence
+    assert "its provider is gone" in gone.sentence
+    assert isinstance(mend(region, gone.id), RepairUnsafe)

@@ -15,6 +15,7 @@ from berth.model.origin import Origin
 from berth.model.records import AnyRecord
 from berth.model.rejections import Rejection
 from berth.model.servers import Host, Place, Server
+from berth.operations.hosts import cell_aggregate
 from tests.servers import ROOT
 from tests.unit.native.worlds import World, uuid_of
 from tests.unit.operations.regions import BANDWIDTH, SMALL
@@ -32,6 +33,7 @@ def tell(tmp_path: Path, story: Callable[[World], Awaitable[None]], **settings: 
     async def told(world: World) -> None:
         await world.host(HOST, {"VCPU": 8})
         await world.host(CARD, {BANDWIDTH: 1000}, parent=HOST)
+        await world.join(HOST, cell_aggregate("cell1"))
         await world.claim(SERVER, {HOST: {"VCPU": 2}})
         await write(world, Host(id=uuid_of(HOST), number=1, name="host-1", cell="cell1"))
         await write(world, server())
