@@ -27,7 +27,7 @@ from berth.model.rejections import (
     ServerUnsettled,
 )
 from berth.model.scheduling import NoFit
-from berth.model.servers import Action, Migration, Server
+from berth.model.servers import Action, Host, Migration, Server
 from berth.operations.conflicts import held_now, same
 from berth.operations.doctor import examine
 from berth.operations.steps import BY_NAME
@@ -175,6 +175,7 @@ class Chaos:
 
 async def check_at_rest(cloud: SimCloud) -> None:
     """Nothing is under way and all hosts are up: the books balance, and the disks have what the books say."""
+    await cloud.until(lambda view: not any(host.complaints for host in view.records.all(Host)))
     await cloud.read(_check_books)
     wrong = await _wrong_disks(cloud)
     for _ in range(_LOOKS):
@@ -187,7 +188,8 @@ async def check_at_rest(cloud: SimCloud) -> None:
 
 
 def _check_books(view: View) -> None:
-    assert not examine(view, 0)
+    found = examine(view, 0)
+    assert not found, found
     for group in view.groups.records.values():
         crowded = {host.name: who for host, who in group.hosts.items() if len(who) > 1}
         assert not crowded, f"members of {group.group.name} share a host: {crowded}"

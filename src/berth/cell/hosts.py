@@ -91,6 +91,8 @@ class Hosts:
         self._heard_ns: dict[str, int] = {}
         self._retries: dict[str, _Retry] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
+        # Hosts whose report is being written, until its outcome is about to be noted.
+        self._unwritten: set[str] = set()
 
     def check_caller(self, shown: Shown) -> None:
         """Refuse a caller whose body need not be read (NotAllowed)."""
@@ -118,6 +120,7 @@ class Hosts:
             self._heard_ns[host.host] = self._clock.monotonic_ns()
         if host.host in self._writing:
             raise BooksAway(f"what {host.name} reported before is still being written: try again")
+        self._unwritten.add(host.host)
         writing = self._writing[host.host] = asyncio.create_task(self._take_in(host, shown))
         writing.add_done_callback(lambda task: self._forget_writing(host, task))
         await asyncio.wait((writing,), timeout=self._silence_ns / 3e9)
@@ -128,12 +131,20 @@ class Hosts:
         elif self._agent(host.host) is None:
             raise BooksAway(f"{host.name} is still being taken in: try again")
         else:
-            # Should it never come to its end, this has the host register again.
-            await self._enact(lambda view: agents.written(view, host.host, (_STILL_WRITING,)))
+            # Should it never come to its end, this has the host register again. It is judged in the writer's
+            # turn, because it must not take the place of an outcome that was noted meanwhile.
+            await self._enact(
+                lambda view: (
+                    agents.written(view, host.host, (_STILL_WRITING,))
+                    if host.host in self._unwritten
+                    else None
+                )
+            )
         await self._hear(host.host, host.servers)
 
     def _forget_writing(self, host: Register, task: asyncio.Task[None]) -> None:
         self._writing.pop(host.host, None)
+        self._unwritten.discard(host.host)
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.warning("%s: registration failed: %s", host.name, error)
 
@@ -186,6 +197,7 @@ class Hosts:
         self, host: Register, complaints: tuple[str, ...], providers: tuple[Reported, ...] | None = None
     ) -> None:
         """Note what could not be written for a host, and what of its tree is the agent's own now."""
+        self._unwritten.discard(host.host)
         await self._enact(lambda view: agents.written(view, host.host, complaints, providers))
         for complaint in complaints:
             _log.warning("%s: %s", host.name, complaint)
