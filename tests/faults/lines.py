@@ -9,6 +9,8 @@ import contextlib
 import http.client
 import json
 import os
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -74,6 +76,18 @@ def worker_of(server: Server) -> int:
     """The process that answers, of a server with one worker."""
     with line_to(server) as line:
         return line.worker()
+
+
+def kill_worker(server: Server, worker: int) -> None:
+    """Kill the one worker of a server, and wait until the one that replaces it answers."""
+    os.kill(worker, signal.SIGKILL)
+    end_s = time.monotonic() + TIMEOUT_S
+    while True:
+        with contextlib.suppress(*LOST):
+            if worker_of(server) != worker:
+                return
+        assert time.monotonic() < end_s, f"no worker took the place of {worker} within {TIMEOUT_S} s"
+        time.sleep(0.05)
 
 
 def resident_bytes(pid: int) -> int:

@@ -6,9 +6,7 @@ replayed, and the policy must hold after every single event.
 """
 
 import contextlib
-import os
 import random
-import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +19,7 @@ from berth.journal import open_journal, parse_address
 from berth.model.ids import GroupId
 from berth.view import View
 from tests.faults.fleet import fleet, rounds, seeded
-from tests.faults.lines import LOST, UNAVAILABLE, line_to, worker_of
+from tests.faults.lines import LOST, UNAVAILABLE, kill_worker, line_to, worker_of
 from tests.faults.load import claim_body, make_providers
 from tests.servers import Server
 
@@ -155,11 +153,7 @@ def test_killed_workers_break_no_policy(url: str, tmp_path: Path) -> None:
             with ThreadPoolExecutor(1) as pool:
                 claiming = pool.submit(crowd.claim_all, dice)
                 victim = servers[dice.randrange(len(servers))]
-                os.kill(worker_of(victim), signal.SIGKILL)
-                assert victim.process is not None
-                victim.process.wait(30)
-                victim.kill()
-                victim.start()
+                kill_worker(victim, worker_of(victim))
                 placed = claiming.result(120)
             assert sorted(map(str, placed)) == sorted(crowd.hosts)
             assert_always(url, crowd.group, lambda counts: max(counts.values(), default=0) <= 1)

@@ -4,9 +4,7 @@ Clients share consumers and race for them with generations they have seen, perha
 that no order explains is kept beside the test's other files, to be looked at again.
 """
 
-import os
 import random
-import signal
 import threading
 import time
 import uuid
@@ -18,7 +16,7 @@ import pytest
 
 from tests.faults.fleet import fleet, rounds, seeded
 from tests.faults.history import Entry, Operation, Told, check_consumer, check_provider
-from tests.faults.lines import LOST, UNAVAILABLE, Line, line_to, worker_of
+from tests.faults.lines import LOST, UNAVAILABLE, Line, kill_worker, line_to, worker_of
 from tests.faults.load import claim_body, make_providers
 from tests.faults.verdict import assert_all_agree, assert_sums
 from tests.placement import Answer
@@ -175,9 +173,8 @@ def test_answers_of_servers_that_die_are_explained_by_one_order(postgresql_url: 
             server = dice.choice(servers)
             worker = worker_of(server)
             go_on(recorders, dice.randint(1, 30))
-            os.kill(worker, signal.SIGKILL)
-            assert server.process is not None
-            server.process.wait(30)
+            kill_worker(server, worker)
+            go_on(recorders, OPERATIONS)
             server.kill()
             go_on(recorders, OPERATIONS)
             server.start()
