@@ -4,7 +4,8 @@ A claim replaces all that its consumer held. It is judged as if every consumer o
 let go of what it has: moving resources between two consumers in one command needs no spare capacity.
 The sum over the command must fit; where a provider is over its capacity already (its inventory shrank)
 a claim may still lower the excess, never raise it. In the same way an amount that one of the consumers
-holds already may stay, or change hands, whatever units the inventory has come to have.
+holds already may stay, or change hands, whatever units the inventory has come to have; but what comes with
+new inventories must fit them.
 
 Of the providers touched, those that the command names, and those that a consumer leaves with nothing,
 advance by one generation each; one that is merely left for another does not.
@@ -147,7 +148,8 @@ def _refused_amount(
                     or amount > inventory.max_unit
                     or amount % inventory.step_size != 0
                 )
-                if is_odd and (*key, amount) not in held_before:
+                may_stay = (*key, amount) in held_before and inventory_of is _current_inventory
+                if is_odd and not may_stay:
                     return UnitsViolated(
                         provider,
                         view.classes.name_of(class_id),

@@ -297,14 +297,14 @@ class Oracle(Facts):
         if kinds:
             # The claims cannot be judged against inventories that cannot be; name what is wrong with
             # them in any case.
-            return frozenset(kinds | self._faults(command.claims))
+            return frozenset(kinds | self._faults(command.claims, may_stay=False))
         trial = self.copy()
         for new in command.inventories:
             for name, inventory in new.inventories.items():
                 trial._write_inventory(new.provider, _known(trial.class_number(name)), inventory, now_s)
             if new.inventories:
                 trial._advance(new.provider, 1, now_s)
-        kinds |= trial._faults(command.claims)
+        kinds |= trial._faults(command.claims, may_stay=False)
         if kinds:
             return frozenset(kinds)
         for id in trial._written(command.claims):
@@ -321,8 +321,9 @@ class Oracle(Facts):
         self.members = trial.members
         return ACCEPTED
 
-    def _faults(self, claims: tuple[c.Claim, ...]) -> set[str]:
-        """Everything that is wrong with these claims together."""
+    def _faults(self, claims: tuple[c.Claim, ...], *, may_stay: bool = True) -> set[str]:
+        """Everything that is wrong with these claims together. ``may_stay``: an amount that one of the
+        consumers has already need not fit the units."""
         kinds = set()
         sums: dict[tuple[ProviderId, ClassId], int] = {}
         for claim in claims:
@@ -345,7 +346,7 @@ class Oracle(Facts):
                     elif (
                         not (inventory.min_unit <= amount <= inventory.max_unit)
                         or amount % inventory.step_size != 0
-                    ) and not self._is_held(claims, provider, number, amount):
+                    ) and not (may_stay and self._is_held(claims, provider, number, amount)):
                         kinds.add("UnitsViolated")
         consumers = {claim.consumer for claim in claims}
         for (provider, number), asked in sums.items():
