@@ -12,7 +12,6 @@ from msgspec import Meta
 
 from berth.agent.control import NAME
 from berth.cell.protocol import Inventory, Provider, Register
-from berth.model.inventory import AMOUNT_MAX, RATIO_MAX
 
 HOSTS_MAX: Final = 100_000
 CHILDREN_MAX: Final = 100
@@ -23,21 +22,14 @@ _NAMESPACE: Final = uuid.UUID("a1f0c3f2-94a4-4a53-8c0e-3c1c1c9d6f25")
 _UUID_LENGTH: Final = 36
 
 Name = Annotated[str, Meta(pattern=NAME)]
-_Amount = Annotated[int, Meta(ge=1, le=AMOUNT_MAX)]
 
 
 class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pass
 
 
-class SimInventory(_Entry, frozen=True, kw_only=True):
-    total: _Amount
-    reserved: Annotated[int, Meta(ge=0, le=AMOUNT_MAX)] = 0
-    min_unit: _Amount = 1
-    max_unit: _Amount | None = None
-    """None: the total."""
-    step_size: _Amount = 1
-    allocation_ratio: Annotated[float, Meta(gt=0, le=RATIO_MAX)] = 1.0
+class SimInventory(Inventory, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The same as on the wire, but that a fleet file is refused for a field that is not known."""
 
     def on_the_wire(self) -> Inventory:
         return Inventory(**{**msgspec.structs.asdict(self), "max_unit": self.max_unit or self.total})

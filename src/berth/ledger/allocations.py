@@ -170,7 +170,7 @@ def _refused_amount(
 def _released(
     view: View, claims: tuple[Claim, ...]
 ) -> tuple[dict[tuple[ProviderId, ClassId], int], set[tuple[ProviderId, ClassId, int]]]:
-    """What the consumers of the claims hold now, and let go of: in all, and each amount."""
+    """What the consumers of the claims hold now and release: the totals, and each amount."""
     total: dict[tuple[ProviderId, ClassId], int] = {}
     each = set()
     for claim in claims:
