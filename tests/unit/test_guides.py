@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from berth.api.auth.caller import Caller
-from berth.api.auth.policy import Policy
-from berth.api.auth.tokens import Tokens
+from berth.api.kernel.auth.caller import Caller
+from berth.api.kernel.auth.policy import Policy
+from berth.api.kernel.auth.tokens import Tokens
 from berth.cli import names_page
 from berth.cli.listing import page
 from berth.runtime.sources import resolve

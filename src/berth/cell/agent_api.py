@@ -8,7 +8,7 @@ import logging
 
 import msgspec
 
-from berth.api.http import (
+from berth.api.kernel.http import (
     BodyCutShort,
     BodyTooLarge,
     Receive,

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
-from berth.api.http import Receive, Scope, Send
+from berth.api.kernel.http import Receive, Scope, Send
 from berth.cell.agent_api import AgentApi
 from berth.cell.books import VERSION, Books
 from berth.cell.conductor import Conductor, Deadlines

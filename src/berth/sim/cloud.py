@@ -19,14 +19,14 @@ from berth.agent.drivers.sim import SimDriver
 from berth.agent.fleet import SimHost, register, simulated_fleet
 from berth.agent.host import HostAgent, Pace
 from berth.agent.state import HostState, state_path
-from berth.api.application import Application
-from berth.api.auth.noauth import NoAuth
-from berth.api.auth.policy import Policy
 from berth.api.compute.api import ComputeApi
 from berth.api.compute.calls import Services
-from berth.api.cors import Cors
-from berth.api.health import Health
-from berth.api.http import Receive, Scope, Send
+from berth.api.kernel.application import Application
+from berth.api.kernel.auth.noauth import NoAuth
+from berth.api.kernel.auth.policy import Policy
+from berth.api.kernel.cors import Cors
+from berth.api.kernel.health import Health
+from berth.api.kernel.http import Receive, Scope, Send
 from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
 from berth.cell.agent_api import AgentApi

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from berth.api.http import Receive, Scope, Send
+from berth.api.kernel.http import Receive, Scope, Send
 from berth.client.http import Answer, HttpClient
 
 _ENDPOINT = "http://direct"

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from berth.api.auth.caller import Authenticator, Caller, with_implied
 from berth.api.compute.routes import ROUTES as COMPUTE
 from berth.api.image.api import ROUTES as IMAGE
+from berth.api.kernel.auth.caller import Authenticator, Caller, with_implied
 from berth.api.native.routes import TABLE as NATIVE
 from berth.api.placement.routes import TABLE as PLACEMENT
 from berth.model.clusters import Cluster, Node, NodeGroup

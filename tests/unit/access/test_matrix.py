@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.api.auth.rules import RULES
+from berth.api.kernel.auth.rules import RULES
 from tests.unit.access.matrix import CALLERS, EXPECTED, Asked, Blue, measure, table
 from tests.unit.identity.houses import House
 

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import pytest
 
-from berth.api.application import Application
-from berth.api.auth.caller import AuthUnavailable, Caller
-from berth.api.auth.policy import Policy
-from berth.api.cors import Cors
-from berth.api.health import Health
+from berth.api.kernel.application import Application
+from berth.api.kernel.auth.caller import AuthUnavailable, Caller
+from berth.api.kernel.auth.policy import Policy
+from berth.api.kernel.cors import Cors
+from berth.api.kernel.health import Health
 from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
 from berth.engine import Engine, Overloaded, Unavailable

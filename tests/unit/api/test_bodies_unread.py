@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from berth.api.application import OPEN_BODY_BYTES_MAX
+from berth.api.kernel.application import OPEN_BODY_BYTES_MAX
 from tests.unit.identity.houses import House
 
 pytestmark = pytest.mark.fast

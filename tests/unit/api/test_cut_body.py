@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from berth.api.http import BodyCutShort, read_body
+from berth.api.kernel.http import BodyCutShort, read_body
 
 HALF = {"type": "http.request", "body": b"half", "more_body": True}
 GONE = {"type": "http.disconnect"}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from berth.api.compute.errors import SENTENCES as COMPUTE
-from berth.api.http import Request, Response
+from berth.api.kernel.http import Request, Response
 from berth.api.native.rejected import ROWS as NATIVE
 from berth.api.placement.error_bodies import render, render_outside, render_unauthorized
 from berth.api.placement.errors import CONCURRENT_UPDATE, Attempt, Problem, problem_of

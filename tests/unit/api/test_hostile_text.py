@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.api.http import Request
+from berth.api.kernel.http import Request
 from berth.api.placement import schemas, wire
 from berth.api.placement.error_bodies import TEXT_MAX, render, strip_tags
 from berth.api.placement.errors import Problem

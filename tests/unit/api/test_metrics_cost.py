@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
-from berth.api.health import Health
-from berth.api.http import Request
+from berth.api.kernel.health import Health
+from berth.api.kernel.http import Request
 from berth.engine import Engine
 
 
@@ -39,7 +39,7 @@ def test_all_who_ask_within_a_second_get_what_was_rendered_once() -> None:
 
 
 def test_what_is_older_is_rendered_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("berth.api.health.METRICS_KEPT_S", 0.0)
+    monkeypatch.setattr("berth.api.kernel.health.METRICS_KEPT_S", 0.0)
     metrics = Metrics()
     health = Health(cast(Engine, None), metrics.rendered)
 

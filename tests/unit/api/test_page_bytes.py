@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from berth.api import page_bytes
+from berth.api.kernel import page_bytes
 from berth.api.native import allocations, events
 from berth.model.aggregates import Label
 from berth.model.clusters import Cluster

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from berth.api.auth.caller import AuthUnavailable, Caller
-from berth.api.auth.keystone import DENIED_SECONDS, THREADS, Keystone
+from berth.api.kernel.auth.caller import AuthUnavailable, Caller
+from berth.api.kernel.auth.keystone import DENIED_SECONDS, THREADS, Keystone
 from berth.runtime.settings import Settings
 from tests.clocks import FakeClock
 from tests.keystone import PASSWORD, FakeKeystone, running
@@ -270,7 +270,7 @@ def test_what_cannot_be_a_token_is_refused_without_asking(
 def test_waiting_questions_are_bounded(
     keystone: FakeKeystone, authenticator: Keystone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("berth.api.auth.waiting_room.PEER_MAX", 2)
+    monkeypatch.setattr("berth.api.kernel.auth.waiting_room.PEER_MAX", 2)
     keystone.gate.clear()
 
     async def story() -> list[Caller | BaseException | None]:

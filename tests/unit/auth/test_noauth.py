@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from berth.api.auth.caller import Caller
-from berth.api.auth.noauth import NoAuth
+from berth.api.kernel.auth.caller import Caller
+from berth.api.kernel.auth.noauth import NoAuth
 
 pytestmark = pytest.mark.fast
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from berth.api.auth.caller import Caller
-from berth.api.auth.policy import Policy, PolicyFileError
-from berth.api.auth.rules import RULES
+from berth.api.kernel.auth.caller import Caller
+from berth.api.kernel.auth.policy import Policy, PolicyFileError
+from berth.api.kernel.auth.rules import RULES
 from berth.api.native.routes import TABLE
 from tests.clocks import FakeClock
 
@@ -232,7 +232,7 @@ def test_a_rule_that_nothing_asks_for_is_reported(tmp_path: Path, caplog: pytest
 
 
 def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("berth.api.auth.policy.DECISIONS_MAX", 3)
+    monkeypatch.setattr("berth.api.kernel.auth.policy.DECISIONS_MAX", 3)
     policy = Policy(None, "legacy", FakeClock())
     for number in range(10):
         assert policy.allows(RESHAPE, Caller(f"u{number}", "p", ("admin",)))

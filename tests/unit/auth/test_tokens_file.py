@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from berth.api.auth.caller import Caller
-from berth.api.auth.tokens import Tokens, TokensFileError
+from berth.api.kernel.auth.caller import Caller
+from berth.api.kernel.auth.tokens import Tokens, TokensFileError
 from tests.clocks import FakeClock
 
 pytestmark = pytest.mark.fast

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from berth.agent.fleet import SimHost, simulated_fleet
-from berth.api.auth.caller import TOKEN_HEADER
-from berth.api.auth.tokens import Tokens
+from berth.api.kernel.auth.caller import TOKEN_HEADER
+from berth.api.kernel.auth.tokens import Tokens
 from berth.cli.agent import AgentRefused, spread
 from berth.cli.folder import Folder, FolderError, Running
 from tests.clocks import FakeClock

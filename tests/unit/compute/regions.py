@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from berth.api.application import Application
-from berth.api.auth.noauth import NoAuth
-from berth.api.auth.policy import Policy
 from berth.api.compute.api import ComputeApi
 from berth.api.compute.calls import Services
-from berth.api.cors import Cors
-from berth.api.health import Health
+from berth.api.kernel.application import Application
+from berth.api.kernel.auth.noauth import NoAuth
+from berth.api.kernel.auth.policy import Policy
+from berth.api.kernel.cors import Cors
+from berth.api.kernel.health import Health
 from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
 from berth.cell.books import VERSION, Books, Refused

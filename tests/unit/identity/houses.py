@@ -5,19 +5,19 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from berth.api.application import Application
-from berth.api.auth.caller import Authenticator
-from berth.api.auth.noauth import NoAuth
-from berth.api.auth.policy import Policy
-from berth.api.auth.tokens import Tokens
 from berth.api.compute.api import ComputeApi
 from berth.api.compute.calls import Services
-from berth.api.cors import Cors
-from berth.api.health import Health
 from berth.api.identity.api import IdentityApi
 from berth.api.identity.issuers import issuer_of
 from berth.api.identity.revocations import RevocableTokens, Revocations
 from berth.api.image.api import ImageApi
+from berth.api.kernel.application import Application
+from berth.api.kernel.auth.caller import Authenticator
+from berth.api.kernel.auth.noauth import NoAuth
+from berth.api.kernel.auth.policy import Policy
+from berth.api.kernel.auth.tokens import Tokens
+from berth.api.kernel.cors import Cors
+from berth.api.kernel.health import Health
 from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
 from berth.engine import Engine

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from berth.api.auth.caller import Caller
-from berth.api.auth.tokens import Tokens
+from berth.api.kernel.auth.caller import Caller
+from berth.api.kernel.auth.tokens import Tokens
 from tests.unit.identity.houses import House
 from tests.unit.native.worlds import Answer
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from berth.api.auth.issued import Grant
 from berth.api.identity import revocations
 from berth.api.identity.revocations import Revocations
+from berth.api.kernel.auth.issued import Grant
 from berth.engine import Engine
 from berth.journal import SqliteAddress, open_journal
 from berth.model.identity import RevokedToken

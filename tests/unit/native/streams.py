@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from berth.api.application import Application
+from berth.api.kernel.application import Application
 from tests.unit.native.worlds import scope_of
 
 PATIENCE_S = 5.0

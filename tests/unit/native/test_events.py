@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from berth.api.http import StreamResponse, send_stream
+from berth.api.kernel.http import StreamResponse, send_stream
 from berth.engine import Engine, Pruned, Unavailable
 from berth.model.batches import Batch
 from berth.model.ids import Index

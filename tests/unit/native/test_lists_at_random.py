@@ -10,8 +10,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from berth.api.auth.caller import Caller
-from berth.api.http import Request
+from berth.api.kernel.auth.caller import Caller
+from berth.api.kernel.http import Request
 from berth.api.native import allocations, consumers, holders, usage, wire
 from berth.api.native.calls import Call
 from berth.api.native.parameters import AllocationsQuery, ConsumersQuery, UsageQuery, decode

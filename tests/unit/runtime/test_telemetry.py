@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from berth.api.http import Request, Response
+from berth.api.kernel.http import Request, Response
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import ACCESS_LOGGER, Telemetry, configure_logging
 from tests.clocks import FakeClock

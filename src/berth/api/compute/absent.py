@@ -5,7 +5,7 @@ from typing import Final
 
 from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.errors import ComputeProblem, not_found
-from berth.api.http import Response
+from berth.api.kernel.http import Response
 
 
 async def extensions(call: Call) -> Response:

@@ -19,7 +19,7 @@ from berth.api.compute.errors import ComputeProblem, not_found, problem_of
 from berth.api.compute.listing import query_of
 from berth.api.compute.showing import time_or_none
 from berth.api.compute.zoning import Zoned, hosts_of, rezoned
-from berth.api.http import Response
+from berth.api.kernel.http import Response
 from berth.model.aggregates import Label
 from berth.model.commands import BooksCommand, Command, Enact, LabelAggregate
 from berth.model.ids import AggregateId, ProviderId

@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from berth.api.auth.caller import Caller
 from berth.api.compute import versions
 from berth.api.compute.calls import Route, Services, json
 from berth.api.compute.errors import ComputeProblem, render
 from berth.api.compute.routes import ROUTES
-from berth.api.http import Request, Response, origin_of
+from berth.api.kernel.auth.caller import Caller
+from berth.api.kernel.http import Request, Response, origin_of
 from berth.engine import Unavailable
 from berth.engine.engine import Overloaded
 

@@ -7,11 +7,11 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from berth.api.auth.access import Access, refusal
-from berth.api.auth.caller import Caller
-from berth.api.auth.policy import Policy
 from berth.api.compute.errors import ComputeProblem, problem_of
-from berth.api.http import JSON, Request, Response, origin_of
+from berth.api.kernel.access import Access, refusal
+from berth.api.kernel.auth.caller import Caller
+from berth.api.kernel.auth.policy import Policy
+from berth.api.kernel.http import JSON, Request, Response, origin_of
 from berth.engine import Engine, Wish
 from berth.model.origin import Origin
 from berth.model.quotas import Quotas

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from berth.api.http import JSON, Response
+from berth.api.kernel.http import JSON, Response
 from berth.api.native.rejected import problem as native_problem
 from berth.api.native.rejected import then
 from berth.model import rejections as r

@@ -9,7 +9,7 @@ from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.changing import change
 from berth.api.compute.errors import ComputeProblem
 from berth.api.compute.flavors import visible
-from berth.api.http import Response
+from berth.api.kernel.http import Response
 from berth.model.commands import Command, Enact
 from berth.model.servers import Flavor
 from berth.operations.beginning import replaced

@@ -14,7 +14,7 @@ from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.changing import change
 from berth.api.compute.errors import ComputeProblem, problem_of
 from berth.api.compute.flavors import checked, visible
-from berth.api.http import Response
+from berth.api.kernel.http import Response
 from berth.model.commands import Command, Enact
 from berth.model.servers import Flavor
 from berth.operations.beginning import replaced

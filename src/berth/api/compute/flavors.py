@@ -15,7 +15,7 @@ from berth.api.compute.calls import Call, Route, empty, json
 from berth.api.compute.changing import change
 from berth.api.compute.errors import ComputeProblem, not_found, problem_of
 from berth.api.compute.listing import links_of, number_in, page, query_of
-from berth.api.http import Response
+from berth.api.kernel.http import Response
 from berth.model.commands import Command, Enact
 from berth.model.inventory import AMOUNT_MAX
 from berth.model.scheduling import SpecInvalid

@@ -9,9 +9,9 @@ from berth.api.compute.newest_first import Key, limit_of, newest, no_marker
 from berth.api.compute.server_access import visible
 from berth.api.compute.server_wire import host_id_of
 from berth.api.compute.times import parsed, plain
-from berth.api.disclosure import words_for
-from berth.api.http import Response
-from berth.api.page_bytes import render_page
+from berth.api.kernel.disclosure import words_for
+from berth.api.kernel.http import Response
+from berth.api.kernel.page_bytes import render_page
 from berth.model.servers import Action, ActionEvent
 from berth.view import View
 

@@ -8,7 +8,7 @@ import msgspec
 
 from berth.api.compute.calls import Call
 from berth.api.compute.errors import ComputeProblem
-from berth.api.page_bytes import render_page
+from berth.api.kernel.page_bytes import render_page
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from berth.api.compute.listing import flag_in, links_of, next_links, query_of
 from berth.api.compute.newest_first import Key, limit_of, newest, no_marker
 from berth.api.compute.server_access import require_version, unlocked, visible
 from berth.api.compute.times import parsed, plain
-from berth.api.http import Response
-from berth.api.page_bytes import render_page
+from berth.api.kernel.http import Response
+from berth.api.kernel.page_bytes import render_page
 from berth.model.commands import Enact
 from berth.model.rejections import Rejection
 from berth.model.servers import Flavor, Migration

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from berth.api.disclosure import NO_PLACE
+from berth.api.kernel.disclosure import NO_PLACE
 from berth.api.native.rejected import problem
 from berth.model.rejections import Rejection
 

@@ -13,7 +13,7 @@ from msgspec import Meta
 from berth.api.compute.calls import Call, Route, empty, json
 from berth.api.compute.changing import change
 from berth.api.compute.errors import ComputeProblem, not_found
-from berth.api.http import Response
+from berth.api.kernel.http import Response
 from berth.ledger.quotas import limits_of, used_by
 from berth.model.commands import Command, Enact
 from berth.model.quotas import (

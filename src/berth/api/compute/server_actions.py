@@ -25,8 +25,8 @@ from berth.api.compute.server_create import require_host, require_zone
 from berth.api.compute.server_fields import refuse_fields
 from berth.api.compute.server_wire import detail
 from berth.api.compute.servers import deleted, renamed
-from berth.api.disclosure import is_no_place, no_place
-from berth.api.http import Response
+from berth.api.kernel.disclosure import is_no_place, no_place
+from berth.api.kernel.http import Response
 from berth.model.commands import Enact
 from berth.model.rejections import Rejection
 from berth.model.servers import Server

@@ -8,7 +8,6 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from berth.api.auth.rules import REQUESTED_DESTINATION
 from berth.api.compute import server_bodies as sent
 from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.errors import ComputeProblem, problem_of
@@ -17,8 +16,9 @@ from berth.api.compute.no_place import why_no_place
 from berth.api.compute.server_access import require_room, require_since, usable_flavor, usable_image
 from berth.api.compute.server_fields import hints_in, plain_disk, refuse_fields
 from berth.api.compute.server_wire import DEFAULT_ZONE, DISK_CONFIG, reservation_id
-from berth.api.disclosure import is_no_place
-from berth.api.http import Response
+from berth.api.kernel.auth.rules import REQUESTED_DESTINATION
+from berth.api.kernel.disclosure import is_no_place
+from berth.api.kernel.http import Response
 from berth.model.commands import Enact
 from berth.model.ids import ConsumerId, GroupId
 from berth.model.rejections import HostUnknown, Rejection

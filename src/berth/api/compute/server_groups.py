@@ -13,8 +13,8 @@ from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.changing import change
 from berth.api.compute.errors import ComputeProblem, not_found
 from berth.api.compute.listing import flag_in, limit_of, number_in, query_of
-from berth.api.http import Response
-from berth.api.page_bytes import render_page
+from berth.api.kernel.http import Response
+from berth.api.kernel.page_bytes import render_page
 from berth.model.commands import Command, CreateGroup, Enact
 from berth.model.groups import HOST, MEMBERS_MAX, Group, Policy
 from berth.model.ids import GroupId

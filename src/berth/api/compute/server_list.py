@@ -14,8 +14,8 @@ from berth.api.compute.listing import flag_in, next_links, query_of
 from berth.api.compute.newest_first import Key, limit_of, newest, no_marker
 from berth.api.compute.server_wire import detail, reservation_of, status_of, summary, zone_of
 from berth.api.compute.times import parsed
-from berth.api.http import Response
-from berth.api.page_bytes import render_page
+from berth.api.kernel.http import Response
+from berth.api.kernel.page_bytes import render_page
 from berth.model.servers import Server
 from berth.view import View
 

@@ -9,7 +9,7 @@ from berth.api.compute import server_bodies as sent
 from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.errors import ComputeProblem
 from berth.api.compute.server_access import changed, unlocked, visible
-from berth.api.http import Response
+from berth.api.kernel.http import Response
 from berth.model.commands import Enact
 from berth.view import View
 

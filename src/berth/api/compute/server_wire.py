@@ -12,7 +12,7 @@ from typing import Any, Final
 from berth.api.compute.calls import Call
 from berth.api.compute.listing import links_of
 from berth.api.compute.times import plain, zulu
-from berth.api.disclosure import words_for
+from berth.api.kernel.disclosure import words_for
 from berth.model.hosts import HEALTHY
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.servers import Action, Server, Task, VmState

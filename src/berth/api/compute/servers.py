@@ -10,7 +10,7 @@ from berth.api.compute.calls import Call, Handler, Route, json
 from berth.api.compute.server_access import changed, require_since, require_version, unlocked, visible
 from berth.api.compute.server_fields import refuse_fields
 from berth.api.compute.server_wire import detail
-from berth.api.http import Response
+from berth.api.kernel.http import Response
 from berth.model.commands import Enact
 from berth.model.rejections import Rejection, ServerBusy
 from berth.model.servers import Server

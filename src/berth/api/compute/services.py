@@ -17,7 +17,7 @@ from berth.api.compute.hypervisors import UUIDS, found, id_of
 from berth.api.compute.listing import query_of
 from berth.api.compute.showing import time_or_none
 from berth.api.compute.zones import BINARY, zone_of
-from berth.api.http import Response
+from berth.api.kernel.http import Response
 from berth.model.commands import Command, Enact, SetHostStatus
 from berth.model.hosts import HEALTHY, HostStatus
 from berth.model.ids import ProviderId

@@ -9,7 +9,7 @@ from typing import Any, Final
 from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.listing import query_of
 from berth.api.compute.showing import time_or_none
-from berth.api.http import Response
+from berth.api.kernel.http import Response
 from berth.model.hosts import HEALTHY
 from berth.model.ids import ProviderId
 from berth.model.servers import Host

@@ -8,15 +8,15 @@ from typing import Any, Final
 
 import msgspec
 
-from berth.api.auth.caller import Caller
 from berth.api.compute.api import Routes
 from berth.api.compute.calls import Route, Services, json
 from berth.api.compute.errors import ComputeProblem
-from berth.api.http import JSON, Request, Response, origin_of
 from berth.api.identity.directory import Directory
 from berth.api.identity.issuers import Issuer
 from berth.api.identity.revocations import Revocations
 from berth.api.identity.tokens import TokenDesk
+from berth.api.kernel.auth.caller import Caller
+from berth.api.kernel.http import JSON, Request, Response, origin_of
 from berth.engine import Unavailable
 from berth.engine.engine import Overloaded
 

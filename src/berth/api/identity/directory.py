@@ -7,13 +7,13 @@ have; what else it says is not ours to read.
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from berth.api.auth.caller import Caller
 from berth.api.compute.calls import Call, Handler, Route, json
 from berth.api.compute.errors import ComputeProblem
-from berth.api.http import Response, origin_of
 from berth.api.identity import catalog
 from berth.api.identity.bodies import DOMAIN_ID, DOMAIN_NAME
 from berth.api.identity.issuers import Issuer
+from berth.api.kernel.auth.caller import Caller
+from berth.api.kernel.http import Response, origin_of
 
 Items = Callable[[Call], list[dict[str, Any]]]
 

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 
-from berth.api.auth.caller import Authenticator, Caller
-from berth.api.auth.issued import Grant
-from berth.api.auth.noauth import NoAuth, roles_of
-from berth.api.auth.tokens import Entry, Tokens
+from berth.api.kernel.auth.caller import Authenticator, Caller
+from berth.api.kernel.auth.issued import Grant
+from berth.api.kernel.auth.noauth import NoAuth, roles_of
+from berth.api.kernel.auth.tokens import Entry, Tokens
 
 
 class Login(NamedTuple):

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Final
 
-from berth.api.auth.caller import TOKEN_HEADER, AuthUnavailable, Caller
-from berth.api.auth.issued import Grant
-from berth.api.auth.tokens import Tokens
 from berth.api.compute.errors import ComputeProblem
+from berth.api.kernel.auth.caller import TOKEN_HEADER, AuthUnavailable, Caller
+from berth.api.kernel.auth.issued import Grant
+from berth.api.kernel.auth.tokens import Tokens
 from berth.engine import Engine, Unavailable
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged

@@ -10,12 +10,12 @@ from typing import Final
 
 import msgspec
 
-from berth.api.auth.caller import Caller
 from berth.api.compute.api import Routes
 from berth.api.compute.calls import Services, json
 from berth.api.compute.errors import ComputeProblem
-from berth.api.http import JSON, Request, Response, origin_of
 from berth.api.image import contents, images, schemas
+from berth.api.kernel.auth.caller import Caller
+from berth.api.kernel.http import JSON, Request, Response, origin_of
 from berth.engine import Unavailable
 from berth.engine.engine import Overloaded
 

@@ -11,10 +11,10 @@ import msgspec
 
 from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.errors import ComputeProblem
-from berth.api.http import Response
 from berth.api.image import fields
 from berth.api.image.access import found
 from berth.api.image.images import changed
+from berth.api.kernel.http import Response
 from berth.model.servers import Image
 
 

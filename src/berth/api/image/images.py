@@ -10,12 +10,12 @@ from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.changing import change
 from berth.api.compute.errors import ComputeProblem
 from berth.api.compute.listing import flag_in, number_in
-from berth.api.http import Response
 from berth.api.image import fields, patching
 from berth.api.image.access import found, is_listed, own, refuse_publishing
 from berth.api.image.list_query import Test, order_of, sorted_by, test_of
 from berth.api.image.wire import shown
-from berth.api.page_bytes import render_page
+from berth.api.kernel.http import Response
+from berth.api.kernel.page_bytes import render_page
 from berth.model.commands import Command, Enact
 from berth.model.servers import Image
 from berth.operations.beginning import removed, replaced

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from berth.api.compute.calls import Call, Route, json
-from berth.api.http import Response
+from berth.api.kernel.http import Response
 
 _TEXT: Final = {"type": ["null", "string"]}
 _WHOLE: Final = {"type": ["null", "integer"]}

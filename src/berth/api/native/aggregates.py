@@ -3,7 +3,7 @@
 import re
 from typing import Final
 
-from berth.api.http import Response
+from berth.api.kernel.http import Response
 from berth.api.native import bodies, wire_groups
 from berth.api.native.calls import Call, encoded
 from berth.api.native.errors import BAD_BODY, BAD_PARAMETER, NativeProblem

@@ -5,13 +5,13 @@ from typing import Final
 
 import msgspec
 
+from berth.api.kernel.page_bytes import PAGE_BYTES_MAX
 from berth.api.native import wire
 from berth.api.native.calls import Call
 from berth.api.native.classes import class_named
 from berth.api.native.holders import Holders
 from berth.api.native.pages import next_link
 from berth.api.native.parameters import AllocationsQuery
-from berth.api.page_bytes import PAGE_BYTES_MAX
 from berth.model.ids import ConsumerId
 from berth.view import View
 

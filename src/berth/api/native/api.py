@@ -7,10 +7,10 @@ Every refusal on the way, whoever finds it, leaves through one door: a NativePro
 
 import msgspec
 
-from berth.api.auth.caller import Caller
-from berth.api.auth.policy import Policy
-from berth.api.etags import StateTags
-from berth.api.http import JSON, Request, Response
+from berth.api.kernel.auth.caller import Caller
+from berth.api.kernel.auth.policy import Policy
+from berth.api.kernel.etags import StateTags
+from berth.api.kernel.http import JSON, Request, Response
 from berth.api.native import bodies, errors
 from berth.api.native.calls import Call, Route, Services
 from berth.api.native.errors import RETRY_SOON, NativeProblem, forbidden, render

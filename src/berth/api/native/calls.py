@@ -9,12 +9,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from berth.api.auth.access import Access
-from berth.api.auth.caller import Caller
-from berth.api.auth.policy import Policy
-from berth.api.etags import CONDITION, StateTags, body_tag, names, tagged
-from berth.api.etags import HEADER as ETAG
-from berth.api.http import JSON, Request, Response
+from berth.api.kernel.access import Access
+from berth.api.kernel.auth.caller import Caller
+from berth.api.kernel.auth.policy import Policy
+from berth.api.kernel.etags import CONDITION, StateTags, body_tag, names, tagged
+from berth.api.kernel.etags import HEADER as ETAG
+from berth.api.kernel.http import JSON, Request, Response
 from berth.api.native.errors import NativeProblem, forbidden
 from berth.api.native.feed import Feed
 from berth.api.native.rejected import problem

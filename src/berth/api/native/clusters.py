@@ -5,7 +5,7 @@ that go) takes its time, and is seen in the cluster's state. A cluster is its pr
 administrator's; to everybody else it is not there.
 """
 
-from berth.api.http import Response
+from berth.api.kernel.http import Response
 from berth.api.native import bodies_clusters as sent
 from berth.api.native import wire_clusters as wire
 from berth.api.native.asking_clusters import cluster_of, node_group_of

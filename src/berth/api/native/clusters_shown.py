@@ -1,8 +1,8 @@
 """Clusters and their nodes as /berth/v1 shows them, at one look."""
 
-from berth.api.auth.access import Access
 from berth.api.compute.server_wire import host_id_of, status_of
-from berth.api.disclosure import words_for
+from berth.api.kernel.access import Access
+from berth.api.kernel.disclosure import words_for
 from berth.api.native import wire_clusters as wire
 from berth.api.native.wire import time_of
 from berth.model.clusters import Cluster, NodeGroup

@@ -6,7 +6,7 @@ between, and one that is refused leaves the rest as they are.
 
 from typing import Final, Literal
 
-from berth.api.http import Response
+from berth.api.kernel.http import Response
 from berth.api.native import bodies_servers, wire_servers
 from berth.api.native.calls import Call, encoded
 from berth.api.native.errors import NativeProblem

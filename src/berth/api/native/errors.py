@@ -9,8 +9,8 @@ from typing import Final
 
 import msgspec
 
-from berth.api.auth.access import refusal as policy_refusal
-from berth.api.http import JSON, Request, Response
+from berth.api.kernel.access import refusal as policy_refusal
+from berth.api.kernel.http import JSON, Request, Response
 from berth.api.native.wire_schedule import Explanation
 from berth.api.placement.errors import GROUP_POLICY as GROUP_POLICY
 from berth.api.placement.errors import TOO_LARGE as TOO_LARGE

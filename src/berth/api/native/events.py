@@ -8,7 +8,8 @@ from typing import Final
 
 import msgspec
 
-from berth.api.http import Request, Response, StreamResponse
+from berth.api.kernel.http import Request, Response, StreamResponse
+from berth.api.kernel.page_bytes import PAGE_BYTES_MAX
 from berth.api.native import wire_events as wire
 from berth.api.native.calls import Call, encoded
 from berth.api.native.changes import events_of
@@ -16,7 +17,6 @@ from berth.api.native.classes import class_names
 from berth.api.native.errors import BAD_PARAMETER, INDEX_AHEAD, NativeProblem, refusal
 from berth.api.native.feed import STEP_BATCHES, pruned
 from berth.api.native.parameters import After, EventsQuery
-from berth.api.page_bytes import PAGE_BYTES_MAX
 from berth.engine import Engine, Pruned
 from berth.model.batches import Batch
 from berth.model.ids import Index

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from berth.api.http import Response
+from berth.api.kernel.http import Response
 from berth.api.native import bodies, wire_groups
 from berth.api.native.calls import Call, encoded
 from berth.api.native.pages import behind, cut, shown_page

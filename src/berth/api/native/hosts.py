@@ -1,6 +1,6 @@
 """/berth/v1/hosts: how hosts are doing, and which domains they are in."""
 
-from berth.api.http import Response
+from berth.api.kernel.http import Response
 from berth.api.native import bodies, wire_groups
 from berth.api.native.calls import Call, encoded
 from berth.api.native.pages import cut, shown_page

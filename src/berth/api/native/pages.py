@@ -12,8 +12,8 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from berth.api.http import Request
-from berth.api.page_bytes import cut_page
+from berth.api.kernel.http import Request
+from berth.api.kernel.page_bytes import cut_page
 
 K = TypeVar("K", bound=str)
 T = TypeVar("T")

@@ -5,7 +5,7 @@ Those that the Placement API knows too are told in its words.
 
 from typing import Final, NamedTuple
 
-from berth.api.disclosure import is_no_place, no_place
+from berth.api.kernel.disclosure import is_no_place, no_place
 from berth.api.native import errors
 from berth.api.native.errors import NativeProblem
 from berth.api.placement.errors import Attempt, problem_of

@@ -7,7 +7,7 @@ description is read off it.
 from functools import cache
 from typing import Final
 
-from berth.api.http import Response
+from berth.api.kernel.http import Response
 from berth.api.native import (
     aggregates,
     allocations,

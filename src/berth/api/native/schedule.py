@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from berth.api.http import Response
+from berth.api.kernel.http import Response
 from berth.api.native import bodies_schedule as sent
 from berth.api.native import wire_schedule as wire
 from berth.api.native.asking import explain_request, schedule_request

@@ -3,7 +3,7 @@
 import re
 from typing import Final, cast
 
-from berth.api.http import Response
+from berth.api.kernel.http import Response
 from berth.api.native import bodies_servers, wire_servers
 from berth.api.native.calls import Call, encoded
 from berth.api.native.errors import BAD_PARAMETER, NativeProblem

@@ -8,7 +8,7 @@ import re
 from functools import lru_cache
 from typing import Final, Literal
 
-from berth.api.http import JSON
+from berth.api.kernel.http import JSON
 
 Format = Literal["html", "json", "plain"]
 

@@ -6,7 +6,7 @@ of them.
 
 from typing import Final
 
-from berth.api.http import Response
+from berth.api.kernel.http import Response
 from berth.api.placement import wire
 from berth.api.placement.calls import Answer, Call, encode, no_content
 from berth.api.placement.errors import Attempt, Problem

@@ -6,11 +6,11 @@ Every refusal on the way, whoever finds it, leaves through one door: a Problem, 
 from collections.abc import Mapping
 from typing import Final
 
-from berth.api.auth.caller import Caller
-from berth.api.auth.policy import Policy
-from berth.api.etags import CONDITION, StateTags, body_tag, names, tagged
-from berth.api.etags import HEADER as ETAG
-from berth.api.http import JSON, Request, Response
+from berth.api.kernel.auth.caller import Caller
+from berth.api.kernel.auth.policy import Policy
+from berth.api.kernel.etags import CONDITION, StateTags, body_tag, names, tagged
+from berth.api.kernel.etags import HEADER as ETAG
+from berth.api.kernel.http import JSON, Request, Response
 from berth.api.placement.accept import accepts_json, effective
 from berth.api.placement.calls import Call
 from berth.api.placement.error_bodies import render

@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from berth.api.auth.caller import Caller
-from berth.api.http import JSON, Request, Response, origin_of
+from berth.api.kernel.auth.caller import Caller
+from berth.api.kernel.http import JSON, Request, Response, origin_of
 from berth.api.placement.errors import Attempt, Problem, problem_of
 from berth.api.placement.query import Query
 from berth.api.placement.wire import Body

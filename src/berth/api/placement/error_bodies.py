@@ -12,7 +12,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
-from berth.api.http import JSON, Request, Response
+from berth.api.kernel.http import JSON, Request, Response
 from berth.api.placement.accept import effective, error_format
 from berth.api.placement.errors import Problem
 from berth.api.placement.versions import (

@@ -2,7 +2,7 @@
 
 import json
 
-from berth.api.http import JSON, Response
+from berth.api.kernel.http import JSON, Response
 from berth.api.placement import wire
 from berth.api.placement.calls import Answer, Call, encode, no_content
 from berth.api.placement.errors import Attempt, problem_of

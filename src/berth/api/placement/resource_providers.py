@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import UNSET
 
-from berth.api.http import Response
+from berth.api.kernel.http import Response
 from berth.api.placement import query as q
 from berth.api.placement import wire
 from berth.api.placement.calls import Answer, Call, encode, no_content

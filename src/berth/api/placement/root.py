@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from berth.api.http import Response
+from berth.api.kernel.http import Response
 from berth.api.placement.calls import Call, encode
 from berth.api.placement.versions import MAX_TEXT, MIN_TEXT
 

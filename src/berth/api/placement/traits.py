@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from berth.api.http import Response
+from berth.api.kernel.http import Response
 from berth.api.placement import query as q
 from berth.api.placement import wire
 from berth.api.placement.calls import Answer, Call, encode, no_content

@@ -8,9 +8,9 @@ A caller acts in one project. What belongs to another is not there for it, unles
 
 from typing import NamedTuple
 
-from berth.api.auth.caller import Caller
-from berth.api.auth.policy import Policy
-from berth.api.auth.rules import IS_ADMIN
+from berth.api.kernel.auth.caller import Caller
+from berth.api.kernel.auth.policy import Policy
+from berth.api.kernel.auth.rules import IS_ADMIN
 from berth.model.servers import Flavor, Image
 
 

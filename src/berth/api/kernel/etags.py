@@ -16,7 +16,7 @@ from hashlib import blake2b
 from typing import Final
 
 from berth import __version__
-from berth.api.http import Request, Response
+from berth.api.kernel.http import Request, Response
 from berth.model.ids import Index
 from berth.model.vocabulary import STANDARD_CLASSES, STANDARD_TRAITS
 from berth.runtime.settings import Settings

@@ -26,9 +26,9 @@ from typing import Any, Final
 
 import msgspec
 
-from berth.api.auth.caller import TOKEN_HEADER, Caller, with_implied
-from berth.api.auth.followed_file import FollowedFile
-from berth.api.auth.issued import Grant, Seal, entry_named_in
+from berth.api.kernel.auth.caller import TOKEN_HEADER, Caller, with_implied
+from berth.api.kernel.auth.followed_file import FollowedFile
+from berth.api.kernel.auth.issued import Grant, Seal, entry_named_in
 from berth.runtime.clock import Clock
 from berth.runtime.permissions import refuse_others
 

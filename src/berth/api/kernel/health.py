@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from berth.api.http import JSON, Request, Response
+from berth.api.kernel.http import JSON, Request, Response
 from berth.engine import Engine, Overloaded, Unavailable
 
 PATHS: Final = frozenset(("/healthz", "/readyz", "/metrics"))

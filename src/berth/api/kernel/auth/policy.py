@@ -16,9 +16,9 @@ from typing import Any, Final, Literal
 from oslo_config import cfg
 from oslo_policy import policy as oslo
 
-from berth.api.auth.caller import Caller
-from berth.api.auth.followed_file import FollowedFile
-from berth.api.auth.rules import RULES
+from berth.api.kernel.auth.caller import Caller
+from berth.api.kernel.auth.followed_file import FollowedFile
+from berth.api.kernel.auth.rules import RULES
 from berth.runtime.clock import Clock
 
 _log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ Records and rejections say what there is to say; what of it goes out is decided 
 import re
 from typing import Final
 
-from berth.api.auth.access import Access
+from berth.api.kernel.access import Access
 from berth.model.rejections import (
     CapacityExceeded,
     GroupFull,

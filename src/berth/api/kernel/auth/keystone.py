@@ -24,8 +24,8 @@ from keystoneauth1.identity import v3
 from keystoneauth1.session import Session, TCPKeepAliveAdapter
 from requests import Session as Connections
 
-from berth.api.auth.caller import TOKEN_HEADER, AuthUnavailable, Caller
-from berth.api.auth.waiting_room import RoomFull, WaitingRoom
+from berth.api.kernel.auth.caller import TOKEN_HEADER, AuthUnavailable, Caller
+from berth.api.kernel.auth.waiting_room import RoomFull, WaitingRoom
 from berth.runtime.clock import Clock
 from berth.runtime.settings import Settings
 

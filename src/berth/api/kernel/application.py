@@ -14,11 +14,11 @@ import logging
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from berth.api.auth.caller import Authenticator, AuthUnavailable, Caller
-from berth.api.cors import Cors
-from berth.api.health import PATHS as HEALTH_PATHS
-from berth.api.health import Health
-from berth.api.http import (
+from berth.api.kernel.auth.caller import Authenticator, AuthUnavailable, Caller
+from berth.api.kernel.cors import Cors
+from berth.api.kernel.health import PATHS as HEALTH_PATHS
+from berth.api.kernel.health import Health
+from berth.api.kernel.http import (
     BodyCutShort,
     BodyTooLarge,
     Receive,

@@ -7,7 +7,7 @@ so that roles and scopes can be tried out without a Keystone. It refuses only a 
 from collections.abc import Mapping
 from typing import Final
 
-from berth.api.auth.caller import TOKEN_HEADER, Caller, with_implied
+from berth.api.kernel.auth.caller import TOKEN_HEADER, Caller, with_implied
 
 
 class NoAuth:

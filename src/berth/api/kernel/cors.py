@@ -7,7 +7,7 @@ anything is in its headers. With no origin allowed there is no such handling at 
 from collections.abc import Iterable
 from typing import Final
 
-from berth.api.http import Request, Response
+from berth.api.kernel.http import Request, Response
 
 _METHODS: Final = frozenset(("OPTIONS", "GET", "HEAD", "POST", "PUT", "DELETE", "TRACE", "PATCH"))
 
