@@ -216,6 +216,22 @@ def test_a_token_ends_after_twelve_hours_and_with_its_entry(house: House) -> Non
     house.run(story)
 
 
+@pytest.mark.parametrize("methods", [["token"], ["token", "password"], ["password", "token"]])
+def test_a_token_that_is_exchanged_keeps_its_expiry(house: House, methods: list[str]) -> None:
+    async def story(house: House) -> None:
+        token = await issued(house)
+        for _ in range(3):
+            house.clock.advance(3600)
+            body = by_password("ann", ANN)
+            body["auth"]["identity"] |= {"methods": methods, "token": {"id": token}}
+            exchanged = await log_in(house, body)
+            assert exchanged.status == 201
+            assert exchanged.json["token"]["expires_at"] == "2026-01-01T12:00:00.000000Z"
+            token = exchanged.headers["x-subject-token"]
+
+    house.run(story)
+
+
 def test_without_cells_issued_tokens_are_not_believed(house: House) -> None:
     async def story(house: House) -> None:
         token = await issued(house)

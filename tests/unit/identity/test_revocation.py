@@ -66,6 +66,20 @@ def test_a_token_is_revoked_by_its_user_and_by_admins(house: House) -> None:
     house.run(story)
 
 
+def test_an_exchanged_token_is_revoked_apart_from_the_first_as_by_keystone(house: House) -> None:
+    async def story(house: House) -> None:
+        first = await issued(house)
+        exchanged = (await log_in(house, by_token(first))).headers["x-subject-token"]
+        assert (await revoke(house, first, first)).status == 204
+        assert (await status(house, first), await status(house, exchanged)) == (401, 200)
+        # A revoked token is not exchanged, and the other one is revoked by itself.
+        assert (await log_in(house, by_token(first))).status == 401
+        assert (await revoke(house, exchanged, exchanged)).status == 204
+        assert await status(house, exchanged) == 401
+
+    house.run(story)
+
+
 def test_two_who_revoke_it_at_once_are_both_right(house: House) -> None:
     async def story(house: House) -> None:
         token = await issued(house)

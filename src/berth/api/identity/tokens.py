@@ -94,7 +94,8 @@ class TokenDesk:
             found = await self._by(method, auth, project)
             if found is None or (login is not None and login.caller != found.caller):
                 return None
-            login = found
+            # With a password beside it a token is exchanged all the same: the new one expires with it.
+            login = found if login is None or found.grant is not None else login
         return login
 
     async def _by_token(self, token: str, project: str | None) -> Login | None:
