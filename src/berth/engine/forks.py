@@ -21,6 +21,7 @@ import ctypes
 import fcntl
 import gc
 import io
+import logging
 import os
 import pickle
 import signal
@@ -50,6 +51,7 @@ _PR_SET_PDEATHSIG: Final = 1
 _IGNORED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """What is sent to a whole process group. The parent says when its children end."""
 
+_log = logging.getLogger(__name__)
 _libc: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 T = TypeVar("T")
@@ -147,21 +149,12 @@ class Child(Generic[T]):
         self._on_end = on_end
         self._written: list[bytes] = []
         self._ended = asyncio.Event()
-        seed, parent = ids.seed_for_copy(), os.getpid()
-        self._reading, writing = os.pipe()
-        os.set_blocking(self._reading, False)
-        # A signal that came between the fork and the child's own handlers would be told to this process.
-        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
-            self.pid = _fork()
-            if self.pid == 0:
-                _live(work, ids, seed, writing, parent, seconds_max)
+            self.pid, self._reading = _start(work, ids, seconds_max)
         except OSError as failure:
-            os.close(self._reading)
-            raise GaveUp(f"no process can be started: {failure}") from failure
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-            os.close(writing)
+            # No memory, no process or no file descriptor is left: that may pass.
+            _log.warning("no process can be started for a long request: %s", failure)
+            raise GaveUp("no process can be started for it") from failure
         self._loop.add_reader(self._reading, self._read)
 
     async def result(self) -> T:
@@ -204,6 +197,26 @@ class Child(Generic[T]):
             self._written.append(piece)
         else:
             self.reap()
+
+
+def _start(work: Callable[[], Any], ids: Ids, seconds_max: float) -> tuple[int, int]:
+    """Fork a child that does the work: its process id, and the pipe that it writes to, to be read."""
+    seed, parent = ids.seed_for_copy(), os.getpid()
+    with contextlib.ExitStack() as on_failure:
+        reading, writing = os.pipe()
+        on_failure.callback(os.close, reading)
+        # A signal that came between the fork and the child's own handlers would be told to this process.
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            os.set_blocking(reading, False)
+            pid = _fork()
+            if pid == 0:
+                _live(work, ids, seed, writing, parent, seconds_max)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+            os.close(writing)
+        on_failure.pop_all()
+    return pid, reading
 
 
 def _fork() -> int:

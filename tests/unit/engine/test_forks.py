@@ -261,17 +261,26 @@ def test_a_child_that_dies_is_told_of(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
+@pytest.mark.parametrize(
+    ("module", "name", "failure"),
+    [
+        (forks_module, "_fork", BlockingIOError(11, "Resource temporarily unavailable")),
+        (forks_module, "_fork", OSError(12, "Cannot allocate memory")),
+        (os, "pipe", OSError(24, "Too many open files")),
+        (os, "set_blocking", OSError(12, "Cannot allocate memory")),
+    ],
+)
 def test_a_child_that_cannot_be_started_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, failure: OSError
 ) -> None:
-    def fail() -> int:
-        raise BlockingIOError(11, "Resource temporarily unavailable")
+    def fail(*_: object) -> int:
+        raise failure
 
     async def story(engine: Engine, forks: Forks) -> None:
         there = set(os.listdir("/proc/self/fd"))
         with monkeypatch.context() as patched:
-            patched.setattr(forks_module, "_fork", fail)
-            with pytest.raises(Overloaded, match="no process can be started"):
+            patched.setattr(module, name, fail)
+            with pytest.raises(Overloaded, match="no process can be started for it"):
                 await engine.read(endless)
         assert set(os.listdir("/proc/self/fd")) == there
         assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
