@@ -31,9 +31,13 @@ PROGRAM = textwrap.dedent(
 
     from berth.cli.serve import CannotServe, serve
     from berth.runtime.settings import Settings
-    from berth.serving import processes
+    from berth.serving import processes, worker
 
     startup = sys.argv[4]
+    if startup == "unheard":
+        # As where the kernel tells nobody that the parent is gone.
+        processes._end_with_parent = lambda heartbeat: None
+        worker.STOP_GRACE_S = 0.5
     if startup == "dies":
         processes._PAUSE_FIRST_S = processes._PAUSE_LONGEST_S = 0.01
 
@@ -58,6 +62,8 @@ PROGRAM = textwrap.dedent(
             print("opened", flush=True)
             await receive()
             print("closed", flush=True)
+            if startup == "unheard":
+                time.sleep(60)
             await send({"type": "lifespan.shutdown.complete"})
             return
         if scope["path"] == "/upload":
@@ -378,6 +384,17 @@ def test_an_orphan_ends_though_a_client_is_slow(start: Callable[..., Process], h
             with contextlib.suppress(OSError):
                 slow.sendall(b"x")
             time.sleep(0.1)
+
+
+def test_an_orphan_that_is_told_nothing_ends_by_its_own_deadline(start: Callable[..., Process]) -> None:
+    """Its application hangs at the end: only the kernel can end it."""
+    server = start(startup="unheard")
+    server.wait_until_up()
+    worker = int(server.get())
+    server.popen.kill()
+    server.popen.wait()
+    wait_until_gone(worker, 20)
+    assert server.log.count("closed") == 1
 
 
 def test_it_is_quiet_and_says_what_it_serves(start: Callable[..., Process]) -> None:

@@ -63,7 +63,7 @@ async def _live(
 
     stop = _stop_event(drain_s)
     if heartbeat is not None:
-        _beat(heartbeat, stop)
+        _beat(heartbeat, stop, drain_s)
     lifespan = Lifespan(application)
     if not await lifespan.start(stop):
         return
@@ -88,12 +88,19 @@ async def _serve(
     await connections.drain(drain_s())
 
 
-def _beat(heartbeat: Heartbeat, stop: asyncio.Event) -> None:
-    """Show the parent that the event loop runs, and stop when there is no parent any more."""
+def _beat(heartbeat: Heartbeat, stop: asyncio.Event, drain_s: Callable[[], float]) -> None:
+    """Show the parent that the event loop runs, and stop when there is no parent any more: not every kernel
+    sends a signal then."""
     heartbeat.beat()
-    if heartbeat.is_orphan:
+    if heartbeat.is_orphan and not stop.is_set():
+        _end_within(drain_s())
         stop.set()
-    asyncio.get_running_loop().call_later(BEAT_S, _beat, heartbeat, stop)
+    asyncio.get_running_loop().call_later(BEAT_S, _beat, heartbeat, stop, drain_s)
+
+
+def _end_within(drain_s: float) -> None:
+    """Have the kernel end this process, if it has not ended by then."""
+    signal.setitimer(signal.ITIMER_REAL, drain_s + STOP_GRACE_S)
 
 
 def _stop_event(drain_s: Callable[[], float]) -> asyncio.Event:
@@ -103,7 +110,7 @@ def _stop_event(drain_s: Callable[[], float]) -> asyncio.Event:
     stop = asyncio.Event()
 
     def tell(number: int, frame: FrameType | None) -> None:
-        signal.setitimer(signal.ITIMER_REAL, drain_s() + STOP_GRACE_S)
+        _end_within(drain_s())
         # A worker whose startup has failed may be told to stop when its loop is closed already.
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(stop.set)
