@@ -43,7 +43,7 @@ from berth.scheduler.capacity_rooms import HostRows
 from berth.scheduler.explain import explain
 from berth.scheduler.options import scheduler_options
 from berth.scheduler.plan import plan
-from berth.scheduler.smallest_trials import Trial, Trials
+from berth.scheduler.smallest_trials import Variant, Variants
 from berth.search.assignments import LOOKED_AT_MAX
 from berth.search.candidates import Candidates, SearchOptions, find_candidates
 from berth.search.providers import find_providers
@@ -287,21 +287,21 @@ def test_an_explanation_that_is_given_up_says_so(fleet: View, monkeypatch: pytes
     assert explained.change is not None
     assert explained.change.gave_up
     assert "There are too many changes to try all of them." in explained.change.text
-    # What comes before and after the trials, and the last of them.
+    # What comes before and after the variants, and the last of them.
     assert left - fleet.steps.left < 3 * 100_000
 
 
 def test_what_is_said_twice_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred equal lists of aggregates ask for no more than one, and cost no more."""
     tried = 0
-    fits = Trials.fits
+    fits = Variants.fits
 
-    def counted(self: Trials, trial: Trial) -> tuple[Fits, HostRows]:
+    def counted(self: Variants, variant: Variant) -> tuple[Fits, HostRows]:
         nonlocal tried
         tried += 1
-        return fits(self, trial)
+        return fits(self, variant)
 
-    monkeypatch.setattr(Trials, "fits", counted)
+    monkeypatch.setattr(Variants, "fits", counted)
 
     async def story(world: World) -> list[int]:
         await world.host(1)

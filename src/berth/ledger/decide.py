@@ -13,7 +13,7 @@ from berth.model import commands as c
 from berth.model.events import Event
 from berth.model.rejections import RecordMoved, Rejection
 from berth.view import View
-from berth.view.supposing import Supposing
+from berth.view.trial import Trial
 
 Verdict = list[Event] | Rejection
 
@@ -31,14 +31,14 @@ def _enact(view: View, command: c.Enact, now_s: int) -> Verdict:
     if refused is not None:
         return refused
     events: list[Event] = []
-    with Supposing(view) as supposing:
+    with Trial(view) as trial:
         for number, part in enumerate(command.commands, 1):
             verdict = decide(view, part, now_s)
             if isinstance(verdict, Rejection):
                 return verdict
             events += verdict
             if number < len(command.commands):
-                supposing.happened(verdict)
+                trial.apply(verdict)
     return events + list(command.changes)
 
 

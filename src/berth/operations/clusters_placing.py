@@ -29,7 +29,7 @@ from berth.scheduler.flavors import FlavorAsk
 from berth.scheduler.joint import fits_jointly, plan_jointly
 from berth.scheduler.spec_table import read_properties
 from berth.view import View
-from berth.view.supposing import Supposing
+from berth.view.trial import Trial
 
 SERVER_NAME_MAX = 255
 _STEPS_PER_NODE: Final = 10
@@ -74,8 +74,8 @@ def placed(
     requests = _requests(asked, servers)
     if isinstance(requests, Rejection):
         return requests
-    with Supposing(view) as supposing:
-        refused = _made(view, now_s, supposing, groups)
+    with Trial(view) as trial:
+        refused = _made(view, now_s, trial, groups)
         if refused is not None:
             return refused
         plans = plan_jointly(view, requests, asked.scheduler, asked.ids.rng, now_s) if requests else ()
@@ -109,18 +109,18 @@ def fits(view: View, now_s: int, asked: Asked, cluster: Cluster) -> bool:
     requests = _requests(asked, {node.server: _server(cluster, node) for node in cluster.nodes})
     if isinstance(requests, Rejection):
         return False
-    with Supposing(view) as supposing:
-        if _made(view, now_s, supposing, groups_of(cluster)) is not None:
+    with Trial(view) as trial:
+        if _made(view, now_s, trial, groups_of(cluster)) is not None:
             return False
         return fits_jointly(view, requests, asked.scheduler, asked.ids.rng, now_s)
 
 
-def _made(view: View, now_s: int, supposing: Supposing, groups: tuple[CreateGroup, ...]) -> Rejection | None:
+def _made(view: View, now_s: int, trial: Trial, groups: tuple[CreateGroup, ...]) -> Rejection | None:
     for command in groups:
         verdict = decide(view, command, now_s)
         if isinstance(verdict, Rejection):
             return verdict
-        supposing.happened(verdict)
+        trial.apply(verdict)
     return None
 
 

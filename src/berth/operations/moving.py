@@ -29,7 +29,7 @@ from berth.operations.conflicts import Standing, difference, minus, overlap, sta
 from berth.operations.steps import BY_NAME
 from berth.scheduler.plan import plan
 from berth.view import View
-from berth.view.supposing import Supposing
+from berth.view.trial import Trial
 
 
 def begin_move(
@@ -82,11 +82,11 @@ def begin_move(
         left = minus(before, overlap(shared, chosen.wanted))
         return (Claim(id, left, server.project, server.user, None, MIGRATION),)
 
-    with Supposing(view) as supposing:
+    with Trial(view) as trial:
         # What the server has in pools is free for the server.
         freed = request.claim(ConsumerId(server.id), minus(stands.held, shared), UNCHECKED)
         verdict = decide(view, ReplaceAllocations((freed,)), now_s) if shared else []
-        supposing.happened([] if isinstance(verdict, Rejection) else verdict)
+        trial.apply([] if isinstance(verdict, Rejection) else verdict)
         planned = plan(view, request, asked.scheduler, asked.ids.rng, now_s, migrations)
         if isinstance(planned, NoFit) and planned.refused is None:
             planned = msgspec.structs.replace(planned, refused=_full_pool(view, request, shared, now_s))

@@ -37,7 +37,7 @@ from berth.operations.conflicts import Rules, Standing, minus, plus, standing
 from berth.search.masks import unknown_traits
 from berth.search.places import slots_of
 from berth.view import ProviderRecord, View
-from berth.view.supposing import Supposing
+from berth.view.trial import Trial
 
 NEEDS_MAX: Final = 16
 RESOURCES_MAX: Final = 20
@@ -151,9 +151,9 @@ def _met(view: View, server: Server, place: Place, need: Need, rest: Held, now_s
     freed = msgspec.structs.replace(_claim(server, rest, None), generation=UNCHECKED)
     verdict = decide(view, ReplaceAllocations((freed,)), now_s)
     refused: Rejection | None = None
-    with Supposing(view) as supposing:
+    with Trial(view) as trial:
         if not isinstance(verdict, Rejection):
-            supposing.happened(verdict)
+            trial.apply(verdict)
         for provider in _providers(view, place, need):
             held: Held = ((provider.id, tuple(need.resources.items())),)
             whole = msgspec.structs.replace(freed, wanted=plus((rest, held)))

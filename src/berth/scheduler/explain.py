@@ -24,7 +24,7 @@ from berth.scheduler.narrowing import Narrowing, narrow, steps
 from berth.scheduler.options import SchedulerOptions
 from berth.scheduler.plan import plan
 from berth.scheduler.smallest import smallest_change
-from berth.scheduler.smallest_trials import Trial, Trials
+from berth.scheduler.smallest_trials import Variant, Variants
 from berth.scheduler.ways import Ways
 from berth.view import View
 
@@ -47,24 +47,24 @@ def explain(
         return narrowings
     ways = Ways.of(view, request.ask)
     assert not isinstance(ways, Rejection), "names were looked up before"
-    trials = Trials(view, request, options, narrowings[0].left)
-    counted = trials.fitting(Trial(request))
-    if not counted.exact and counted.members < trials.wanted:
+    variants = Variants(view, request, options, narrowings[0].left)
+    counted = variants.fitting(Variant(request))
+    if not counted.exact and counted.members < variants.wanted:
         counted = _planned(view, request, options, counted)
-    fitting = min(counted.members, trials.wanted)
+    fitting = min(counted.members, variants.wanted)
     taken = steps(narrowings)
     total = int(np.count_nonzero(narrowings[0].left))
     checked = HostsChecked(view, request, options, ways)
     refused = change = closest = None
-    if fitting < trials.needed:
+    if fitting < variants.needed:
         refused = _refused(view, checked, narrowings)
-        change = smallest_change(trials, request, taken, counted)
+        change = smallest_change(variants, request, taken, counted)
         host = change.best.host if change.best is not None else None
         closest = checked.at(host) if host is not None else None
-    outcome = Outcome(fitting, trials.needed, total, taken, refused, closest, change)
+    outcome = Outcome(fitting, variants.needed, total, taken, refused, closest, change)
     return Explanation(
         index=view.index,
-        needed=trials.needed,
+        needed=variants.needed,
         fitting=fitting,
         hosts_total=total,
         steps=taken,

@@ -31,7 +31,7 @@ from berth.scheduler.plan import plan
 from berth.scheduler.rooms import amounts_of
 from berth.scheduler.weighing import Rng
 from berth.view import View
-from berth.view.supposing import Supposing
+from berth.view.trial import Trial
 
 _NO_CHOICE: Final = -1
 Order = Sequence[int]
@@ -95,7 +95,7 @@ class _Attempt:
 
     def plans(self, order: Order) -> tuple[Plan, ...] | Rejection:
         plans: dict[int, Plan] = {}
-        with Supposing(self._view) as supposing:
+        with Trial(self._view) as trial:
             for number in order:
                 answer = self._plan(_all_of(self._requests[number]))
                 if isinstance(answer, NoFit):
@@ -105,7 +105,7 @@ class _Attempt:
                 verdict = decide(self._view, ReplaceAllocations(answer.claims), self._now_s)
                 if isinstance(verdict, Rejection):
                     return verdict
-                supposing.happened(verdict)
+                trial.apply(verdict)
                 plans[number] = answer
             return tuple(
                 self._with_alternates(request, plans[number]) for number, request in enumerate(self._requests)

@@ -37,7 +37,7 @@ from berth.scheduler.ways import Ways
 from berth.scheduler.weighing import Ranking, Rng, weights_of
 from berth.view import View
 from berth.view.rowset import Mask
-from berth.view.supposing import Supposing
+from berth.view.trial import Trial
 
 _WRONG_ANYWHERE: Final = (ConsumerGenerationConflict, GroupNotFound, InAnotherGroup)
 """What the ledger says of a member wherever it goes, because the request is wrong."""
@@ -131,7 +131,7 @@ class _Attempt:
         self._beside = beside
         self._is_free = request.hints.forced_host is None
         self._patience = options.hosts_tried_max
-        self._supposing = Supposing(view)
+        self._trial = Trial(view)
         self._refused: Rejection | None = None
         self._gave_up = False
         self.allowed = allowed
@@ -141,7 +141,7 @@ class _Attempt:
         ways = Ways.of(self._view, self._request.ask, self._request.uses)
         if isinstance(ways, Rejection):
             return ways
-        with self._supposing:
+        with self._trial:
             return self._placed_all(ways)
 
     def _placed_all(self, ways: Ways) -> Plan | Rejection:
@@ -159,7 +159,7 @@ class _Attempt:
             alternates = () if is_batch else self._alternates(ways, way, member, ranking.best_first())
             self.placed.append(Placement(member, way, alternates))
             if is_batch:
-                self._supposing.happened(events)
+                self._trial.apply(events)
                 ways = ways.claimed(way.wanted)
         if len(self.placed) < min(request.at_least, len(request.members)):
             return self._no_fit(self._gave_up or ways.given_up > 0)

@@ -3,7 +3,7 @@
 Over all hosts at once: how far is each from what is asked, with the best of its providers for each class.
 Columns do not tell units, so hosts are sorted by what stands in the way (too little free, the units, nothing
 there), and of each sort the few that are nearest are looked at one by one. Whether a request with other
-amounts then fits is for a trial to say; here it is enough to guess well.
+amounts then fits is for a variant to say; here it is enough to guess well.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from berth.model.ids import ClassId, Row
 from berth.model.inventory import Inventory
 from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
-from berth.scheduler.smallest_trials import Trial, Trials
+from berth.scheduler.smallest_trials import Variant, Variants
 from berth.search.masks import in_all_aggregates, in_any_aggregate, narrow, with_all_traits, with_any_trait
 from berth.view import ProviderRecord, View
 from berth.view.rowset import Mask
@@ -45,25 +45,25 @@ class Part(NamedTuple):
     usable: Mask
 
 
-def other_amounts(trials: Trials, trial: Trial) -> Iterator[Trial]:
+def other_amounts(variants: Variants, variant: Variant) -> Iterator[Variant]:
     """The request with other amounts, those first that change the least."""
-    view, ask = trials.view, trial.request.ask
+    view, ask = variants.view, variant.request.ask
     parts = [part for group in ask.groups for part in parts_of(view, group)]
-    hosts = trials.hosts(trial)
+    hosts = variants.hosts(variant)
     _leave_root_traits(view, ask, hosts)
     offered: dict[tuple[tuple[tuple[str, str], int], ...], float] = {}
-    for share in sorted({1, min(2, trials.needed), ceil(trials.needed / 2), trials.needed}):
+    for share in sorted({1, min(2, variants.needed), ceil(variants.needed / 2), variants.needed}):
         for row in _nearest(view, parts, hosts, share):
             amounts = _amounts_at(view, ask, parts, row, share)
             if amounts:
                 offered[tuple(sorted(amounts.items()))] = _cost(parts, amounts)
     ranked = sorted(offered, key=lambda amounts: (offered[amounts], amounts))
     # Of many members the nearest host may take one, and the last of them needs a host further away.
-    step = max(1, len(ranked) // _OFFERED_MAX) if trials.needed > 1 else 1
+    step = max(1, len(ranked) // _OFFERED_MAX) if variants.needed > 1 else 1
     for chosen in ranked[::step][:_OFFERED_MAX]:
         asked = _asking(ask, dict(chosen))
         if asked is not None:
-            yield _changed(trial, asked, parts, dict(chosen))
+            yield _changed(variant, asked, parts, dict(chosen))
 
 
 # -- over all hosts -----------------------------------------------------------------------------
@@ -220,7 +220,7 @@ def _valid_amounts(inventory: Inventory, free: int, asked: int) -> Iterator[int]
         yield more
 
 
-# -- as a trial ---------------------------------------------------------------------------------
+# -- as a variant ---------------------------------------------------------------------------------
 
 
 def _cost(parts: list[Part], amounts: Amounts) -> float:
@@ -243,14 +243,14 @@ def _asking(ask: CandidatesRequest, amounts: Amounts) -> CandidatesRequest | Non
     return msgspec.structs.replace(ask, groups=tuple(groups))
 
 
-def _changed(trial: Trial, ask: CandidatesRequest, parts: list[Part], amounts: Amounts) -> Trial:
-    trial = trial._replace(request=msgspec.structs.replace(trial.request, ask=ask))
+def _changed(variant: Variant, ask: CandidatesRequest, parts: list[Part], amounts: Amounts) -> Variant:
+    variant = variant._replace(request=msgspec.structs.replace(variant.request, ask=ask))
     for part in parts:
         after = amounts.get((part.suffix, part.name))
         if after is not None:
             cost = abs(part.asked - after) / part.asked if after else WITHOUT_COST
-            trial = trial.but(_change(part, after), cost)
-    return trial
+            variant = variant.but(_change(part, after), cost)
+    return variant
 
 
 def _change(part: Part, after: int) -> Change:

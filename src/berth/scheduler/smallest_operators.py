@@ -11,7 +11,7 @@ from berth.model.explanations import Change
 from berth.model.groups import Group, Policy
 from berth.model.ids import Row
 from berth.scheduler.membership import group_of
-from berth.scheduler.smallest_trials import FORCED, STATES, Trial, Trials
+from berth.scheduler.smallest_trials import FORCED, STATES, Variant, Variants
 
 ENABLE_COST: Final = 0.7
 REPAIR_COST: Final = 0.9
@@ -24,32 +24,32 @@ _HOSTS_NAMED_MAX: Final = 3
 _SOFT: Final[dict[Policy, Policy]] = {"affinity": "soft-affinity", "anti-affinity": "soft-anti-affinity"}
 
 
-def other_hosts(trials: Trials, trial: Trial) -> Iterator[Trial]:
+def other_hosts(variants: Variants, variant: Variant) -> Iterator[Variant]:
     """The same request, if hosts were enabled, or up."""
-    if trials.is_forced and FORCED not in trial.unasked:
+    if variants.is_forced and FORCED not in variant.unasked:
         return
     for name in STATES:
-        if name not in trials.masks or name in trial.unasked or trials.masks[name].all():
+        if name not in variants.masks or name in variant.unasked or variants.masks[name].all():
             continue
-        fits, rows = trials.fits(trial._replace(unasked=trial.unasked | {name}))
-        out = rows[~trials.masks[name][rows]]
+        fits, rows = variants.fits(variant._replace(unasked=variant.unasked | {name}))
+        out = rows[~variants.masks[name][rows]]
         if not len(out):
             continue
         # Those with the most room first, and no more of them than are needed.
         out = out[np.argsort(-fits.rooms.each[out], kind="stable")]
-        kept = rows[trials.masks[name][rows]]
+        kept = rows[variants.masks[name][rows]]
         enough = bisect_left(
             range(1, len(out)),
-            trials.needed,
+            variants.needed,
             key=lambda number: fits.among(np.sort(np.concatenate([kept, out[:number]]))).members,
         )
         chosen = [Row(row) for row in out[: enough + 1].tolist()]
         cost = ENABLE_COST if name == "enabled" else REPAIR_COST
-        yield trial.but(_state_change(trials, name, chosen), cost, let_in=trial.let_in | set(chosen))
+        yield variant.but(_state_change(variants, name, chosen), cost, let_in=variant.let_in | set(chosen))
 
 
-def _state_change(trials: Trials, name: str, rows: list[Row]) -> Change:
-    view = trials.view
+def _state_change(variants: Variants, name: str, rows: list[Row]) -> Change:
+    view = variants.view
     verb, kind = ("enabled", "enable_host") if name == "enabled" else ("up again", "repair_host")
     hosts = [view.record(row) for row in rows]
     if len(hosts) == 1:
@@ -62,39 +62,39 @@ def _state_change(trials: Trials, name: str, rows: list[Row]) -> Change:
     return Change(kind, named, f"with {len(hosts)} hosts {verb} ({named}{more})", 0, len(hosts))
 
 
-def other_rule(trials: Trials, trial: Trial) -> Iterator[Trial]:
+def other_rule(variants: Variants, variant: Variant) -> Iterator[Variant]:
     """The same request, if its group were less strict: as little as helps."""
-    record = group_of(trials.view, trial.request)
-    if record is None or not record.group.is_hard or trial.rule is not None:
+    record = group_of(variants.view, variant.request)
+    if record is None or not record.group.is_hard or variant.rule is not None:
         return
     group = record.group
     if group.is_apart:
         for field in ("max_per_domain", "max_skew"):
-            yield from _raised(trials, trial, group, field)
+            yield from _raised(variants, variant, group, field)
     soft = _SOFT[group.policy]
     text = f"with the policy of the group {group.name} as a wish ({soft} instead of {group.policy})"
     rule = msgspec.structs.replace(group, policy=soft, max_per_domain=None, max_skew=None)
-    yield trial.but(Change("soften_group", group.name, text), SOFTEN_COST, rule=rule)
+    yield variant.but(Change("soften_group", group.name, text), SOFTEN_COST, rule=rule)
 
 
-def _raised(trials: Trials, trial: Trial, group: Group, field: str) -> Iterator[Trial]:
+def _raised(variants: Variants, variant: Variant, group: Group, field: str) -> Iterator[Variant]:
     """With the least higher limit that helps, if any does."""
     limit: int | None = getattr(group, field)
     if limit is None:
         return
-    fits, rows = trials.fits(trial)
+    fits, rows = variants.fits(variant)
 
     def helps(more: int) -> bool:
         rule = msgspec.structs.replace(group, **{field: limit + more})
-        return trials.with_rule(trial, fits, rule).among(rows).members >= trials.needed
+        return variants.with_rule(variant, fits, rule).among(rows).members >= variants.needed
 
     # Mostly one more is enough, so that it is tried first, then two, four and so on.
     more = 1
-    while more < trials.needed and not helps(more):
+    while more < variants.needed and not helps(more):
         more *= 2
     more = more // 2 + 1 + bisect_left(range(more // 2 + 1, more), True, key=helps)
     rule = msgspec.structs.replace(group, **{field: limit + more})
-    yield trial.but(_rule_change(group, field, limit, limit + more), RULE_COST * more, rule=rule)
+    yield variant.but(_rule_change(group, field, limit, limit + more), RULE_COST * more, rule=rule)
 
 
 def _rule_change(group: Group, field: str, before: int, after: int) -> Change:

@@ -1,4 +1,4 @@
-"""Trials: a request with something changed about it, and how many members would then fit."""
+"""Variants: a request with something changed about it, and how many members would then fit."""
 
 from typing import Any, Final, NamedTuple
 
@@ -20,16 +20,16 @@ from berth.view import View
 from berth.view.rowset import Mask
 
 _TREES_TRIED_MAX: Final = 200
-"""In how many trees, at most, a trial tries whether parts that get in each other's way fit."""
+"""In how many trees, at most, a variant tries whether parts that get in each other's way fit."""
 
 STEPS_MAX: Final = 2_000_000
-"""How much all trials of one request may cost: a second or two. After that the search is given up."""
+"""How much all variants of one request may cost: a second or two. After that the search is given up."""
 
 _TREES_ENOUGH: Final = 50
 _HOSTS_LOOKED_AT: Final = 50
 
 
-class Trial(NamedTuple):
+class Variant(NamedTuple):
     """A request, and what is not to be held against it: filters that are not asked, hosts that are let in
     whatever state they are in, another rule for its group. ``cost`` is how much of a change this is."""
 
@@ -40,12 +40,12 @@ class Trial(NamedTuple):
     let_in: frozenset[Row] = frozenset()
     rule: Group | None = None
 
-    def but(self, change: Change, cost: float, **fields: Any) -> "Trial":
+    def but(self, change: Change, cost: float, **fields: Any) -> "Variant":
         """The same with one more change."""
         return self._replace(changes=(*self.changes, change), cost=self.cost + cost, **fields)
 
 
-class Trials:
+class Variants:
     """Tries requests in one view. What filters say is asked once."""
 
     def __init__(
@@ -69,49 +69,49 @@ class Trials:
 
     @property
     def is_spent(self) -> bool:
-        """Whether trials have cost as much as they may."""
+        """Whether variants have cost as much as they may."""
         return self.view.steps.left < self._end
 
     @property
     def is_forced(self) -> bool:
         return self._forced is not None
 
-    def hosts(self, trial: Trial) -> Mask:
+    def hosts(self, variant: Variant) -> Mask:
         """The rows that filters, or who forces a host, leave."""
-        if self._forced is not None and FORCED not in trial.unasked:
+        if self._forced is not None and FORCED not in variant.unasked:
             return self._forced.copy()
         hosts = self._all_hosts.copy()
         for name, mask in self.masks.items():
-            if name not in trial.unasked:
+            if name not in variant.unasked:
                 hosts &= mask
-                if name in STATES and trial.let_in:
-                    hosts[list(trial.let_in)] = True
+                if name in STATES and variant.let_in:
+                    hosts[list(variant.let_in)] = True
         return hosts
 
-    def fits(self, trial: Trial) -> tuple[Fits, HostRows]:
+    def fits(self, variant: Variant) -> tuple[Fits, HostRows]:
         """Who answers how many fit, and the hosts that have room for any."""
-        asked = self._asked.get(trial.request.ask)
+        asked = self._asked.get(variant.request.ask)
         if asked is None:
-            asked = self._asked[trial.request.ask] = asked_of(self.view, trial.request.ask)
+            asked = self._asked[variant.request.ask] = asked_of(self.view, variant.request.ask)
         assert not isinstance(asked, Rejection), "names that were known still are"
         effort = TreeEffort(_TREES_TRIED_MAX, self.wanted, max(self.wanted, _TREES_ENOUGH))
-        rooms = one_each(asked.rooms(self.view, self.hosts(trial), effort), self._filters)
-        fits = Fits(self.view, trial.request, rooms, trial.rule)
+        rooms = one_each(asked.rooms(self.view, self.hosts(variant), effort), self._filters)
+        fits = Fits(self.view, variant.request, rooms, variant.rule)
         return fits, np.flatnonzero(rooms.each)
 
-    def first_host(self, trial: Trial, fits: Fits, rows: HostRows) -> str | None:
+    def first_host(self, variant: Variant, fits: Fits, rows: HostRows) -> str | None:
         """A host that one of the members could be on: of those let in by a change, if there are any."""
-        ordered = sorted(trial.let_in.intersection(rows.tolist())) or rows[:_HOSTS_LOOKED_AT].tolist()
+        ordered = sorted(variant.let_in.intersection(rows.tolist())) or rows[:_HOSTS_LOOKED_AT].tolist()
         alone = (row for row in ordered if fits.among(np.array([row])).members)
         row = next(alone, None)
         return None if row is None else self.view.record(Row(row)).name
 
-    def with_rule(self, trial: Trial, fits: Fits, rule: Group) -> Fits:
+    def with_rule(self, variant: Variant, fits: Fits, rule: Group) -> Fits:
         """The same with another rule for the group."""
-        return Fits(self.view, trial.request, fits.rooms, rule)
+        return Fits(self.view, variant.request, fits.rooms, rule)
 
-    def fitting(self, trial: Trial) -> Fitting:
-        fits, rows = self.fits(trial)
+    def fitting(self, variant: Variant) -> Fitting:
+        fits, rows = self.fits(variant)
         return fits.among(rows)
 
 

@@ -8,7 +8,7 @@ import msgspec
 from berth.model.explanations import Change
 from berth.model.ids import AggregateId
 from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
-from berth.scheduler.smallest_trials import FORCED, STATES, Trial, Trials
+from berth.scheduler.smallest_trials import FORCED, STATES, Variant, Variants
 from berth.view import View
 
 HINT_COST: Final = 0.25
@@ -20,15 +20,15 @@ _HINTS: Final = ("ignored", "host_names", "same_host", "different_host")
 ZONE: Final = "zone"
 
 
-def without_one(trials: Trials, trial: Trial) -> Iterator[Trial]:
+def without_one(variants: Variants, variant: Variant) -> Iterator[Variant]:
     """The request with one thing less."""
-    ask = trial.request.ask
+    ask = variant.request.ask
     for number, group in enumerate(ask.groups):
-        for change, cost, other in _groups_without(trials.view, group):
-            yield _asking(trial, _with_group(ask, number, other), change, cost)
+        for change, cost, other in _groups_without(variants.view, group):
+            yield _asking(variant, _with_group(ask, number, other), change, cost)
     for change, cost, changed in _asks_without(ask):
-        yield _asking(trial, changed, change, cost)
-    yield from _without_filters(trials, trial)
+        yield _asking(variant, changed, change, cost)
+    yield from _without_filters(variants, variant)
 
 
 def aggregate_name(view: View, id: AggregateId) -> str:
@@ -80,42 +80,42 @@ def _asks_without(ask: CandidatesRequest) -> Iterator[tuple[Change, float, Candi
         yield change, TRAIT_COST, replace(ask, same_subtrees=others)
 
 
-def _without_filters(trials: Trials, trial: Trial) -> Iterator[Trial]:
-    if trials.is_forced:
-        if FORCED not in trial.unasked:
-            name = trial.request.hints.forced_host or ""
+def _without_filters(variants: Variants, variant: Variant) -> Iterator[Variant]:
+    if variants.is_forced:
+        if FORCED not in variant.unasked:
+            name = variant.request.hints.forced_host or ""
             change = Change("without_hint", FORCED, f"on another host than {name}")
-            yield trial.but(change, HINT_COST, unasked=trial.unasked | {FORCED})
+            yield variant.but(change, HINT_COST, unasked=variant.unasked | {FORCED})
         return
-    for name, words in trials.words.items():
-        if name in STATES or name in trial.unasked:
+    for name, words in variants.words.items():
+        if name in STATES or name in variant.unasked:
             continue
-        unasked = trial.unasked | {name}
+        unasked = variant.unasked | {name}
         if name in _HINTS:
-            yield trial.but(
+            yield variant.but(
                 Change("without_hint", name, f"without the hint for {words}"), HINT_COST, unasked=unasked
             )
         elif name == ZONE:
-            yield _in_another_zone(trials, trial)
+            yield _in_another_zone(variants, variant)
         else:
             change = Change("without_aggregate", name, f"without asking for {words}")
-            yield trial.but(change, PLACE_COST, unasked=unasked)
+            yield variant.but(change, PLACE_COST, unasked=unasked)
 
 
-def _in_another_zone(trials: Trials, trial: Trial) -> Trial:
+def _in_another_zone(variants: Variants, variant: Variant) -> Variant:
     """Without the zone; and if one other zone would do, in that."""
-    view, groups = trials.view, trials.view.groups
-    anywhere = trial._replace(unasked=trial.unasked | {ZONE})
-    fits, rows = trials.fits(anywhere)
+    view, groups = variants.view, variants.view.groups
+    anywhere = variant._replace(unasked=variant.unasked | {ZONE})
+    fits, rows = variants.fits(anywhere)
     counts = {
         name: fits.among(rows[view.rows_in_aggregate(id).mask(view.row_end)[rows]]).members
         for id in groups.of_kind(ZONE)
-        if (name := groups.labels[id].name) is not None and name != trial.request.zone
+        if (name := groups.labels[id].name) is not None and name != variant.request.zone
     }
     best = max(counts, key=lambda name: (counts[name], name), default=None)
-    asked = trial.request.zone or ""
+    asked = variant.request.zone or ""
     text = f"in any other zone than {asked}"
-    if best is not None and counts[best] >= trials.needed:
+    if best is not None and counts[best] >= variants.needed:
         text = f"in the zone {best} instead of {asked}"
     return anywhere.but(Change("without_zone", asked, text), PLACE_COST)
 
@@ -127,5 +127,5 @@ def _with_group(ask: CandidatesRequest, number: int, group: RequestGroup) -> Can
     return msgspec.structs.replace(ask, groups=(*ask.groups[:number], *changed, *ask.groups[number + 1 :]))
 
 
-def _asking(trial: Trial, ask: CandidatesRequest, change: Change, cost: float) -> Trial:
-    return trial.but(change, cost, request=msgspec.structs.replace(trial.request, ask=ask))
+def _asking(variant: Variant, ask: CandidatesRequest, change: Change, cost: float) -> Variant:
+    return variant.but(change, cost, request=msgspec.structs.replace(variant.request, ask=ask))

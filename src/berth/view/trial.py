@@ -1,6 +1,6 @@
-"""What would be if: events that a view has for as long as a question is asked, and then no more.
+"""Trials: changes made to a view and always taken back. Plans, dry runs and explanations are made on them.
 
-However the question ends, the view is as it was before. Nobody else may look at the view meanwhile.
+However a trial ends, the view is as it was before. Nothing else may read the view while a trial is open.
 """
 
 from collections.abc import Sequence
@@ -14,14 +14,14 @@ _STEPS_PER_EVENT: Final = 6
 """To apply it, and to take it back."""
 
 
-class Supposing:
-    """``with Supposing(view) as supposing``: what is said to have happened is taken back at the end."""
+class Trial:
+    """``with Trial(view) as trial``: the events that are applied through it are taken back at the end."""
 
     def __init__(self, view: View) -> None:
         self._view = view
         self._applied: list[Event] = []
 
-    def happened(self, events: Sequence[Event]) -> None:
+    def apply(self, events: Sequence[Event]) -> None:
         self._view.steps.take(_STEPS_PER_EVENT * len(events))
         for event in events:
             self._view.apply(event)
