@@ -29,7 +29,7 @@ from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.inventory import Inventory
 from berth.model.rejections import GroupPolicyBroken, Rejection
 from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
-from berth.model.scheduling import Hints, NoFit, Placement, Plan, ScheduleRequest, Way
+from berth.model.scheduling import Hints, HostCandidate, NoFit, Placement, Plan, ScheduleRequest
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.scheduler.filters import group_policy
 from berth.scheduler.narrowing import narrow, steps
@@ -274,8 +274,8 @@ def cell_of(view: View, host: ProviderRecord) -> set[str]:
     return set(view.groups.domains_of(host, "cell"))
 
 
-def claim_of(view: View, request: ScheduleRequest, member: ConsumerId, way: Way) -> Claim:
-    return Claim(member, way.wanted, request.project, request.user, UNCHECKED, None, request.group)
+def claim_of(view: View, request: ScheduleRequest, member: ConsumerId, candidate: HostCandidate) -> Claim:
+    return Claim(member, candidate.wanted, request.project, request.user, UNCHECKED, None, request.group)
 
 
 def grantable(view: View, request: ScheduleRequest) -> list[str]:
@@ -292,8 +292,8 @@ def grantable(view: View, request: ScheduleRequest) -> list[str]:
             (record.id, tuple((view.classes.name_of(id), amount) for id, amount in amounts))
             for record, amounts in candidate.allocations
         )
-        way = Way(host.id, host.name, wanted, ())
-        command = ReplaceAllocations((claim_of(view, request, request.members[0], way),))
+        on_host = HostCandidate(host.id, host.name, wanted, ())
+        command = ReplaceAllocations((claim_of(view, request, request.members[0], on_host),))
         if isinstance(decide(view, command, 1), list):
             hosts.append(host.name)
     return hosts
@@ -305,11 +305,11 @@ def check_plan(view: View, request: ScheduleRequest, found: Plan) -> None:
     )
     assert len(found.placements) >= request.at_least
     for placement in found.placements:
-        host = view.providers[placement.way.host]
+        host = view.providers[placement.chosen.host]
         assert host.parent is None
-        assert placement.way.host_name == host.name
+        assert placement.chosen.host_name == host.name
         assert may_host(view, request, host)
-        assert view.hosts_held(tuple((id, ()) for id, _ in placement.way.wanted)) == [host]
+        assert view.hosts_held(tuple((id, ()) for id, _ in placement.chosen.wanted)) == [host]
     assert carry_out(view, ReplaceAllocations(found.claims)) is None
     for placement in found.placements:
         check_alternates(view, request, placement)
@@ -324,7 +324,7 @@ def check_narrowing(
     for before, after in itertools.pairwise(narrowings):
         assert not (after.left & ~before.left).any(), f"{note}: {after.constraint} brings a host back"
     if isinstance(found, Plan):
-        row = view.providers[found.placements[0].way.host].row
+        row = view.providers[found.placements[0].chosen.host].row
         removed = [narrowing.constraint for narrowing in narrowings if not narrowing.left[row]]
         assert not removed, f"{note}: the host that was chosen is removed by {removed}"
     if isinstance(found, NoFit) and found.refused is None:
@@ -334,17 +334,17 @@ def check_narrowing(
 
 def check_alternates(view: View, request: ScheduleRequest, placement: Placement) -> None:
     """On a view in which the plan has been carried out."""
-    own = view.providers[placement.way.host]
-    hosts = [way.host for way in placement.alternates]
+    own = view.providers[placement.chosen.host]
+    hosts = [candidate.host for candidate in placement.alternates]
     assert len({own.id, *hosts}) == len(hosts) + 1, "a host is named twice"
     assert len(hosts) <= request.alternates
-    for way in placement.alternates:
-        host = view.providers[way.host]
+    for candidate in placement.alternates:
+        host = view.providers[candidate.host]
         assert may_host(view, request, host)
         assert cell_of(view, host) & cell_of(view, own) or not (cell_of(view, host) | cell_of(view, own))
-        command = ReplaceAllocations((claim_of(view, request, placement.member, way),))
+        command = ReplaceAllocations((claim_of(view, request, placement.member, candidate),))
         assert isinstance(decide(view, command, 1), list)
-        stands = view.hosts_held(tuple((id, ()) for id, _ in way.wanted))
+        stands = view.hosts_held(tuple((id, ()) for id, _ in candidate.wanted))
         assert stands == [host]
 
 
@@ -410,8 +410,8 @@ def compare_with_ledger(view: View, request: ScheduleRequest, note: str) -> None
     has_a_say = group_policy.asked(view, request) is not None
     mask = group_policy.passing(view, request) if has_a_say else None
     for host in [record for record in view.providers.values() if record.parent is None]:
-        way = Way(host.id, host.name, ((host.id, ((HELD_BY_ALL, 1),)),), ())
-        command = ReplaceAllocations((claim_of(view, request, request.members[0], way),))
+        candidate = HostCandidate(host.id, host.name, ((host.id, ((HELD_BY_ALL, 1),)),), ())
+        command = ReplaceAllocations((claim_of(view, request, request.members[0], candidate),))
         verdict = decide(view, command, 1)
         assert isinstance(verdict, list | GroupPolicyBroken), note
         passes = mask is None or bool(mask[host.row])

@@ -75,7 +75,7 @@ class ScheduleRequest(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Way(msgspec.Struct, frozen=True, gc=False):
+class HostCandidate(msgspec.Struct, frozen=True, gc=False):
     """A host, and what to take of which of its providers; ``mappings`` says which group gets which."""
 
     host: ProviderId
@@ -88,8 +88,8 @@ class Placement(msgspec.Struct, frozen=True, gc=False):
     """Where one member goes, and where else it could have gone: hosts of the same cell, best first."""
 
     member: ConsumerId
-    way: Way
-    alternates: tuple[Way, ...] = ()
+    chosen: HostCandidate
+    alternates: tuple[HostCandidate, ...] = ()
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -104,7 +104,7 @@ class Plan(msgspec.Struct, frozen=True):
         """The plan as what the ledger judges."""
         request = self.request
         return tuple(
-            request.claim(placement.member, placement.way.wanted, request.generation)
+            request.claim(placement.member, placement.chosen.wanted, request.generation)
             for placement in self.placements
         )
 

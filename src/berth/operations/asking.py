@@ -7,8 +7,7 @@ from berth.model.consumer import Wanted
 from berth.model.ids import ConsumerId, GroupId, ProviderId
 from berth.model.orders import Way
 from berth.model.requests import RequestGroup
-from berth.model.scheduling import ANY_CELL, Generation, Hints, ScheduleRequest, SpecInvalid
-from berth.model.scheduling import Way as PlannedWay
+from berth.model.scheduling import ANY_CELL, Generation, Hints, HostCandidate, ScheduleRequest, SpecInvalid
 from berth.model.servers import Flavor, Held, Need, Place, Server, ServerHints
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.operations.conflicts import overlap, plus
@@ -106,7 +105,7 @@ def hinted(view: View, server: Server) -> Server:
 
 
 def way(
-    view: View, server: Server, planned: PlannedWay, kept: tuple[Need, ...] = (), shared: Held = ()
+    view: View, server: Server, planned: HostCandidate, kept: tuple[Need, ...] = (), shared: Held = ()
 ) -> Way:
     """A way for a server, as an order has it. ``shared`` is what the server held on sharing providers
     before."""
@@ -142,7 +141,7 @@ def place_of(view: View, host: ProviderId) -> Place:
     return Place(record.id, record.name, cells[0] if cells else "")
 
 
-def met_on(needs: tuple[Need, ...], planned: PlannedWay) -> tuple[Need, ...]:
+def met_on(needs: tuple[Need, ...], planned: HostCandidate) -> tuple[Need, ...]:
     """Needs, each with where it is met on a way."""
     providers = dict(planned.mappings)
 

@@ -62,7 +62,7 @@ def begin(
         return ServerHoldsAlready(planned.consumer)
     if isinstance(planned, Rejection):
         return planned
-    if is_forced and host is not None and not place_of(view, planned.placements[0].way.host).cell:
+    if is_forced and host is not None and not place_of(view, planned.placements[0].chosen.host).cell:
         return HostUnknown(host)
     by_id = {server.id: server for server in servers}
     changes: list[RecordChanged] = []
@@ -74,7 +74,7 @@ def begin(
 def placed(view: View, now_s: int, asked: Asked, server: Server, placement: Placement) -> list[RecordChanged]:
     """The records of a server that has been given a place: itself, the order to build it, and the action."""
     view.steps.take(30 + 10 * len(placement.alternates))
-    chosen = way(view, server, placement.way)
+    chosen = way(view, server, placement.chosen)
     books = Book(chosen.held, 1)
     alternates = tuple(way(view, server, other) for other in placement.alternates)
     server = msgspec.structs.replace(

@@ -18,8 +18,7 @@ from berth.model.ids import ConsumerId, ProviderId
 from berth.model.orders import Book
 from berth.model.rejections import HostInAnotherCell, Rejection, ServerChangedByOthers
 from berth.model.requests import CandidatesRequest
-from berth.model.scheduling import ANY_CELL, NoFit, ScheduleRequest
-from berth.model.scheduling import Way as PlannedWay
+from berth.model.scheduling import ANY_CELL, HostCandidate, NoFit, ScheduleRequest
 from berth.model.servers import Held, Host, Migration, MigrationKind, Place, Server
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.operations.asking import MIGRATION, hinted, kept_needs, schedule_request, way
@@ -78,7 +77,7 @@ def begin_move(
         uses=frozenset(provider for provider, _ in shared),
     )
 
-    def migrations(chosen: PlannedWay) -> tuple[Claim, ...]:
+    def migrations(chosen: HostCandidate) -> tuple[Claim, ...]:
         left = minus(before, overlap(shared, chosen.wanted))
         return (Claim(id, left, server.project, server.user, None, MIGRATION),)
 
@@ -93,8 +92,8 @@ def begin_move(
     if isinstance(planned, Rejection):
         return planned
     placement = planned.placements[0]
-    chosen = way(view, after, placement.way, others, shared)
-    (held_at_source,) = migrations(placement.way)
+    chosen = way(view, after, placement.chosen, others, shared)
+    (held_at_source,) = migrations(placement.chosen)
     books = Book(chosen.held, (stands.generation or 0) + 1)
     claim = request.claim(ConsumerId(server.id), books.held, stands.generation)
     counter = counted(view, "migration")

@@ -25,8 +25,8 @@ from berth.operations.conflicts import (
     taken_over,
 )
 from berth.operations.steps import BY_NAME, released_by
-from berth.scheduler.options import WAYS_TRIED_MAX
-from berth.scheduler.ways import Ways
+from berth.scheduler.candidates import HostCandidates
+from berth.scheduler.options import CANDIDATES_TRIED_MAX
 from berth.view import View
 
 
@@ -101,9 +101,10 @@ def _taken_along(
     source = view.providers.get(ProviderId(migration.source.id))
     needs = kept_needs(view, more)
     ask = CandidatesRequest(groups=tuple(group_of(need) for need in needs))
-    ways = Ways.of(view, ask, frozenset(provider for provider, _ in more))
+    candidates = HostCandidates.of(view, ask, frozenset(provider for provider, _ in more))
     refused = None
-    for found in islice(ways.at(source), WAYS_TRIED_MAX) if source and isinstance(ways, Ways) else ():
+    at_source = candidates.at(source) if source and isinstance(candidates, HostCandidates) else ()
+    for found in islice(at_source, CANDIDATES_TRIED_MAX):
         shared = overlap(more, found.wanted)
         held = plus((migration.held, minus(found.wanted, shared)))
         claim = _claim(migration, held)

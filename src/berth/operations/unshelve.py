@@ -55,7 +55,7 @@ def begin(
     if isinstance(planned, Rejection):
         return planned
     placement = planned.placements[0]
-    chosen = way(view, server, placement.way, others)
+    chosen = way(view, server, placement.chosen, others)
     books = Book(chosen.held, (stands.generation or 0) + 1)
     after = msgspec.structs.replace(
         server,

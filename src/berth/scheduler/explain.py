@@ -16,6 +16,7 @@ from berth.model.explanations import Explanation
 from berth.model.ids import ConsumerId, Row
 from berth.model.rejections import GroupNotFound, Rejection
 from berth.model.scheduling import Plan, ScheduleRequest
+from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.capacity_fits import Fitting
 from berth.scheduler.explain_checks import HostsChecked
 from berth.scheduler.explain_words import Outcome, told
@@ -25,7 +26,6 @@ from berth.scheduler.options import SchedulerOptions
 from berth.scheduler.plan import plan
 from berth.scheduler.smallest import smallest_change
 from berth.scheduler.smallest_trials import Variant, Variants
-from berth.scheduler.ways import Ways
 from berth.view import View
 
 HOSTS_EXPLAINED_MAX: Final = 20
@@ -45,8 +45,8 @@ def explain(
     narrowings = narrow(view, request, options)
     if isinstance(narrowings, Rejection):
         return narrowings
-    ways = Ways.of(view, request.ask)
-    assert not isinstance(ways, Rejection), "names were looked up before"
+    candidates = HostCandidates.of(view, request.ask)
+    assert not isinstance(candidates, Rejection), "names were looked up before"
     variants = Variants(view, request, options, narrowings[0].left)
     counted = variants.fitting(Variant(request))
     if not counted.exact and counted.members < variants.wanted:
@@ -54,7 +54,7 @@ def explain(
     fitting = min(counted.members, variants.wanted)
     taken = steps(narrowings)
     total = int(np.count_nonzero(narrowings[0].left))
-    checked = HostsChecked(view, request, options, ways)
+    checked = HostsChecked(view, request, options, candidates)
     refused = change = closest = None
     if fitting < variants.needed:
         refused = _refused(view, checked, narrowings)
@@ -90,7 +90,7 @@ def _planned(view: View, request: ScheduleRequest, options: SchedulerOptions, co
     found = plan(view, any_number, options, _First(), 0)
     if not isinstance(found, Plan) or len(found.placements) <= counted.members:
         return counted
-    hosts = {placement.way.host for placement in found.placements}
+    hosts = {placement.chosen.host for placement in found.placements}
     return Fitting(len(found.placements), False, max(counted.hosts, len(hosts)))
 
 

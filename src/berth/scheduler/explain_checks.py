@@ -18,6 +18,7 @@ from berth.model.rejections import Rejection
 from berth.model.requests import CandidatesRequest, RequestGroup
 from berth.model.scheduling import ScheduleRequest
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.filters import group_policy
 from berth.scheduler.hints import host_called
 from berth.scheduler.membership import group_of
@@ -25,10 +26,9 @@ from berth.scheduler.options import SchedulerOptions
 from berth.scheduler.plugins import name_of
 from berth.scheduler.smallest_amounts import Part, parts_of
 from berth.scheduler.smallest_without import aggregate_name
-from berth.scheduler.ways import Ways
 from berth.view import ProviderRecord, View
 
-_WAYS_TRIED_MAX: Final = 20
+_CANDIDATES_TRIED_MAX: Final = 20
 _MEMBERS_NAMED_MAX: Final = 3
 _NOBODY: Final = ConsumerId("a new member")
 
@@ -36,10 +36,12 @@ _NOBODY: Final = ConsumerId("a new member")
 class HostsChecked:
     """Answers for any host of one view and one request. What concerns all hosts is worked out once."""
 
-    def __init__(self, view: View, request: ScheduleRequest, options: SchedulerOptions, ways: Ways) -> None:
+    def __init__(
+        self, view: View, request: ScheduleRequest, options: SchedulerOptions, candidates: HostCandidates
+    ) -> None:
         self._view = view
         self._request = request
-        self._ways = ways
+        self._candidates = candidates
         self._parts: list[Part] = [part for group in request.ask.groups for part in parts_of(view, group)]
         asked = ((filter, filter.asked(view, request)) for filter in options.filters)
         self._filters = [
@@ -51,18 +53,25 @@ class HostsChecked:
         if host is None:
             check = Check("host", f"a host called {name}", "there is none", ok=False)
             return HostChecks(name, None, fits=False, checks=(check,))
-        checks = [*self._of_filters(host), *self._of_root(host), *self._of_groups(host), self._of_ways(host)]
+        checks = [
+            *self._of_filters(host),
+            *self._of_root(host),
+            *self._of_groups(host),
+            self._of_candidates(host),
+        ]
         refused = self.refused_at(host) if all(check.ok for check in checks) else None
         fits = refused is None and all(check.ok for check in checks)
         return HostChecks(host.name, host.id, fits, tuple(checks), refused)
 
     def refused_at(self, host: ProviderRecord) -> Rejection | None:
-        """What the ledger says of a member that comes here, if it refuses every way that was tried."""
+        """What the ledger says of a member that comes here, if it refuses every candidate that was tried."""
         request, refused = self._request, None
         member = request.members[0] if request.members else _NOBODY
-        for way in islice(self._ways.at(host), _WAYS_TRIED_MAX):
+        for candidate in islice(self._candidates.at(host), _CANDIDATES_TRIED_MAX):
             kind = request.consumer_type
-            claim = Claim(member, way.wanted, request.project, request.user, UNCHECKED, kind, request.group)
+            claim = Claim(
+                member, candidate.wanted, request.project, request.user, UNCHECKED, kind, request.group
+            )
             verdict = decide(self._view, ReplaceAllocations((claim,)), 0)
             if not isinstance(verdict, Rejection):
                 return None
@@ -188,8 +197,8 @@ class HostsChecked:
             found += f"; {in_all} on {len(stocks)} providers together"
         return Check(name, asked, found, ok, most_for_one(stock), stock.capacity, stock)
 
-    def _of_ways(self, host: ProviderRecord) -> Check:
-        found = next(self._ways.at(host), None) is not None
+    def _of_candidates(self, host: ProviderRecord) -> Check:
+        found = next(self._candidates.at(host), None) is not None
         words = "there is a way" if found else "there is no way to have all of it"
         return Check("together", "all of it at once on one host", words, found)
 

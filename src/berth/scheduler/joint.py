@@ -22,7 +22,7 @@ import numpy as np
 from berth.ledger import decide
 from berth.model.commands import UNCHECKED, ReplaceAllocations
 from berth.model.rejections import Rejection
-from berth.model.scheduling import NoFit, Placement, Plan, ScheduleRequest, Way
+from berth.model.scheduling import HostCandidate, NoFit, Placement, Plan, ScheduleRequest
 from berth.scheduler import roomiest
 from berth.scheduler.capacity_fits import Fits, asked_of, filters_asked, one_each, open_hosts
 from berth.scheduler.cells import same_cell
@@ -131,7 +131,7 @@ class _Attempt:
         return msgspec.structs.replace(planned, request=request, placements=placements)
 
     def _with_others(self, request: ScheduleRequest, placement: Placement) -> Placement:
-        host = placement.way.host
+        host = placement.chosen.host
         hints = msgspec.structs.replace(
             request.hints, ignore_hosts=request.hints.ignore_hosts | frozenset((host,))
         )
@@ -147,10 +147,14 @@ class _Attempt:
         if isinstance(answer, Rejection):
             return placement
         (other,) = answer.placements
-        found = tuple(way for way in (other.way, *other.alternates) if self._is_near(placement.way, way))
+        found = tuple(
+            candidate
+            for candidate in (other.chosen, *other.alternates)
+            if self._is_near(placement.chosen, candidate)
+        )
         return msgspec.structs.replace(placement, alternates=found)
 
-    def _is_near(self, chosen: Way, other: Way) -> bool:
+    def _is_near(self, chosen: HostCandidate, other: HostCandidate) -> bool:
         """Whether two hosts are in one cell."""
         providers = self._view.providers
         cell = same_cell(self._view, providers[chosen.host])

@@ -1,8 +1,8 @@
 """Which hosts are left after each constraint in turn: how a request narrows down a fleet.
 
 Each constraint is judged as generously as it can be by itself: a host is removed by the first one that makes
-every way on it impossible. What only all of them together rule out is removed by the last, ``together``.
-This is for explanations; a plan that succeeds never needs it.
+every candidate on it impossible. What only all of them together rule out is removed by the last,
+``together``. This is for explanations; a plan that succeeds never needs it.
 """
 
 from collections.abc import Iterator
@@ -14,11 +14,11 @@ from berth.model.rejections import Rejection
 from berth.model.requests import UNSUFFIXED, AnyOf, CandidatesRequest, RequestGroup
 from berth.model.scheduling import ScheduleRequest, Step
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.hints import host_called
 from berth.scheduler.options import SchedulerOptions
 from berth.scheduler.plugins import name_of
 from berth.scheduler.pools import is_pool
-from berth.scheduler.ways import Ways
 from berth.search.masks import (
     in_all_aggregates,
     in_any_aggregate,
@@ -31,8 +31,8 @@ from berth.view import View
 from berth.view.rowset import Mask
 
 TOGETHER_MAX: Final = 1_000
-"""How many hosts are searched for a way, at most; of the others, and where the search was given up, it is
-believed that there is one."""
+"""How many hosts are searched for a candidate, at most; of the others, and where the search was given up, it
+is believed that there is one."""
 
 
 class Narrowing(NamedTuple):
@@ -43,28 +43,28 @@ class Narrowing(NamedTuple):
     left: Mask
 
 
-def all_hosts(view: View, ways: Ways) -> Mask:
+def all_hosts(view: View, candidates: HostCandidates) -> Mask:
     """The rows of roots; of pools only those that could be what is asked for all by themselves."""
     view.steps.take(view.row_end // 10)
     mask = np.zeros(view.row_end, np.bool_)
     mask[[record.row for record in view.providers.values() if record.parent is None]] = True
     for row in view.rows_with_trait(SHARES_VIA_AGGREGATE):
-        if not ways.hosts[row] and is_pool(view, view.record(row)):
+        if not candidates.hosts[row] and is_pool(view, view.record(row)):
             mask[row] = False
     return mask
 
 
 def narrow(view: View, request: ScheduleRequest, options: SchedulerOptions) -> list[Narrowing] | Rejection:
     """The constraints in order. The first entry, ``hosts``, is where they start from: all of them."""
-    ways = Ways.of(view, request.ask)
-    if isinstance(ways, Rejection):
-        return ways
-    left = all_hosts(view, ways)
+    candidates = HostCandidates.of(view, request.ask)
+    if isinstance(candidates, Rejection):
+        return candidates
+    left = all_hosts(view, candidates)
     found = [Narrowing("hosts", "any host", left)]
     for name, asked, mask in _constraints(view, request, options):
         left = left & mask
         found.append(Narrowing(name, asked, left))
-    found.append(Narrowing("together", "all of it at once on one host", _together(view, ways, left)))
+    found.append(Narrowing("together", "all of it at once on one host", _together(view, candidates, left)))
     return found
 
 
@@ -168,14 +168,14 @@ def _reached(view: View, usable: Mask) -> Mask:
     return found
 
 
-def _together(view: View, ways: Ways, left: Mask) -> Mask:
+def _together(view: View, candidates: HostCandidates, left: Mask) -> Mask:
     """The hosts on which there is a way."""
-    left = left & ways.hosts
-    if ways.is_certain:
+    left = left & candidates.hosts
+    if candidates.is_certain:
         return left
     for row in np.flatnonzero(left)[:TOGETHER_MAX].tolist():
-        given_up = ways.given_up
-        left[row] = next(ways.at(view.record(row)), None) is not None or ways.given_up > given_up
+        given_up = candidates.given_up
+        left[row] = next(candidates.at(view.record(row)), None) is not None or candidates.given_up > given_up
     return left
 
 

@@ -40,19 +40,19 @@ DEFAULT_WEIGHERS: Final = (
 MULTIPLIER_MAX: Final = 1e9
 SUBSET_SIZE_MAX: Final = 10_000
 HOSTS_TRIED_MAX: Final = 1_000
-WAYS_TRIED_MAX: Final = 200
+CANDIDATES_TRIED_MAX: Final = 200
 
 
 class SchedulerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """``subset_size``: the choice is made at random among the best that many hosts, and those that are as
     good as the last of them. ``hosts_tried_max``: on how many hosts a plan may try in vain.
-    ``ways_tried_max``: how many ways on one host are put to the ledger before it is given up."""
+    ``candidates_tried_max``: how many candidates on one host are put to the ledger before it is given up."""
 
     filters: tuple[Filter, ...]
     weighers: tuple[tuple[Weigher, float], ...]
     subset_size: int = 1
     hosts_tried_max: int = HOSTS_TRIED_MAX
-    ways_tried_max: int = WAYS_TRIED_MAX
+    candidates_tried_max: int = CANDIDATES_TRIED_MAX
 
 
 def scheduler_options(
@@ -60,7 +60,7 @@ def scheduler_options(
     weigher_settings: Iterable[str] = DEFAULT_WEIGHERS,
     subset_size: int = 1,
     hosts_tried_max: int = HOSTS_TRIED_MAX,
-    ways_tried_max: int = WAYS_TRIED_MAX,
+    candidates_tried_max: int = CANDIDATES_TRIED_MAX,
 ) -> SchedulerOptions:
     """Options from what a configuration says: names of filters, weighers as ``name=multiplier`` (without
     one: 1.0). Raises WrongOption."""
@@ -73,7 +73,7 @@ def scheduler_options(
     bounds = {
         "subset_size": (subset_size, SUBSET_SIZE_MAX),
         "hosts_tried_max": (hosts_tried_max, 1_000_000),
-        "ways_tried_max": (ways_tried_max, 1_000_000),
+        "candidates_tried_max": (candidates_tried_max, 1_000_000),
     }
     for name, (value, value_max) in bounds.items():
         if not 1 <= value <= value_max:
@@ -83,7 +83,7 @@ def scheduler_options(
         weighers=tuple(zip(weighers(names), multipliers, strict=True)),
         subset_size=subset_size,
         hosts_tried_max=hosts_tried_max,
-        ways_tried_max=ways_tried_max,
+        candidates_tried_max=candidates_tried_max,
     )
 
 

@@ -1,9 +1,9 @@
-"""Plan: for each member a host, a way to take what it needs there, and hosts to go to if that one fails.
+"""Plan: for each member a host, what to allocate there, and alternates in case that host fails.
 
-A member after the other: masks say which hosts could have it, weights which of them is best, and the ledger
-whether a way on it stands; if not, the next way is tried, then the next host. The claim of a member is
-applied to the view before the next is placed, so that a batch sees itself. All of it is taken back in the
-end: nothing but the answer comes out of a plan. Nobody else may look at the view meanwhile.
+Members are placed one after the other: masks say which hosts could have the member, weights which of them is
+best, and the ledger judges the candidates there; if it refuses them all, the next host is tried. The claim of
+a member is applied to the view before the next is placed, so that a batch sees itself. All of it is taken
+back in the end: nothing but the answer comes out of a plan. Nothing else may read the view meanwhile.
 
 The alternative, a copy of the view that a plan could keep its claims in, would cost more than the plan.
 """
@@ -27,13 +27,13 @@ from berth.model.rejections import (
     InAnotherGroup,
     Rejection,
 )
-from berth.model.scheduling import Generation, NoFit, Placement, Plan, ScheduleRequest, Way
+from berth.model.scheduling import Generation, HostCandidate, NoFit, Placement, Plan, ScheduleRequest
+from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.cells import same_cell
 from berth.scheduler.hints import unknown_in
 from berth.scheduler.narrowing import forced_host, narrow, steps
 from berth.scheduler.options import SchedulerOptions
 from berth.scheduler.together import domain_of, stays_together, with_most_room
-from berth.scheduler.ways import Ways
 from berth.scheduler.weighing import Ranking, Rng, weights_of
 from berth.view import View
 from berth.view.rowset import Mask
@@ -46,9 +46,9 @@ _DOMAINS_TRIED_MAX: Final = 4
 """In how many domains members that must stay together are tried, if they do not all fit in the first."""
 
 
-Beside = Callable[[Way], tuple[Claim, ...]]
-"""Claims of others that go with the one of a single member on a way: in a move, the migration takes over what
-the server had and does not use there."""
+Beside = Callable[[HostCandidate], tuple[Claim, ...]]
+"""Claims of others that go with the one of a single member on a candidate: in a move, the migration takes
+over what the server had and does not use there."""
 
 
 def plan(
@@ -57,7 +57,7 @@ def plan(
     options: SchedulerOptions,
     rng: Rng,
     now_s: int,
-    beside: Beside = lambda way: (),
+    beside: Beside = lambda candidate: (),
 ) -> Plan | Rejection:
     """A plan for as many members as fit, if these are enough; NoFit if not; or what is wrong with the
     request. The view is as it was before."""
@@ -75,7 +75,7 @@ def plan(
     for _ in range(_DOMAINS_TRIED_MAX - 1):
         if not attempt.placed or len(attempt.placed) == len(request.members):
             break
-        host = view.providers[attempt.placed[0].way.host]
+        host = view.providers[attempt.placed[0].chosen.host]
         allowed = attempt.allowed & ~domain_of(view, request, host)
         attempt = _Attempt(view, request, options, rng, now_s, allowed, beside)
         other = attempt.answer()
@@ -138,33 +138,35 @@ class _Attempt:
         self.placed: list[Placement] = []
 
     def answer(self) -> Plan | Rejection:
-        ways = Ways.of(self._view, self._request.ask, self._request.uses)
-        if isinstance(ways, Rejection):
-            return ways
+        candidates = HostCandidates.of(self._view, self._request.ask, self._request.uses)
+        if isinstance(candidates, Rejection):
+            return candidates
         with self._trial:
-            return self._placed_all(ways)
+            return self._placed_all(candidates)
 
-    def _placed_all(self, ways: Ways) -> Plan | Rejection:
+    def _placed_all(self, candidates: HostCandidates) -> Plan | Rejection:
         request, view = self._request, self._view
         is_batch = len(request.members) > 1
         for member in request.members:
             one = msgspec.structs.replace(request, members=(member,)) if is_batch else request
-            ranking = self._ranking(ways, one)
-            chosen = self._chosen(ways, ranking, member)
+            ranking = self._ranking(candidates, one)
+            chosen = self._chosen(candidates, ranking, member)
             if chosen is None:
                 if isinstance(self._refused, _WRONG_ANYWHERE):
                     return self._refused
                 break
-            way, events = chosen
-            alternates = () if is_batch else self._alternates(ways, way, member, ranking.best_first())
-            self.placed.append(Placement(member, way, alternates))
+            candidate, events = chosen
+            alternates = (
+                () if is_batch else self._alternates(candidates, candidate, member, ranking.best_first())
+            )
+            self.placed.append(Placement(member, candidate, alternates))
             if is_batch:
                 self._trial.apply(events)
-                ways = ways.claimed(way.wanted)
+                candidates = candidates.claimed(candidate.wanted)
         if len(self.placed) < min(request.at_least, len(request.members)):
-            return self._no_fit(self._gave_up or ways.given_up > 0)
+            return self._no_fit(self._gave_up or candidates.given_up > 0)
         if is_batch and request.alternates and self._is_free:
-            self._find_alternates(ways)
+            self._find_alternates(candidates)
         return Plan(request, tuple(self.placed), view.index)
 
     def _no_fit(self, gave_up: bool) -> Rejection:
@@ -180,10 +182,10 @@ class _Attempt:
 
     # -- one member -----------------------------------------------------------------------------
 
-    def _ranking(self, ways: Ways, one: ScheduleRequest) -> Ranking:
+    def _ranking(self, candidates: HostCandidates, one: ScheduleRequest) -> Ranking:
         """The hosts that could have a member, and how good they are."""
         self._view.steps.take(20 + self._view.row_end // 100)
-        mask = ways.hosts & self.allowed
+        mask = candidates.hosts & self.allowed
         for passing in self._passing_now(one):
             mask &= passing
         hosts = np.flatnonzero(mask)
@@ -197,12 +199,14 @@ class _Attempt:
             if filter.FOLLOWS_CLAIMS and filter.asked(self._view, one) is not None:
                 yield filter.passing(self._view, one)
 
-    def _chosen(self, ways: Ways, ranking: Ranking, member: ConsumerId) -> tuple[Way, list[Event]] | None:
+    def _chosen(
+        self, candidates: HostCandidates, ranking: Ranking, member: ConsumerId
+    ) -> tuple[HostCandidate, list[Event]] | None:
         while self._patience:
             row = ranking.take_any_of_best(self._options.subset_size, self._rng)
             if row is None:
                 return None
-            granted = self._granted_at(ways, row, member, self._request.generation)
+            granted = self._granted_at(candidates, row, member, self._request.generation)
             if granted is not None:
                 return granted
             if isinstance(self._refused, (*_WRONG_ANYWHERE, GroupFull)):
@@ -211,29 +215,29 @@ class _Attempt:
         return None
 
     def _granted_at(
-        self, ways: Ways, row: Row, member: ConsumerId, generation: Generation
-    ) -> tuple[Way, list[Event]] | None:
-        """The first way on a host that the ledger grants, and what follows from it."""
+        self, candidates: HostCandidates, row: Row, member: ConsumerId, generation: Generation
+    ) -> tuple[HostCandidate, list[Event]] | None:
+        """The first candidate on a host that the ledger grants, and what follows from it."""
         request = self._request
         self._view.steps.take(10)
-        ways_here = ways.at(self._view.record(row))
-        for way in islice(ways_here, self._options.ways_tried_max):
-            claims = (request.claim(member, way.wanted, generation), *self._beside(way))
+        candidates_here = candidates.at(self._view.record(row))
+        for candidate in islice(candidates_here, self._options.candidates_tried_max):
+            claims = (request.claim(member, candidate.wanted, generation), *self._beside(candidate))
             verdict = decide(self._view, ReplaceAllocations(claims), self._now_s)
             if not isinstance(verdict, Rejection):
-                return way, verdict
+                return candidate, verdict
             self._refused = verdict
-        self._gave_up |= next(ways_here, None) is not None
+        self._gave_up |= next(candidates_here, None) is not None
         self._patience -= 1
         return None
 
     # -- alternates -----------------------------------------------------------------------------
 
-    def _find_alternates(self, ways: Ways) -> None:
+    def _find_alternates(self, candidates: HostCandidates) -> None:
         """Alternates for the members of a batch, when all of them have been placed: each as if it alone were
         to go elsewhere, with the others where they are."""
         view, request = self._view, self._request
-        hosts = np.flatnonzero(ways.hosts & self.allowed)
+        hosts = np.flatnonzero(candidates.hosts & self.allowed)
         ranking = Ranking(hosts, weights_of(view, request, self._options, hosts))
         ranked = np.fromiter(ranking.best_first(), np.intp, len(hosts))
         for number, placement in enumerate(self.placed):
@@ -242,24 +246,24 @@ class _Attempt:
             rows = ranked
             for passing in self._passing_now(one):
                 rows = rows[passing[rows]]
-            found = self._alternates(ways, placement.way, placement.member, map(Row, rows))
+            found = self._alternates(candidates, placement.chosen, placement.member, map(Row, rows))
             self.placed[number] = msgspec.structs.replace(placement, alternates=found)
 
     def _alternates(
-        self, ways: Ways, chosen: Way, member: ConsumerId, rows: Iterable[Row]
-    ) -> tuple[Way, ...]:
+        self, candidates: HostCandidates, chosen: HostCandidate, member: ConsumerId, rows: Iterable[Row]
+    ) -> tuple[HostCandidate, ...]:
         """The best other hosts of the same cell that the member could go to."""
         count = self._request.alternates
         if not count:
             return ()
-        found: list[Way] = []
+        found: list[HostCandidate] = []
         host = self._view.providers[chosen.host]
         cell = same_cell(self._view, host)
         others = (row for row in rows if row != host.row and (cell is None or cell[row]))
         for row in others:
             if not self._patience:
                 break
-            granted = self._granted_at(ways, row, member, UNCHECKED)
+            granted = self._granted_at(candidates, row, member, UNCHECKED)
             if granted is not None:
                 found.append(granted[0])
                 if len(found) == count:

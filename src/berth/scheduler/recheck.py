@@ -12,7 +12,7 @@ from berth.view import View
 def objection(view: View, plan: Plan, options: SchedulerOptions) -> str | None:
     """What speaks against a plan now, in words."""
     request = plan.request
-    hosts = {placement.way.host: placement.way.host_name for placement in plan.placements}
+    hosts = {placement.chosen.host: placement.chosen.host_name for placement in plan.placements}
     for id, name in hosts.items():
         if id not in view.providers:
             return f"host {name} is gone"

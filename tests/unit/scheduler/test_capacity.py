@@ -1,4 +1,4 @@
-"""As many fit as can be claimed, one after the other, by one who tries every order and every way."""
+"""As many fit as can be claimed, one after the other, by one who tries every order and every candidate."""
 
 from collections.abc import Iterator
 
@@ -12,12 +12,12 @@ from berth.model.explanations import Capacity
 from berth.model.hosts import HostStatus
 from berth.model.ids import ConsumerId, GroupId
 from berth.model.rejections import GroupNotFound, Rejection
-from berth.model.scheduling import Hints, ScheduleRequest, Way
+from berth.model.scheduling import Hints, HostCandidate, ScheduleRequest
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.capacity import capacity
 from berth.scheduler.capacity_fits import filters_asked, open_hosts
 from berth.scheduler.options import scheduler_options
-from berth.scheduler.ways import Ways
 from berth.view import View
 from tests.unit.scheduler.fleets import Fleet, asking, request, resources
 from tests.unit.scheduler.fleets_at_random import flat_fleets, nested_fleets, sharing_fleets, tied_fleets
@@ -53,26 +53,30 @@ class _Trying:
     def most(self, placed: int) -> int:
         key = self._key()
         if key not in self._seen:
-            self._seen[key] = max((1 + self._after(way, placed) for way in self._ways()), default=0)
+            self._seen[key] = max(
+                (1 + self._after(candidate, placed) for candidate in self._candidates()), default=0
+            )
         return self._seen[key]
 
-    def _ways(self) -> Iterator[Way]:
+    def _candidates(self) -> Iterator[HostCandidate]:
         view, wanted = self._view, self._wanted
         filters = filters_asked(view, wanted, OPTIONS)
-        ways = Ways.of(view, wanted.ask)
+        candidates = HostCandidates.of(view, wanted.ask)
         assert not isinstance(filters, Rejection)
-        assert not isinstance(ways, Rejection)
+        assert not isinstance(candidates, Rejection)
         hosts = open_hosts(view, wanted, filters)
         for record in list(view.providers.values()):
             inside = self._aggregate is None or self._aggregate in record.aggregates
             if record.parent is None and hosts[record.row] and inside:
-                yield from (way for way in list(ways.at(record)) if self._is_accepted(way))
+                yield from (
+                    candidate for candidate in list(candidates.at(record)) if self._is_accepted(candidate)
+                )
 
-    def _is_accepted(self, way: Way) -> bool:
-        return not isinstance(decide(self._view, self._claim(way, "trial"), 0), Rejection)
+    def _is_accepted(self, candidate: HostCandidate) -> bool:
+        return not isinstance(decide(self._view, self._claim(candidate, "trial"), 0), Rejection)
 
-    def _after(self, way: Way, placed: int) -> int:
-        events = decide(self._view, self._claim(way, f"placed-{placed}"), 0)
+    def _after(self, candidate: HostCandidate, placed: int) -> int:
+        events = decide(self._view, self._claim(candidate, f"placed-{placed}"), 0)
         assert not isinstance(events, Rejection)
         for event in events:
             self._view.apply(event)
@@ -81,8 +85,8 @@ class _Trying:
             self._view.apply(inverse(event))
         return most
 
-    def _claim(self, way: Way, consumer: str) -> ReplaceAllocations:
-        claim = Claim(ConsumerId(consumer), way.wanted, "p", "u", None, None, self._wanted.group)
+    def _claim(self, candidate: HostCandidate, consumer: str) -> ReplaceAllocations:
+        claim = Claim(ConsumerId(consumer), candidate.wanted, "p", "u", None, None, self._wanted.group)
         return ReplaceAllocations((claim,))
 
     def _key(self) -> object:

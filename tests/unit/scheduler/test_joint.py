@@ -59,7 +59,7 @@ def refused(fleet: Fleet, *requests: ScheduleRequest) -> object:
 
 
 def hosts(plans: tuple[Plan, ...]) -> Counter[str]:
-    return Counter(placement.way.host_name for plan in plans for placement in plan.placements)
+    return Counter(placement.chosen.host_name for plan in plans for placement in plan.placements)
 
 
 def test_each_request_sees_those_before_it() -> None:
@@ -89,7 +89,7 @@ def test_larger_ones_come_first_where_the_order_that_was_asked_for_fails() -> No
     assert hosts(planned(fleet, wanted("small", 1, 2), wanted("large", 1, 4))) == {"h0": 1, "h1": 1}
     fleet = fleet_of(3, 4)
     plans = planned(fleet, wanted("small", 1, 3), wanted("large", 1, 4), packing=True)
-    assert [plan.placements[0].way.host_name for plan in plans] == ["h0", "h1"]
+    assert [plan.placements[0].chosen.host_name for plan in plans] == ["h0", "h1"]
 
 
 def test_members_of_groups_take_what_room_there_is_exactly() -> None:
@@ -143,8 +143,8 @@ def test_alternates_are_those_that_are_left_in_the_same_cell() -> None:
     near = {f"h{number}" for number in range(5)}
     (left,) = near - set(hosts(plans))
     for placement in plans[0].placements:
-        assert [way.host_name for way in placement.alternates] == [left]
-    assert [way.host_name for way in plans[1].placements[0].alternates] == [left]
+        assert [candidate.host_name for candidate in placement.alternates] == [left]
+    assert [candidate.host_name for candidate in plans[1].placements[0].alternates] == [left]
 
 
 @pytest.mark.parametrize(("count", "fits"), [(2, True), (3, False)])

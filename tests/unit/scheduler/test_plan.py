@@ -30,8 +30,8 @@ from berth.model.scheduling import (
     UnknownHost,
 )
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.scheduler import candidates
 from berth.scheduler import plan as planning
-from berth.scheduler import ways
 from berth.scheduler.options import SchedulerOptions, scheduler_options
 from berth.scheduler.plan import plan
 from berth.search import assignments
@@ -57,12 +57,12 @@ def planned(
 
 def hosts(found: Plan | Rejection) -> list[str]:
     assert isinstance(found, Plan), found
-    return [placement.way.host_name for placement in found.placements]
+    return [placement.chosen.host_name for placement in found.placements]
 
 
 def alternates(found: Plan | Rejection) -> list[list[str]]:
     assert isinstance(found, Plan), found
-    return [[way.host_name for way in placement.alternates] for placement in found.placements]
+    return [[candidate.host_name for candidate in placement.alternates] for placement in found.placements]
 
 
 def fleet_of(**free: int) -> Fleet:
@@ -81,9 +81,9 @@ def test_the_best_host_is_chosen_and_the_next_best_are_alternates() -> None:
     assert hosts(found) == ["large"]
     assert alternates(found) == [["middle", "small"]]
     assert isinstance(found, Plan)
-    way = found.placements[0].way
-    assert way.wanted == ((fleet.id_of("large"), (("VCPU", 1),)),)
-    assert way.mappings == (("", (fleet.id_of("large"),)),)
+    candidate = found.placements[0].chosen
+    assert candidate.wanted == ((fleet.id_of("large"), (("VCPU", 1),)),)
+    assert candidate.mappings == (("", (fleet.id_of("large"),)),)
 
 
 def test_the_choice_is_made_among_the_best_of_the_subset() -> None:
@@ -399,7 +399,7 @@ def test_a_batch_is_not_given_up_for_its_size(monkeypatch: pytest.MonkeyPatch) -
     """The steps that a plan begins with are enough for two members."""
     fleet = fleet_of_trees(20)
     monkeypatch.setattr(assignments, "STEPS_PER_REQUEST", 100)
-    monkeypatch.setattr(ways, "_RESULTS_MAX", 0)
+    monkeypatch.setattr(candidates, "_RESULTS_MAX", 0)
     assert len(set(hosts(planned(fleet, request(MANY_PARTS, 20))))) == 20
     found = planned(fleet, request(MANY_PARTS, 21))
     assert isinstance(found, NoFit)
@@ -409,13 +409,13 @@ def test_a_batch_is_not_given_up_for_its_size(monkeypatch: pytest.MonkeyPatch) -
 def test_who_did_not_look_everywhere_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = fleet_of_trees(20)
     monkeypatch.setattr(assignments, "STEPS_PER_REQUEST", 100)
-    monkeypatch.setattr(ways, "_RESULTS_MAX", 0)
-    monkeypatch.setattr(ways, "_STEPS_PER_MEMBER", 0)
+    monkeypatch.setattr(candidates, "_RESULTS_MAX", 0)
+    monkeypatch.setattr(candidates, "_STEPS_PER_MEMBER", 0)
     found = planned(fleet, request(MANY_PARTS, 20))
     assert isinstance(found, NoFit)
     assert 0 < found.fitting < 20
     assert found.gave_up
-    assert found.steps[-1].left, "it is not said that the others have no way"
+    assert found.steps[-1].left, "it is not said that the others have no candidate"
 
 
 def test_ways_that_were_not_put_to_the_ledger_are_given_up() -> None:
@@ -425,8 +425,8 @@ def test_ways_that_were_not_put_to_the_ledger_are_given_up() -> None:
         fleet.provider(f"cell-{cell}", {"VCPU": 4}, parent="host")
     group = fleet.group("apart", "anti-affinity", max_per_domain=1)
     fleet.take("cell-0", {"VCPU": 1}, group)
-    for ways_tried_max, gave_up in ((2, True), (3, False)):
-        options = scheduler_options(filter_names=[], ways_tried_max=ways_tried_max)
+    for candidates_tried_max, gave_up in ((2, True), (3, False)):
+        options = scheduler_options(filter_names=[], candidates_tried_max=candidates_tried_max)
         found = planned(fleet, request(ONE_CPU, group=group), options)
         assert isinstance(found, NoFit)
         assert found.gave_up is gave_up

@@ -24,7 +24,7 @@ from berth.model import explanations as model
 from berth.model.commands import ReplaceAllocations
 from berth.model.consumer import Wanted
 from berth.model.rejections import Rejection
-from berth.model.scheduling import Plan, ScheduleRequest, Way
+from berth.model.scheduling import HostCandidate, Plan, ScheduleRequest
 from berth.runtime.ids import Ids
 from berth.scheduler.capacity import capacity as count_capacity
 from berth.scheduler.plan import plan
@@ -148,7 +148,7 @@ def _placements(view: View, made: Plan) -> list[wire.Placement]:
     view.steps.take(_STEPS_PER_WAY * sum(1 + len(placement.alternates) for placement in made.placements))
     return [
         wire.Placement(
-            **msgspec.structs.asdict(_way(placement.way)),
+            **msgspec.structs.asdict(_way(placement.chosen)),
             consumer_uuid=placement.member,
             alternates=[_way(way) for way in placement.alternates],
         )
@@ -156,7 +156,7 @@ def _placements(view: View, made: Plan) -> list[wire.Placement]:
     ]
 
 
-def _way(way: Way) -> wire.Way:
+def _way(way: HostCandidate) -> wire.Way:
     return wire.Way(
         way.host,
         way.host_name,

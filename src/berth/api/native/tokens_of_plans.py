@@ -18,7 +18,7 @@ from berth.api.native.errors import BAD_BODY, NativeProblem
 from berth.model.consumer import Wanted
 from berth.model.ids import ConsumerId, Index, ProviderId
 from berth.model.requests import CandidatesRequest
-from berth.model.scheduling import Placement, Plan, ScheduleRequest, Way
+from berth.model.scheduling import HostCandidate, Placement, Plan, ScheduleRequest
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.view import View
 
@@ -45,7 +45,7 @@ _DECODER: Final = msgspec.msgpack.Decoder(Token)
 def token_of(plan: Plan, asked: Schedule) -> str:
     members = plan.request.members
     named = msgspec.structs.replace(asked, consumers=members, dry_run=False, explain=False)
-    chosen = tuple(Chosen(one.member, one.way.host, one.way.wanted) for one in plan.placements)
+    chosen = tuple(Chosen(one.member, one.chosen.host, one.chosen.wanted) for one in plan.placements)
     body = msgspec.msgpack.encode(Token(plan.index, named, chosen))
     return base64.urlsafe_b64encode(_digest(body) + body).decode()
 
@@ -82,7 +82,7 @@ def plan_of(token: Token, request: ScheduleRequest, view: View) -> Plan | str:
         objection = _objection(view, one, request.ask)
         if objection is not None:
             return objection
-        placements.append(Placement(one.member, Way(one.host, host.name, one.wanted, ())))
+        placements.append(Placement(one.member, HostCandidate(one.host, host.name, one.wanted, ())))
     return Plan(request, tuple(placements), token.index)
 
 

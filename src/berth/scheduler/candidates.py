@@ -1,8 +1,8 @@
-"""The ways on a host to give one member all it asks for.
+"""The candidates on each host: the allocation requests that give one member all it asks for there.
 
-Which hosts have any is a question of masks, asked of the whole fleet at once; what the ways on a host are is
-found when that host's turn comes. A way stands on its host and nowhere else: what others share with the host
-may be part of it, but something that only others lend is not a place to run.
+Masks over the whole fleet tell which hosts may have one; the candidates of a host are searched for when its
+turn comes. A candidate is on its host: it may use what sharing providers offer to that host, but allocations
+on sharing providers alone are not a place to run.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ from berth.model.consumer import Amounts, Wanted
 from berth.model.ids import ProviderId
 from berth.model.rejections import Rejection
 from berth.model.requests import CandidatesRequest, Constraints
-from berth.model.scheduling import Way
+from berth.model.scheduling import HostCandidate
 from berth.search.assignments import FRUITLESS_LEAST, FRUITLESS_MAX, Effort, assignments_at
 from berth.search.masks import unknown_traits
 from berth.search.patterns import Patterns
@@ -21,18 +21,18 @@ from berth.view import ProviderRecord, View
 from berth.view.rowset import Mask
 
 _RESULTS_MAX: Final = 2_000
-"""So many ways the search of one plan is allowed steps for, however few its members are."""
+"""The search of one plan is allowed steps for this many candidates, however few its members are."""
 
 _STEPS_PER_MEMBER: Final = 500
 """What each member that is placed adds to that, so that a large batch is not given up for its size: with 64
-parts on 8 children it takes about 300 to find a way. A thousand members add a few times what a plan begins
-with: the whole stays bounded."""
+parts on 8 children it takes about 300 to find a candidate. A thousand members add a few times what a plan
+begins with: the whole stays bounded."""
 
 
-class Ways:
-    """The ways of a request in a view. After a claim, ``claimed`` brings it up to date.
+class HostCandidates:
+    """The candidates of a request in a view. After a claim, ``claimed`` brings it up to date.
 
-    ``hosts`` are the hosts that may have a way; where ``is_certain``, they do have one.
+    ``hosts`` are the hosts that may have a candidate; where ``is_certain``, they do have one.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Ways:
     def of(
         cls, view: View, ask: CandidatesRequest, first: frozenset[ProviderId] = frozenset()
     ) -> Self | Rejection:
-        """Refused are names that do not exist. Ways that use the providers in ``first`` come first."""
+        """Rejected are names that do not exist. Candidates that use providers in ``first`` come first."""
         required = tuple((name,) for name in ask.root_required)
         unknown = unknown_traits(view, Constraints(required=required, forbidden=ask.root_forbidden))
         if unknown is not None:
@@ -75,27 +75,27 @@ class Ways:
 
     @property
     def given_up(self) -> int:
-        """How often the search on a host was given up before all its ways were seen. Where none was found
-        there may be one."""
+        """How often the search on a host was given up before all its candidates were seen. Where none was
+        found there may be one."""
         return self._effort.gave_up
 
     # -- one host -------------------------------------------------------------------------------
 
-    def at(self, host: ProviderRecord) -> Iterator[Way]:
-        """The ways on a host, each once. The view is not to be changed meanwhile."""
+    def at(self, host: ProviderRecord) -> Iterator[HostCandidate]:
+        """The candidates on a host, each once. The view is not to be changed meanwhile."""
         if not self.hosts[host.row]:
             return iter(())
         return self._single_at(host) if self._is_single else self._searched_at(host)
 
-    def _single_at(self, host: ProviderRecord) -> Iterator[Way]:
+    def _single_at(self, host: ProviderRecord) -> Iterator[HostCandidate]:
         slot = self._slots[0]
         own = slot.own
         for record in host.tree():
             if own[record.row]:
                 wanted = ((record.id, self._named(slot.amounts)),)
-                yield Way(host.id, host.name, wanted, ((slot.group.suffix, (record.id,)),))
+                yield HostCandidate(host.id, host.name, wanted, ((slot.group.suffix, (record.id,)),))
 
-    def _searched_at(self, host: ProviderRecord) -> Iterator[Way]:
+    def _searched_at(self, host: ProviderRecord) -> Iterator[HostCandidate]:
         view, effort = self._view, self._effort
         found, given_up, allowance = False, effort.gave_up, effort.allowance()
         assignments = assignments_at(view, self._ask, self._slots, host, effort)
@@ -105,7 +105,7 @@ class Ways:
             if view.hosts_held(tuple((record.id, amounts) for record, amounts in held)) == [host]:
                 wanted = tuple((record.id, self._named(amounts)) for record, amounts in held)
                 found = True
-                yield Way(host.id, host.name, wanted, _mappings(candidate.mappings))
+                yield HostCandidate(host.id, host.name, wanted, _mappings(candidate.mappings))
         is_cut_short = allowance < FRUITLESS_MAX or effort.steps >= effort.steps_max
         if not found and not (is_cut_short and effort.gave_up > given_up):
             # Claims take and never give: the next member need not look here again, unless it might look
@@ -118,15 +118,15 @@ class Ways:
 
     # -- after a claim --------------------------------------------------------------------------
 
-    def claimed(self, wanted: Iterable[Wanted]) -> "Ways":
-        """The ways that are left after a claim by a consumer that held nothing before. This object may be
-        changed by it, and is not to be used any more."""
+    def claimed(self, wanted: Iterable[Wanted]) -> "HostCandidates":
+        """The candidates that are left after a claim by a consumer that held nothing before. This object may
+        be changed by it, and is not to be used any more."""
         view, effort = self._view, self._effort
         effort.steps_max += _STEPS_PER_MEMBER
         effort.fruitless = max(0, effort.fruitless - FRUITLESS_LEAST)
         if any(slot.lenders for slot in self._slots):
             # What is lent counts at many hosts.
-            again = Ways(view, self._ask, _again(view, self._ask), effort, self._first)
+            again = HostCandidates(view, self._ask, _again(view, self._ask), effort, self._first)
             again.hosts &= self.hosts
             return again
         # Claims take and never give, so that it is enough to look again at what was taken from.
