@@ -479,33 +479,51 @@ def test_of_two_engines_that_want_the_same_name_one_gets_it(tmp_path: Path) -> N
     assert created_in(path) == {f"host-{n}": 1 for n in range(30)}
 
 
-# -- wishes: what makes a command out of the view of the moment ------------------------------------
+# -- proposals: functions that make a command out of the view of the moment -----------------------
 
 
 def next_host(asked: list[int]) -> Callable[[View, int], CreateProvider]:
-    """Wishes for the first name that is free; ``asked`` notes each time it is asked."""
+    """Proposes the first name that is free; ``asked`` notes each time it is asked."""
 
-    def wish(view: View, now_s: int) -> CreateProvider:
+    def propose(view: View, now_s: int) -> CreateProvider:
         number = len(view.names)
         asked.append(number)
         return create(number)
 
-    return wish
+    return propose
 
 
-def test_a_wish_sees_the_view_that_it_is_judged_by(tmp_path: Path) -> None:
+def test_a_proposal_sees_the_view_that_it_is_judged_by(tmp_path: Path) -> None:
     async def story() -> None:
         async with running(tmp_path / "db") as world:
             asked: list[int] = []
-            wishes = [world.engine.submit(next_host(asked), ORIGIN, saw) for _ in range(5)]
-            await asyncio.gather(*wishes)
+            proposed = [world.engine.submit(next_host(asked), ORIGIN, saw) for _ in range(5)]
+            await asyncio.gather(*proposed)
             assert asked == [0, 1, 2, 3, 4]
 
     run(story())
     assert created_in(tmp_path / "db") == {f"host-{n}": 1 for n in range(5)}
 
 
-def test_a_wish_that_lost_the_race_is_asked_again_only_if_its_choice_is_taken(tmp_path: Path) -> None:
+def test_a_proposal_with_nothing_to_do_is_answered_from_the_view_and_writes_nothing(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running(tmp_path / "db") as world:
+            await world.submit(create(0))
+
+            def propose(view: View, now_s: int) -> CreateProvider | None:
+                return None if "host-0" in view.names else create(0)
+
+            answered = await world.engine.submit(
+                propose, ORIGIN, lambda view, changed: (set(view.names), changed)
+            )
+            assert answered == ({"host-0"}, False)
+            assert not world.observer.rejections
+            assert [commands for _, commands in world.observer.batches] == [1]
+
+    run(story())
+
+
+def test_a_proposal_that_lost_the_race_is_asked_again_only_if_its_choice_is_taken(tmp_path: Path) -> None:
     """Otherwise one that takes long would lose again and again to writers that do not."""
     path = tmp_path / "db"
 
@@ -536,14 +554,14 @@ def test_commands_that_take_long_do_not_hold_up_a_whole_batch(tmp_path: Path) ->
             await world.append_begun()
 
             def slow(number: int) -> Callable[[View, int], CreateProvider]:
-                def wish(view: View, now_s: int) -> CreateProvider:
+                def propose(view: View, now_s: int) -> CreateProvider:
                     world.clock.pass_s(0.012)
                     return create(number)
 
-                return wish
+                return propose
 
-            wishes = [world.engine.submit(slow(n), ORIGIN, saw) for n in range(6)]
-            pending = asyncio.gather(first, *wishes)
+            proposed = [world.engine.submit(slow(n), ORIGIN, saw) for n in range(6)]
+            pending = asyncio.gather(first, *proposed)
             await asyncio.sleep(SETTLE_S)
             world.journal.release()
             await pending

@@ -30,8 +30,8 @@ def test_two_writers_together_stay_within_a_quota(tmp_path: Path, is_proposed: b
 
     def submit(world: World, id: str) -> Any:
         command = create(id)
-        wish = (lambda view, now_s: command) if is_proposed else command
-        return world.engine.submit(wish, ORIGIN, saw)
+        proposal = (lambda view, now_s: command) if is_proposed else command
+        return world.engine.submit(proposal, ORIGIN, saw)
 
     async def story() -> list[Any]:
         worlds = [World(tmp_path / "db", shared=True, seed=seed, batch_commands_max=3) for seed in (1, 2)]

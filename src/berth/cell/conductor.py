@@ -21,7 +21,7 @@ from berth.model.commands import Command
 from berth.model.ids import Index
 from berth.model.orders import Agent, Work
 from berth.model.origin import Origin
-from berth.model.rejections import RecordMoved, Rejection
+from berth.model.rejections import Rejection
 from berth.operations import in_cell
 from berth.operations.runner import (
     ABORTABLE,
@@ -143,9 +143,7 @@ class Conductor:
         self._forgets_at_ns = self._clock.monotonic_ns() + _FORGET_EVERY_NS
         before_s = self._clock.now_ns() // 1_000_000_000 - _FORGET_AFTER_S
         if await self._engine.read(lambda view: in_cell.forgotten(view, before_s)) is not None:
-            await self._submit(
-                lambda view, _: in_cell.forgotten(view, before_s) or RecordMoved("Instance", "")
-            )
+            await self._submit(lambda view, _: in_cell.forgotten(view, before_s))
 
     # -- one order ------------------------------------------------------------------------------
 
@@ -232,6 +230,6 @@ class Conductor:
             return lambda order: succeeded(order, now())
         return lambda order: failed(order, now(), error)
 
-    async def _submit(self, wish: Callable[[View, int], Command | Rejection]) -> None:
+    async def _submit(self, propose: Callable[[View, int], Command | Rejection | None]) -> None:
         # One who was first with the same order has done what was to be done.
-        await self._engine.submit(wish, _ORIGIN, lambda view, changed: None)
+        await self._engine.submit(propose, _ORIGIN, lambda view, changed: None)

@@ -291,8 +291,4 @@ class Hosts:
 
     async def _enact(self, make: Callable[[View], Enact | Rejection | None]) -> Rejection | None:
         """Have a change made that may turn out not to be needed; why not, if it is refused."""
-        nothing = RecordMoved("", "")
-        outcome = await self._engine.submit(
-            lambda view, _: make(view) or nothing, _ORIGIN, lambda view, changed: None
-        )
-        return outcome if isinstance(outcome, Rejection) and outcome != nothing else None
+        return await self._engine.submit(lambda view, _: make(view), _ORIGIN, lambda view, changed: None)

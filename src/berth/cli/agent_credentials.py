@@ -24,7 +24,6 @@ from berth.journal import AddressError, JournalError
 from berth.model.commands import Enact
 from berth.model.orders import Agent
 from berth.model.origin import Origin
-from berth.model.rejections import RecordMoved
 from berth.operations import agents
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
@@ -111,7 +110,7 @@ async def _change(arguments: argparse.Namespace, make: Callable[[View, str], Ena
         if agent is None:
             raise Refused(f"{shown(database)}: no host {arguments.host_named} has registered in this cell")
         await engine.submit(
-            lambda view, _: make(view, agent.id) or RecordMoved("Agent", agent.id),
+            lambda view, _: make(view, agent.id),
             _ORIGIN,
             lambda view, changed: None,
         )

@@ -1,6 +1,6 @@
 """The writer of a process: queue, batch, decide, append, publish."""
 
-from berth.engine.engine import ASKER, Asker, Engine, Overloaded, Planned, Unavailable, Wish
+from berth.engine.engine import ASKER, Asker, Engine, Overloaded, Planned, Proposal, Unavailable
 from berth.engine.forks import Forks
 from berth.engine.starting import replay, start_view
 from berth.journal import Pruned
@@ -12,9 +12,9 @@ __all__ = [
     "Forks",
     "Overloaded",
     "Planned",
+    "Proposal",
     "Pruned",
     "Unavailable",
-    "Wish",
     "replay",
     "start_view",
 ]

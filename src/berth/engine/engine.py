@@ -111,9 +111,11 @@ class Planned(NamedTuple):
     answer: Any
 
 
-Wish = Command | Callable[[View, int], Command | Rejection | Planned]
-"""A command; or what makes one out of the view of the moment, and the time in seconds: then choosing and
-claiming are one act, and nobody can come in between. If the race for the journal is lost, what it made is
+Proposal = Command | Callable[[View, int], Command | Planned | Rejection | None]
+"""A command; or a function of the view of the moment, and of the time in seconds, that makes one: then
+choosing and claiming are one act, and nobody can come in between. It may also return a rejection, or None if
+there is nothing to do: then the caller is answered from the view as it is. It must not raise: an exception is
+a bug. If the race for the journal is lost, what it made is
 judged again; only if that is refused now is it asked again. Otherwise one that takes long would lose to those
 that do not, every time. One that takes long is made in a child, on a copy of the view, and what it made
 is judged in turn; then too it is asked again only if that is refused."""
@@ -132,7 +134,7 @@ ASKER: Final[ContextVar[Asker]] = ContextVar("asker", default=_NOBODY)
 
 
 class _Pending:
-    """A wish on its way, with the question to ask the view once it is fulfilled."""
+    """A proposal on its way, with the question to ask the view once it is carried out."""
 
     __slots__ = (
         "answer",
@@ -143,20 +145,20 @@ class _Pending:
         "origin",
         "outcome",
         "plans",
+        "proposal",
         "size",
-        "wish",
     )
 
     def __init__(
         self,
-        wish: Wish,
+        proposal: Proposal,
         origin: Origin,
         answer: Callable[[View, bool], Any] | None,
         future: asyncio.Future[Any],
         size: int,
     ) -> None:
         self.size = size
-        self.wish = wish
+        self.proposal = proposal
         self.asker = ASKER.get()
         self.made: Command | Planned | None = None
         self.plans = 0
@@ -350,12 +352,12 @@ class Engine:
         return False
 
     async def submit(
-        self, wish: Wish, origin: Origin, answer: Callable[[View, bool], T] | None, size: int = 0
+        self, proposal: Proposal, origin: Origin, answer: Callable[[View, bool], T] | None, size: int = 0
     ) -> T | Rejection:
-        """Carry a command out, and answer from the view right after it; or say why not.
+        """Carry a proposal out, and answer from the view right after it; or say why not.
 
-        ``answer`` gets the view and whether the command changed anything; None: the wish brings an answer of
-        its own. ``size`` is what the command takes of memory while it waits, in bytes, roughly: the queue is
+        ``answer`` gets the view and whether anything was changed; None: the proposal brings an answer of its
+        own. ``size`` is what the command takes of memory while it waits, in bytes, roughly: the queue is
         bounded by it too.
         """
         self._refuse_if_stopped()
@@ -364,7 +366,7 @@ class Engine:
         if self._queue and self._queue_bytes + size > self._queue_bytes_max:
             raise Overloaded(f"{self._queue_bytes} bytes of commands are waiting already")
         future: asyncio.Future[T | Rejection] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Pending(wish, origin, answer, future, size))
+        self._queue.append(_Pending(proposal, origin, answer, future, size))
         self._queue_bytes += size
         self._work.set()
         return await future
@@ -595,18 +597,18 @@ class Engine:
         _settle(waiting[0].future, RowTooLarge(refused.size, refused.says))
 
     def _judge(self, pending: _Pending, now_s: int) -> list[Event] | Rejection:
-        wish, view = pending.wish, self.view
-        if not callable(wish):
-            return decide(view, wish, now_s)
+        proposal, view = pending.proposal, self.view
+        if not callable(proposal):
+            return decide(view, proposal, now_s)
         if pending.made is not None:
             verdict = decide(view, _command(pending.made), now_s)
             if not isinstance(verdict, Rejection):
                 return verdict
-        made = self._limited(lambda view: wish(view, now_s))
+        made = self._limited(lambda view: proposal(view, now_s))
         if isinstance(made, Rejection):
             return made
         pending.made = made
-        return decide(view, _command(made), now_s)
+        return [] if made is None else decide(view, _command(made), now_s)
 
     def _put_off(self, waiting: list[_Pending], number: int) -> None:
         """Put the commands from this number on back to the head of the queue."""
@@ -705,7 +707,7 @@ class Engine:
             raise Overloaded(f"this request was given up: {refusal}") from refusal
 
     def _plan_in_child(self, pending: _Pending) -> None:
-        """Have a wish that takes long made in a child, and then judged like any other."""
+        """Have a proposal that takes long made in a child, and then judged like any other."""
         if pending.future.done():
             return
         task = asyncio.create_task(self._plan(pending), name="planning")
@@ -714,14 +716,17 @@ class Engine:
         pending.future.add_done_callback(lambda _: task.cancel())
 
     async def _plan(self, pending: _Pending) -> None:
-        wish = pending.wish
-        assert callable(wish), "a command needs no plan"
+        proposal, answer = pending.proposal, pending.answer
+        assert callable(proposal), "a command needs no plan"
         try:
             if pending.plans == _PLANS_MAX:
                 raise Overloaded(f"what was planned was gone when it was claimed, {_PLANS_MAX} times")
             pending.plans += 1
             now_s = self._clock.now_ns() // 1_000_000_000
-            made = await self._ask_copy(lambda view: wish(view, now_s), pending.asker)
+            made = await self._ask_copy(lambda view: proposal(view, now_s), pending.asker)
+            if made is None and answer is not None:
+                _settle(pending.future, await self.read(lambda view: answer(view, False)))
+                return
             # Where nobody writes any more, nobody would judge it.
             self._refuse_if_stopped()
         except asyncio.CancelledError:
@@ -815,13 +820,13 @@ def _command(made: Command | Planned) -> Command:
 def _answered(view: View, pending: _Pending, changed: bool) -> Any:
     if isinstance(pending.made, Planned):
         return pending.made.answer
-    assert pending.answer is not None, "a wish that brings no answer is submitted with one"
+    assert pending.answer is not None, "a proposal that brings no answer is submitted with one"
     return pending.answer(view, changed)
 
 
 def _refusal(pending: _Pending) -> Rejection | None:
     """The answer to a request that is refused, and whose change is the record of that."""
-    command = pending.wish if pending.made is None else _command(pending.made)
+    command = pending.proposal if pending.made is None else _command(pending.made)
     return command.refused if isinstance(command, Enact) else None
 
 

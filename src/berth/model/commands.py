@@ -1,6 +1,6 @@
 """What a caller may ask of the ledger: one struct per change, names as the caller knows them.
 
-A command is a wish, checked by ``ledger.decide`` against the view of the moment. Where a wish names a
+A command is checked by ``ledger.decide`` against the view of the moment. Where it names a
 generation it proves what its caller last saw; ``None`` there means "whatever it is", except in a Claim,
 where ``None`` says that the consumer is believed not to exist and ``UNCHECKED`` that nobody looked.
 """

@@ -18,7 +18,7 @@ from berth.model.events import RecordChanged
 from berth.model.ids import Index, ProviderId
 from berth.model.orders import Agent, Outbox, Work
 from berth.model.origin import Origin
-from berth.model.rejections import RecordMoved, Rejection
+from berth.model.rejections import Rejection
 from berth.operations import in_cell
 from berth.operations.absorbing import absorb, is_absorbed
 from berth.operations.hosts import heard_of
@@ -116,20 +116,16 @@ class _Way:
         return index
 
     async def _hand_over(self, outbox: Outbox) -> None:
-        def wish(view: View, now_s: int) -> Enact | RecordMoved:
+        def propose(view: View, now_s: int) -> Enact | None:
             if outbox.work is not None:
-                change = in_cell.taken(view, outbox.work, self._clock.now_ns())
-            else:
-                change = in_cell.abort(view, outbox.abort or "")
-            return change or RecordMoved("Outbox", outbox.id)
+                return in_cell.taken(view, outbox.work, self._clock.now_ns())
+            return in_cell.abort(view, outbox.abort or "")
 
-        await self._cell.submit(wish, _ORIGIN, _nothing)
+        await self._cell.submit(propose, _ORIGIN, _nothing)
 
-        def settled(view: View, now_s: int) -> Enact | RecordMoved:
+        def settled(view: View, now_s: int) -> Enact | None:
             current = view.records.get(Outbox, outbox.id)
-            if current is None:
-                return RecordMoved("Outbox", outbox.id)
-            return Enact((RecordChanged(current, None),))
+            return None if current is None else Enact((RecordChanged(current, None),))
 
         await self._region.submit(settled, _ORIGIN, _nothing)
 
@@ -166,18 +162,11 @@ class _Way:
             raise Unavailable(f"the order {work.id} could not be brought up")
         self._seen[work.id] = work
         if is_finished(work):
-            await self._cell.submit(
-                lambda view, _: in_cell.acknowledged(view, work.id) or RecordMoved("Work", work.id),
-                _ORIGIN,
-                _nothing,
-            )
+            await self._cell.submit(lambda view, _: in_cell.acknowledged(view, work.id), _ORIGIN, _nothing)
 
     async def _submit(self, make: Callable[[View, int], Enact | None]) -> bool:
         """Have a change made that may turn out not to be needed. Whether it was refused although it was."""
-        outcome = await self._region.submit(
-            lambda view, now_s: make(view, now_s) or RecordMoved("", ""), _ORIGIN, _nothing
-        )
-        return isinstance(outcome, Rejection) and outcome != RecordMoved("", "")
+        return isinstance(await self._region.submit(make, _ORIGIN, _nothing), Rejection)
 
 
 async def _all(errands: Iterable[Awaitable[None]]) -> None:

@@ -17,7 +17,7 @@ from berth.model.clusters import Cluster
 from berth.model.commands import Enact
 from berth.model.ids import Index
 from berth.model.origin import Origin
-from berth.model.rejections import RecordMoved, Rejection
+from berth.model.rejections import Rejection
 from berth.operations.beginning import Asked, quotas_in
 from berth.operations.clusters_keeping import is_due, next_step
 from berth.runtime.clock import Clock
@@ -34,7 +34,6 @@ _AT_ONCE_MAX: Final = 100
 _REST_NS: Final = 10_000_000_000
 _STEPS_MAX: Final = 100
 """How many steps of one cluster are taken before the others have their turn."""
-_NOTHING_TO_DO: Final = RecordMoved("Cluster", "")
 
 
 class Keeper:
@@ -92,19 +91,19 @@ class Keeper:
             quotas=quotas_in(self._settings),
         )
 
-        def wish(view: View, now_s: int) -> Enact | Rejection:
-            return next_step(view, now_s, asked, cluster.id) or _NOTHING_TO_DO
+        def propose(view: View, now_s: int) -> Enact | Rejection | None:
+            return next_step(view, now_s, asked, cluster.id)
 
         origin = Origin(asked.request_id, cluster.user, cluster.project, "keeper")
         for number in range(_STEPS_MAX):
-            refused = await self._engine.submit(wish, origin, lambda view, changed: None)
-            if refused == _NOTHING_TO_DO:
+            outcome = await self._engine.submit(propose, origin, lambda view, changed: changed)
+            if isinstance(outcome, Rejection):
+                _log.error("cluster %s cannot be brought on: %s", cluster.id, outcome)
+                self._rest(cluster)
+                return
+            if not outcome:
                 if number == 0:
                     self._rest(cluster)
-                return
-            if isinstance(refused, Rejection):
-                _log.error("cluster %s cannot be brought on: %s", cluster.id, refused)
-                self._rest(cluster)
                 return
 
     def _rest(self, cluster: Cluster) -> None:

@@ -191,9 +191,9 @@ class SimCloud:
     def asked(self, policy: ConflictPolicy = "fail") -> Asked:
         return Asked(self.ids.request_id(), "project", "user", self.ids, self.scheduler, policy)
 
-    async def begin(self, wish: Begin) -> Rejection | None:
+    async def begin(self, propose: Begin) -> Rejection | None:
         """Begin an operation; why not, if it is refused."""
-        outcome = await self._asked(lambda: self.region.submit(wish, _ORIGIN, lambda view, changed: None))
+        outcome = await self._asked(lambda: self.region.submit(propose, _ORIGIN, lambda view, changed: None))
         return outcome if isinstance(outcome, Rejection) else None
 
     async def read(self, answer: Callable[[View], T]) -> T:

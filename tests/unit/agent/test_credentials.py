@@ -390,12 +390,12 @@ def test_an_agent_works_with_a_conductor_of_a_release_to_come(tmp_path: Path) ->
 async def write(cloud: SimCloud, id: str, **fields: Any) -> None:
     """Change the record of an agent in the cell's journal."""
 
-    def wish(view: Any, now_s: int) -> Enact:
+    def propose(view: Any, now_s: int) -> Enact:
         before = view.records.get(Agent, id) or Agent(id=id, name="host-0001", driver="sim", is_down=True)
         return Enact((replaced(view, msgspec.structs.replace(before, **fields)),))
 
     cell = cloud.cells["cell1"]
-    await cell.from_region.submit(wish, ORIGIN, lambda view, changed: None)
+    await cell.from_region.submit(propose, ORIGIN, lambda view, changed: None)
     index = await cell.from_region.read(lambda view: view.index)
     conductor = cell._engine
     assert conductor is not None

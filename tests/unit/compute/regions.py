@@ -180,8 +180,8 @@ class Region(World):
     async def host_status(self, number: int, **status: Any) -> None:
         await self.change("PUT", f"/berth/v1/hosts/{uuid_of(number)}", {"host": status})
 
-    async def enact(self, wish: Callable[[View, int], Enact | Rejection]) -> None:
-        outcome = await self.engine.submit(wish, ORIGIN, lambda view, changed: None)
+    async def enact(self, propose: Callable[[View, int], Enact | Rejection]) -> None:
+        outcome = await self.engine.submit(propose, ORIGIN, lambda view, changed: None)
         if outcome is not None:
             raise Refusing(repr(outcome))
 

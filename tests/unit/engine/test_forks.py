@@ -459,6 +459,15 @@ def test_a_refusal_of_a_child_is_an_answer(tmp_path: Path) -> None:
     assert run(tmp_path, story) == CapacityExceeded(HOST, "VCPU", 2, 0, 1)
 
 
+def test_a_child_that_finds_nothing_to_do_is_answered_from_the_view(tmp_path: Path) -> None:
+    async def story(engine: Engine, forks: Forks) -> tuple[int, bool] | Rejection:
+        return await engine.submit(
+            lambda view, now_s: lengthy(view), ORIGIN, lambda view, changed: (view.index, changed)
+        )
+
+    assert run(tmp_path, story) == (2, False)
+
+
 def test_a_child_plans_what_would_have_been_planned_here(tmp_path: Path) -> None:
     ask = CandidatesRequest(groups=(RequestGroup(resources=(("VCPU", 1),)),))
     members = tuple(ConsumerId(f"member-{number}") for number in range(200))

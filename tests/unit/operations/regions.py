@@ -151,11 +151,11 @@ class Region:
             view.apply(event)
         return None
 
-    def tries(self, wish: Callable[[View, int], c.Command | Rejection]) -> Rejection | None:
+    def tries(self, propose: Callable[[View, int], c.Command | Rejection]) -> Rejection | None:
         """Why not, and nothing has changed then; None if it was done."""
         before = self.view.state()
-        command = wish(self.view, self.now_s)
-        assert self.view.state() == before, "a wish only looks"
+        command = propose(self.view, self.now_s)
+        assert self.view.state() == before, "a proposal only looks"
         if isinstance(command, Rejection):
             return command
         return self._write(self.view, command) or getattr(command, "refused", None)
@@ -217,7 +217,7 @@ class Region:
     ) -> Rejection | None:
         """Begin an operation by its name in the table; None when it has."""
 
-        def wish(view: View, now_s: int) -> c.Command | Rejection:
+        def propose(view: View, now_s: int) -> c.Command | Rejection:
             asked = self.asked(policy, more.pop("alternates", 2))
             match operation:
                 case "create":
@@ -243,7 +243,7 @@ class Region:
                 case _:
                     return in_place.begin(view, now_s, asked, id, operation)
 
-        return self.tries(wish)
+        return self.tries(propose)
 
     def run(self, operation: str, id: str, faults: Faults | None = None, **more: Any) -> Work:
         """Begin an operation, and carry its order out to its end."""

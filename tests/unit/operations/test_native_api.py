@@ -57,10 +57,10 @@ def server() -> Server:
 
 
 async def write(world: World, record: AnyRecord) -> None:
-    def wish(view: Any, now_s: int) -> Enact:
+    def propose(view: Any, now_s: int) -> Enact:
         return Enact((RecordChanged(view.records.current(record), record),))
 
-    assert not isinstance(await world.engine.submit(wish, ORIGIN, lambda view, _: None), Rejection)
+    assert not isinstance(await world.engine.submit(propose, ORIGIN, lambda view, _: None), Rejection)
 
 
 async def held(world: World, number: int) -> Any:

@@ -12,7 +12,7 @@ from berth.api.kernel.access import Access, refusal
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.http import JSON, Request, Response, origin_of
-from berth.engine import Engine, Wish
+from berth.engine import Engine, Proposal
 from berth.model.origin import Origin
 from berth.model.quotas import Quotas
 from berth.model.rejections import Rejection
@@ -160,9 +160,9 @@ class Call(NamedTuple):
             raise outcome
         return outcome
 
-    async def submit(self, wish: Wish, answer: Callable[[View], T]) -> T:
+    async def submit(self, proposal: Proposal, answer: Callable[[View], T]) -> T:
         """Have a change made and answer from the view right after it; ComputeProblem if it is refused."""
-        outcome = await self.try_submit(wish, answer)
+        outcome = await self.try_submit(proposal, answer)
         if isinstance(outcome, Rejection):
             raise self.problem_of(outcome)
         return outcome
@@ -170,13 +170,13 @@ class Call(NamedTuple):
     def problem_of(self, rejection: Rejection) -> ComputeProblem:
         return problem_of(rejection, names_hosts=self.access.sees_hosts)
 
-    async def try_submit(self, wish: Wish, answer: Callable[[View], T]) -> T | Rejection:
+    async def try_submit(self, proposal: Proposal, answer: Callable[[View], T]) -> T | Rejection:
         request, caller = self.request, self.caller
         origin = Origin(
             request.request_id, caller.user_id, caller.project_id, f"{request.method} {request.path}"
         )
         size = len(request.body)
-        return await self.services.engine.submit(wish, origin, lambda view, _: answer(view), size)
+        return await self.services.engine.submit(proposal, origin, lambda view, _: answer(view), size)
 
 
 Handler = Callable[[Call], Awaitable[Response]]

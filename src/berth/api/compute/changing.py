@@ -21,7 +21,7 @@ async def change(call: Call, make: Callable[[View, int], Command], answer: Calla
 
     refused: ComputeProblem | None = None
 
-    def wish(view: View, now_s: int) -> Command | Rejection:
+    def propose(view: View, now_s: int) -> Command | Rejection:
         nonlocal refused
         try:
             refused = None
@@ -30,7 +30,7 @@ async def change(call: Call, make: Callable[[View, int], Command], answer: Calla
             refused = problem
             return RecordMoved("", "")
 
-    outcome = await call.try_submit(wish, answer)
+    outcome = await call.try_submit(propose, answer)
     if refused is not None:
         raise refused
     if isinstance(outcome, Rejection):

@@ -126,11 +126,11 @@ async def abort(call: Call) -> Response:
     require_version(call, 24)
     id, migration = call.params
 
-    def wish(view: View, now_s: int) -> Enact | Rejection:
+    def propose(view: View, now_s: int) -> Enact | Rejection:
         unlocked(call, view, id)
         return live_migrate.begin_abort(view, id, migration)
 
-    return await call.submit(wish, lambda _: empty(202))
+    return await call.submit(propose, lambda _: empty(202))
 
 
 async def act(call: Call) -> Response:

@@ -75,11 +75,11 @@ async def _begun(call: Call, begin: Begin, status: int = 202) -> Response:
 async def _begun_and_answered(call: Call, begin: Begin, answer: Callable[[View], Response]) -> Response:
     id, asked = call.params[0], call.asked()
 
-    def wish(view: View, now_s: int) -> Enact | Rejection:
+    def propose(view: View, now_s: int) -> Enact | Rejection:
         unlocked(call, view, id)
         return begin(view, now_s, asked, id)
 
-    outcome = await call.try_submit(wish, answer)
+    outcome = await call.try_submit(propose, answer)
     if isinstance(outcome, Rejection):
         if not is_no_place(outcome):
             raise call.problem_of(outcome)
@@ -230,7 +230,7 @@ async def _lock(call: Call, raw: msgspec.Raw) -> Response:
     require_since(call, body, {"locked_reason": 73})
     reason = body.locked_reason if isinstance(body.locked_reason, str) else None
 
-    def wish(view: View, now_s: int) -> Enact:
+    def propose(view: View, now_s: int) -> Enact:
         server = visible(call, view, call.params[0])
         locker = _locker(call, server)
         if server.is_locked and locker == "owner":
@@ -242,11 +242,11 @@ async def _lock(call: Call, raw: msgspec.Raw) -> Response:
             now_s,
         )
 
-    return await call.submit(wish, lambda _: Response(202))
+    return await call.submit(propose, lambda _: Response(202))
 
 
 async def _unlock(call: Call, raw: msgspec.Raw) -> Response:
-    def wish(view: View, now_s: int) -> Enact:
+    def propose(view: View, now_s: int) -> Enact:
         server = visible(call, view, call.params[0])
         if server.is_locked and (server.locked_by or "owner") != _locker(call, server):
             call.require("os_compute_api:os-lock-server:unlock:unlock_override", server.project)
@@ -256,7 +256,7 @@ async def _unlock(call: Call, raw: msgspec.Raw) -> Response:
             now_s,
         )
 
-    return await call.submit(wish, lambda _: Response(202))
+    return await call.submit(propose, lambda _: Response(202))
 
 
 def _locker(call: Call, server: Server) -> Literal["owner", "admin"]:

@@ -59,11 +59,11 @@ async def create(call: Call) -> Response:
             msgspec.structs.replace(first, id=id, name=name) for id, name in zip(ids, names, strict=True)
         )
 
-    def wish(view: View, now_s: int) -> Enact | Rejection:
+    def propose(view: View, now_s: int) -> Enact | Rejection:
         made = servers(view)
         return operation.begin(view, now_s, who, made, at_least, host=where.host, is_forced=where.is_forced)
 
-    outcome = await call.try_submit(wish, lambda _: None)
+    outcome = await call.try_submit(propose, lambda _: None)
     if isinstance(outcome, Rejection):
         if not is_no_place(outcome):
             raise call.problem_of(outcome)

@@ -66,13 +66,13 @@ async def _read(call: Call) -> Metadata:
 async def _change(call: Call, change: Callable[[Metadata], Metadata]) -> Metadata:
     id = call.params[0]
 
-    def wish(view: View, now_s: int) -> Enact:
+    def propose(view: View, now_s: int) -> Enact:
         server = unlocked(call, view, id)
         metadata = sent.checked_metadata(change(server.metadata))
         command = changed(view, msgspec.structs.replace(server, metadata=metadata), now_s)
         return msgspec.structs.replace(command, quotas=call.quotas)
 
-    return await call.submit(wish, lambda view: visible(call, view, id).metadata)
+    return await call.submit(propose, lambda view: visible(call, view, id).metadata)
 
 
 def _no_item(key: str) -> ComputeProblem:

@@ -29,10 +29,12 @@ async def change(call: Call) -> Response:
     require_since(call, asked, {"description": 19})
     refuse_fields("update", asked)
 
-    def wish(view: View, now_s: int) -> Enact:
+    def propose(view: View, now_s: int) -> Enact:
         return changed(view, renamed(visible(call, view, id), asked.name, asked.description), now_s)
 
-    return await call.submit(wish, lambda view: json({"server": detail(call, view, visible(call, view, id))}))
+    return await call.submit(
+        propose, lambda view: json({"server": detail(call, view, visible(call, view, id))})
+    )
 
 
 def renamed(
@@ -53,11 +55,11 @@ async def delete(call: Call) -> Response:
 async def deleted(call: Call, *, is_forced: bool, status: int) -> Response:
     id, asked = call.params[0], call.asked()
 
-    def wish(view: View, now_s: int) -> Enact | Rejection:
+    def propose(view: View, now_s: int) -> Enact | Rejection:
         unlocked(call, view, id)
         return deleting.begin(view, now_s, asked, id, is_forced=is_forced)
 
-    outcome = await call.try_submit(wish, lambda _: Response(status))
+    outcome = await call.try_submit(propose, lambda _: Response(status))
     if isinstance(outcome, ServerBusy) and outcome.task == "deleting" and not is_forced:
         # It is what was asked for, and it is being done.
         return Response(status)

@@ -48,8 +48,8 @@ async def put(call: Call) -> Response:
 
 
 async def delete(call: Call) -> Response:
-    wish = LabelAggregate(AggregateId(call.params[0]), None)
-    return await call.submit(wish, lambda _: Response(204))
+    command = LabelAggregate(AggregateId(call.params[0]), None)
+    return await call.submit(command, lambda _: Response(204))
 
 
 def _aggregate(view: View, id: AggregateId) -> wire_groups.Aggregate:

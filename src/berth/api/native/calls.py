@@ -18,7 +18,7 @@ from berth.api.kernel.http import JSON, Request, Response
 from berth.api.native.errors import NativeProblem, forbidden
 from berth.api.native.feed import Feed
 from berth.api.native.rejected import problem
-from berth.engine import Engine, Wish
+from berth.engine import Engine, Proposal
 from berth.model.ids import Index
 from berth.model.origin import Origin
 from berth.model.quotas import Quotas
@@ -58,15 +58,15 @@ class Call(NamedTuple):
         if not self.may_touch(project):
             raise forbidden(self.rule)
 
-    async def submit(self, wish: Wish, answer: Callable[[View], Response] | None = None) -> Response:
-        """Have a change made, and answer from the view right after it, or with what the wish brings;
+    async def submit(self, proposal: Proposal, answer: Callable[[View], Response] | None = None) -> Response:
+        """Have a change made, and answer from the view right after it, or with what the proposal brings;
         NativeProblem if it is refused."""
         request, caller = self.request, self.caller
         action = f"{request.method} {request.path}"
         origin = Origin(request.request_id, caller.user_id, caller.project_id, action)
         engine = self.services.engine
         answered = None if answer is None else lambda view, _: answer(view)
-        outcome: Response | Rejection = await engine.submit(wish, origin, answered, len(request.body))
+        outcome: Response | Rejection = await engine.submit(proposal, origin, answered, len(request.body))
         if isinstance(outcome, Rejection):
             raise problem(outcome, names_hosts=self.access.sees_hosts)
         return outcome

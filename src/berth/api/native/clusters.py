@@ -64,10 +64,10 @@ async def create(call: Call) -> Response:
     _refuse(sent.objection(asked))
     id = call.services.ids.uuid()
 
-    def wish(view: View, now_s: int) -> Enact | Rejection:
+    def propose(view: View, now_s: int) -> Enact | Rejection:
         return operation.create(view, now_s, _asked(call), cluster_of(call, view, id, asked))
 
-    response = await call.submit(wish, lambda view: encoded(_one(view, call, id), 202))
+    response = await call.submit(propose, lambda view: encoded(_one(view, call, id), 202))
     response.headers.append(("location", f"{call.request.path}/{id}"))
     return response
 
@@ -76,7 +76,7 @@ async def scale(call: Call) -> Response:
     asked: sent.ScaleCluster = call.body
     _refuse(sent.objection_to_scale(asked))
 
-    def wish(view: View, now_s: int) -> Enact | Rejection:
+    def propose(view: View, now_s: int) -> Enact | Rejection:
         return operation.scale(
             view,
             now_s,
@@ -88,17 +88,17 @@ async def scale(call: Call) -> Response:
             asked.anti_affinity_ratio,
         )
 
-    return await call.submit(wish, lambda view: _accepted(view, call))
+    return await call.submit(propose, lambda view: _accepted(view, call))
 
 
 async def replace(call: Call) -> Response:
     asked: sent.ReplaceNode = call.body
 
-    def wish(view: View, now_s: int) -> Enact | Rejection:
+    def propose(view: View, now_s: int) -> Enact | Rejection:
         id, name = _visible(view, call).id, call.params[1]
         return operation.replace(view, now_s, _asked(call), id, name, force=asked.force)
 
-    return await call.submit(wish, lambda view: _accepted(view, call))
+    return await call.submit(propose, lambda view: _accepted(view, call))
 
 
 async def delete(call: Call) -> Response:

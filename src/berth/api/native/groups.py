@@ -51,8 +51,8 @@ async def create(call: Call) -> Response:
         call.caller.user_id or "",
         0,
     )
-    wish = c.CreateGroup(id, group, bodies.consumers_of(asked.members))
-    response = await call.submit(wish, lambda view: _answer(view, id, 201))
+    command = c.CreateGroup(id, group, bodies.consumers_of(asked.members))
+    response = await call.submit(command, lambda view: _answer(view, id, 201))
     response.headers.append(("location", f"{call.request.path}/{id}"))
     return response
 
@@ -60,11 +60,11 @@ async def create(call: Call) -> Response:
 async def change(call: Call) -> Response:
     asked: bodies.ChangedGroup = call.body.group
 
-    def wish(view: View, now_s: int) -> c.Command:
+    def propose(view: View, now_s: int) -> c.Command:
         id = _found(view, call).id
         return c.ChangeGroup(id, asked.name, asked.policy, asked.max_per_domain, asked.max_skew)
 
-    return await call.submit(wish, lambda view: _answer(view, _id(call)))
+    return await call.submit(propose, lambda view: _answer(view, _id(call)))
 
 
 async def delete(call: Call) -> Response:
