@@ -30,10 +30,10 @@ from berth.api.kernel.http import Receive, Scope, Send
 from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
 from berth.cell.application import opened
+from berth.clusters.keeper import Keeper
 from berth.engine import Engine, Forks
 from berth.journal import Address, Journal, JournalFailure, SqliteAddress, open_journal, parse_address
 from berth.region.courier import Courier
-from berth.region.keeper import Keeper
 from berth.runtime.clock import Clock, SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings, cells_of

@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from berth.doctor.findings import examine
 from berth.model.ids import ConsumerId
-from berth.model.orders import Instance
 from berth.model.rejections import (
     ConfirmBegun,
     HostIsDown,
@@ -26,11 +26,11 @@ from berth.model.rejections import (
     ServerStateWrong,
     ServerUnsettled,
 )
+from berth.model.saga_runs import Instance
 from berth.model.scheduling import NoFit
 from berth.model.servers import Action, Host, Migration, Server
-from berth.operations.conflicts import held_now, same
-from berth.operations.doctor import examine
-from berth.operations.steps import BY_NAME
+from berth.sagas.conflicts import held_now, same
+from berth.sagas.saga import BY_NAME
 from berth.sim.cloud import SimCloud
 from berth.view import View
 from tests.lifecycle.stories import BEGINNINGS, MORE, beginning, new_server

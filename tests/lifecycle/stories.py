@@ -10,18 +10,8 @@ from berth.model.groups import Group
 from berth.model.ids import GroupId
 from berth.model.rejections import Rejection
 from berth.model.servers import Flavor, Image, Need, Place, Server
-from berth.operations import (
-    create,
-    delete,
-    evacuate,
-    in_place,
-    live_migrate,
-    needs,
-    resize,
-    settling,
-    unshelve,
-)
-from berth.operations.beginning import Asked
+from berth.sagas import create, delete, evacuate, in_place, live_migrate, needs, resize, settling, unshelve
+from berth.sagas.proposals import Asked
 from berth.sim.cloud import Begin, SimCloud
 from berth.view import View
 

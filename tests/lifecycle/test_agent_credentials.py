@@ -9,12 +9,12 @@ from typing import Any, Final
 import pytest
 
 from berth.agent.fleet import provider_id
+from berth.cell import agents
 from berth.client.http import Answer
-from berth.model.orders import Agent, Work
+from berth.model.saga_runs import Agent, Work
 from berth.model.servers import Host, Migration
-from berth.operations import agents
-from berth.operations.hosts import cell_aggregate
 from berth.runtime.ids import Ids
+from berth.sagas.hosts import cell_aggregate
 from berth.sim.cloud import SimCloud
 from berth.sim.direct import DirectClient
 from tests.lifecycle.stories import beginning, done, host_dies, new_server

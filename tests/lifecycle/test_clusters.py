@@ -14,11 +14,13 @@ import msgspec
 from berth.agent.drivers.behaviour import SimBehaviour
 from berth.agent.fleet import aggregate_id
 from berth.cell.conductor import Deadlines
+from berth.clusters import proposals as clusters
+from berth.clusters.status import shown
+from berth.doctor.findings import examine
 from berth.model.aggregates import Label
 from berth.model.clusters import Cluster, Node, NodeGroup
 from berth.model.commands import Enact, LabelAggregate
 from berth.model.ids import AggregateId
-from berth.model.orders import Outbox
 from berth.model.rejections import (
     ClusterDoesNotFit,
     NodeLeaving,
@@ -26,11 +28,9 @@ from berth.model.rejections import (
     NodeNotFound,
     Rejection,
 )
+from berth.model.saga_runs import Outbox
 from berth.model.servers import Action, Migration, Record, Server
-from berth.operations import clusters
-from berth.operations.clusters_showing import shown
-from berth.operations.doctor import examine
-from berth.operations.steps import BY_NAME
+from berth.sagas.saga import BY_NAME
 from berth.sim.cloud import SimCloud
 from berth.view import View
 from tests.lifecycle.chaos import EXPECTED, check_at_rest

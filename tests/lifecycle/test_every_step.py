@@ -11,13 +11,13 @@ from typing import NamedTuple
 
 import pytest
 
+from berth.doctor.findings import examine
 from berth.model.ids import ConsumerId
-from berth.model.orders import Instance, Phase
+from berth.model.saga_runs import Instance, Phase
 from berth.model.servers import Migration, Server
-from berth.operations.conflicts import held_now, same
-from berth.operations.doctor import examine
-from berth.operations.steps import ALL, BOOKS, BY_NAME, Holds, Operation, Step, runs_again
-from berth.operations.table import AS_BEFORE, GONE, Outcome, after_failure, after_success
+from berth.sagas.conflicts import held_now, same
+from berth.sagas.saga import ALL, BOOKS, BY_NAME, Holds, Operation, Step, runs_again
+from berth.sagas.table import AS_BEFORE, GONE, Outcome, after_failure, after_success
 from berth.sim.cloud import SimCloud
 from berth.sim.faults import KINDS, Fault, Kind
 from berth.view import View

@@ -10,16 +10,16 @@ import pytest
 
 from berth.agent.drivers.behaviour import Rule, SimBehaviour
 from berth.cell import conductor
-from berth.cell.books import Books, BooksAway
+from berth.cell.placement import Books, BooksAway
 from berth.cell.protocol import Provider
 from berth.client.http import Answer, HttpClient
 from berth.main import application
-from berth.model.orders import Agent, Instance, Term
 from berth.model.rejections import ConfirmBegun, RevertBegun
+from berth.model.saga_runs import Agent, Instance, Term
 from berth.model.scheduling import NoFit
 from berth.model.servers import Server
-from berth.operations.conflicts import as_dict, held_now
 from berth.runtime.settings import Settings
+from berth.sagas.conflicts import as_dict, held_now
 from berth.sim.cloud import SimCloud
 from berth.sim.direct import DirectClient
 from berth.sim.faults import Fault

@@ -11,9 +11,9 @@ import pytest
 
 from berth.agent.fleet import SimInventory, SimProvider, provider_id
 from berth.client.http import Unreachable
+from berth.doctor.findings import examine
 from berth.model.ids import ProviderId
 from berth.model.servers import Host
-from berth.operations.doctor import examine
 from berth.sim.cloud import SimCloud
 from berth.sim.direct import DirectClient
 from tests.lifecycle.chaos import check_at_rest

@@ -13,13 +13,13 @@ from berth.agent.drivers.behaviour import Rule, SimBehaviour
 from berth.cell.conductor import Deadlines
 from berth.client.http import Answer
 from berth.model.ids import ProviderId
-from berth.model.orders import Outbox, Work
 from berth.model.rejections import Rejection, ServerChangedByOthers
+from berth.model.saga_runs import Outbox, Work
 from berth.model.scheduling import NoFit
 from berth.model.servers import Action, ConflictPolicy, Flavor, Migration, Server
-from berth.operations import create, live_migrate, resize
-from berth.operations.conflicts import as_dict, held_now
-from berth.operations.steps import BY_NAME
+from berth.sagas import create, live_migrate, resize
+from berth.sagas.conflicts import as_dict, held_now
+from berth.sagas.saga import BY_NAME
 from berth.sim.cloud import SimCloud
 from berth.sim.direct import DirectClient
 from berth.sim.faults import Fault, Kind

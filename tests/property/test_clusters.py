@@ -11,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from berth.clusters import proposals as clusters
+from berth.clusters.distribution import sizes
 from berth.ledger import decide
 from berth.model import commands as c
 from berth.model.aggregates import Label
@@ -20,10 +22,8 @@ from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.inventory import Inventory
 from berth.model.rejections import ClusterDoesNotFit, Rejection
 from berth.model.servers import Flavor, Server
-from berth.operations import clusters
-from berth.operations.beginning import Asked
-from berth.operations.clusters_dealing import sizes
 from berth.runtime.ids import Ids
+from berth.sagas.proposals import Asked
 from berth.scheduler.options import scheduler_options
 from berth.view import View
 

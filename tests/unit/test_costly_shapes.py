@@ -15,6 +15,7 @@ import pytest
 
 from bench.books import fleet_commands
 from bench.fleets import AGGREGATES, mixed_providers
+from berth.clusters import proposals as cluster_operations
 from berth.engine import engine as engine_module
 from berth.ledger import decide
 from berth.model.aggregates import Label
@@ -33,10 +34,9 @@ from berth.model.rejections import ClusterDoesNotFit, Rejection
 from berth.model.requests import CandidatesRequest, ProviderQuery, RequestGroup
 from berth.model.scheduling import NoFit, ScheduleRequest
 from berth.model.servers import Flavor, Server
-from berth.operations import clusters as cluster_operations
-from berth.operations import create as create_operation
-from berth.operations.beginning import Asked
 from berth.runtime.ids import Ids
+from berth.sagas import create as create_operation
+from berth.sagas.proposals import Asked
 from berth.scheduler.capacity import capacity
 from berth.scheduler.capacity_fits import Fits
 from berth.scheduler.capacity_rooms import HostRows
@@ -268,8 +268,8 @@ def test_a_cluster_of_more_nodes_than_domains_allow_is_refused_by_counting(
     def never(*_: object) -> None:
         raise AssertionError("it need not be tried out")
 
-    monkeypatch.setattr("berth.operations.clusters_placing.plan_jointly", never)
-    monkeypatch.setattr("berth.operations.clusters_placing.fits_jointly", never)
+    monkeypatch.setattr("berth.clusters.placement.plan_jointly", never)
+    monkeypatch.setattr("berth.clusters.placement.fits_jointly", never)
     refused = cluster_operations.create(fleet, 0, asked_by(), cluster(1_000, "rack"))
     assert isinstance(refused, ClusterDoesNotFit)
     assert isinstance(refused.why, NoFit)

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from berth.agent.commands import Workbench
 from berth.agent.conductor import (
     Conductor,
     ConductorAway,
@@ -25,7 +26,6 @@ from berth.agent.conductor import (
 from berth.agent.credentials import Credential
 from berth.agent.drivers.driver import Driver
 from berth.agent.state import HostState
-from berth.agent.workbench import Workbench
 from berth.cell.protocol import Orders, Poll, Register, Registered, Report
 
 _log = logging.getLogger(__name__)

@@ -21,10 +21,10 @@ from berth.api.kernel.http import (
     send_response,
 )
 from berth.cell import protocol
-from berth.cell.books import BooksAway, Refused
 from berth.cell.credentials import NotAllowed, Shown, shown_in
-from berth.cell.desk import Desk
 from berth.cell.hosts import HostRefused, Hosts, UnknownHost
+from berth.cell.mailbox import Desk
+from berth.cell.placement import BooksAway, Refused
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
 from berth.runtime.secrets import digest_of

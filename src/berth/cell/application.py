@@ -16,10 +16,10 @@ import msgspec
 
 from berth.api.kernel.http import Receive, Scope, Send
 from berth.cell.agent_api import AgentApi
-from berth.cell.books import VERSION, Books
 from berth.cell.conductor import Conductor, Deadlines
-from berth.cell.desk import Desk
 from berth.cell.hosts import Hosts
+from berth.cell.mailbox import Desk
+from berth.cell.placement import VERSION, Books
 from berth.cell.providers import Providers
 from berth.client.tokens import Token, TokenClient
 from berth.engine import Engine, Unavailable

@@ -12,18 +12,19 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from berth.cell.books import Books, BooksAway, Refused
-from berth.cell.desk import Desk
+from berth.cell import saga_runs
+from berth.cell.mailbox import Desk
+from berth.cell.placement import Books, BooksAway, Refused
 from berth.cell.protocol import Order
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
 from berth.model.commands import Command
 from berth.model.ids import Index
-from berth.model.orders import Agent, Work
 from berth.model.origin import Origin
 from berth.model.rejections import Rejection
-from berth.operations import in_cell
-from berth.operations.runner import (
+from berth.model.saga_runs import Agent, Work
+from berth.runtime.clock import Clock
+from berth.sagas.runner import (
     ABORTABLE,
     AgentTask,
     BooksTask,
@@ -39,8 +40,7 @@ from berth.operations.runner import (
     succeeded,
     task_of,
 )
-from berth.operations.steps import Verb
-from berth.runtime.clock import Clock
+from berth.sagas.saga import Verb
 from berth.view import View
 
 _log = logging.getLogger(__name__)
@@ -87,9 +87,9 @@ class Conductor:
         """Begin to conduct."""
 
         def written(view: View, changed: bool) -> None:
-            self._term = in_cell.term_of(view)
+            self._term = saga_runs.term_of(view)
 
-        await self._engine.submit(lambda view, _: in_cell.taken_over(view), _ORIGIN, written)
+        await self._engine.submit(lambda view, _: saga_runs.taken_over(view), _ORIGIN, written)
 
     async def run(self) -> None:
         """Look for orders until another has taken over."""
@@ -115,7 +115,7 @@ class Conductor:
 
     def _look(self, view: View) -> Index | None:
         """Begin with the orders that have not been begun with. None if they are not ours any more."""
-        if in_cell.term_of(view) != self._term:
+        if saga_runs.term_of(view) != self._term:
             return None
         for work in view.records.all(Work):
             if is_finished(work):
@@ -142,8 +142,8 @@ class Conductor:
             return
         self._forgets_at_ns = self._clock.monotonic_ns() + _FORGET_EVERY_NS
         before_s = self._clock.now_ns() // 1_000_000_000 - _FORGET_AFTER_S
-        if await self._engine.read(lambda view: in_cell.forgotten(view, before_s)) is not None:
-            await self._submit(lambda view, _: in_cell.forgotten(view, before_s))
+        if await self._engine.read(lambda view: saga_runs.forgotten(view, before_s)) is not None:
+            await self._submit(lambda view, _: saga_runs.forgotten(view, before_s))
 
     # -- one order ------------------------------------------------------------------------------
 
@@ -170,7 +170,7 @@ class Conductor:
                 await asyncio.sleep(_PAUSE_LONGEST_S)
 
     async def _advance(self, work: Work, change: Callable[[Work], Work]) -> None:
-        await self._submit(lambda view, now_s: in_cell.advanced(view, self._term, work, change, now_s))
+        await self._submit(lambda view, now_s: saga_runs.advanced(view, self._term, work, change, now_s))
 
     async def _step(self, work: Work) -> Callable[[Work], Work]:
         """Do what is next; what that makes of the order."""

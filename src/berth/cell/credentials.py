@@ -11,7 +11,7 @@ import re
 from typing import Final, NamedTuple
 
 from berth.cell import protocol
-from berth.model.orders import Agent
+from berth.model.saga_runs import Agent
 from berth.runtime.secrets import digest_of, is_secret_of
 
 _CREDENTIAL: Final = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):([A-Za-z0-9_-]{32,128})\Z")

@@ -13,21 +13,21 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from berth.cell.books import BooksAway
+from berth.cell import agents, saga_runs
 from berth.cell.credentials import Shown, check_before_body, check_host
-from berth.cell.desk import Desk
+from berth.cell.mailbox import Desk
+from berth.cell.placement import BooksAway
 from berth.cell.protocol import WITH_CREDENTIALS, Orders, Poll, Register, Stray
 from berth.cell.providers import Providers, reported
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
 from berth.model.commands import Enact
-from berth.model.orders import Agent, Instance, Reported
 from berth.model.origin import Origin
 from berth.model.rejections import RecordMoved, Rejection
-from berth.operations import agents, in_cell
-from berth.operations.sweeping import sweep
+from berth.model.saga_runs import Agent, Instance, Reported
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
+from berth.sagas.release import sweep
 from berth.view import View
 
 _log = logging.getLogger(__name__)
@@ -70,9 +70,11 @@ def _known(view: View, host: str, servers: tuple[str, ...]) -> _Known | None:
     agent = view.records.get(Agent, host)
     if agent is None:
         return None
-    expected = in_cell.expected_on(view, host)
+    expected = saga_runs.expected_on(view, host)
     strays = tuple(
-        Stray(server=id, fence=(in_cell.last_number(view, id), _LAST)) for id in servers if id not in expected
+        Stray(server=id, fence=(saga_runs.last_number(view, id), _LAST))
+        for id in servers
+        if id not in expected
     )
     was_evacuated = bool(view.records.find(Instance, "evacuated", host))
     return _Known(strays, agent.is_down, was_evacuated, bool(agent.complaints))
@@ -270,7 +272,7 @@ class Hosts:
 
     async def _mark_down(self, agent: Agent) -> None:
         now_s = self._clock.now_ns() // 1_000_000_000
-        await self._enact(lambda view: in_cell.marked(view, agent.id, True, now_s))
+        await self._enact(lambda view: saga_runs.marked(view, agent.id, True, now_s))
         self._desk.give_up(agent.id, f"the host {agent.name} is down")
         _log.warning("the host %s is down: it has not been heard of", agent.name)
 
@@ -284,7 +286,7 @@ class Hosts:
             return known
         now_ns = self._clock.now_ns()
         if known.is_down:
-            await self._enact(lambda view: in_cell.marked(view, host, False, now_ns // 1_000_000_000))
+            await self._enact(lambda view: saga_runs.marked(view, host, False, now_ns // 1_000_000_000))
         if known.was_evacuated:
             await self._enact(lambda view: sweep(view, self._ids, host, now_ns))
         return known

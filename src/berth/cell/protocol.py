@@ -28,7 +28,7 @@ from msgspec import Meta
 
 from berth.model.inventory import AMOUNT_MAX, RATIO_MAX
 from berth.model.inventory import Inventory as ModelInventory
-from berth.model.orders import Spec
+from berth.model.saga_runs import Spec
 
 VERSION: Final = 2
 WITH_CREDENTIALS: Final = 2

@@ -21,13 +21,13 @@ from urllib.parse import quote
 
 import msgspec
 
-from berth.cell.books import BooksAway, Refused
+from berth.cell.placement import BooksAway, Refused
 from berth.cell.protocol import Provider, Register
 from berth.client.http import Answer, HttpClient, Unreachable
 from berth.model.inventory import Inventory
-from berth.model.orders import Reported
+from berth.model.saga_runs import Reported
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
-from berth.operations.hosts import cell_aggregate
+from berth.sagas.hosts import cell_aggregate
 
 COMPLAINTS_MAX: Final = 20
 COMPLAINT_LENGTH_MAX: Final = 400

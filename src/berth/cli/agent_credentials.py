@@ -14,6 +14,7 @@ from typing import Final
 from berth.agent.conductor import Conductor, ConductorAway, ConductorRefuses, CredentialRefused
 from berth.agent.credentials import Credential, hosts_with_credentials, kept_credential
 from berth.agent.state import StateError
+from berth.cell import agents
 from berth.cell.application import cell_engine
 from berth.cell.protocol import NewCredential
 from berth.cli.arguments import shown
@@ -22,9 +23,8 @@ from berth.engine import Unavailable
 from berth.engine.engine import Overloaded
 from berth.journal import AddressError, JournalError
 from berth.model.commands import Enact
-from berth.model.orders import Agent
 from berth.model.origin import Origin
-from berth.operations import agents
+from berth.model.saga_runs import Agent
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
 from berth.view import View

@@ -11,19 +11,19 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final
 
+from berth.cell import saga_runs
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
 from berth.model.ids import Index, ProviderId
-from berth.model.orders import Agent, Outbox, Work
 from berth.model.origin import Origin
 from berth.model.rejections import Rejection
-from berth.operations import in_cell
-from berth.operations.absorbing import absorb, is_absorbed
-from berth.operations.hosts import heard_of
-from berth.operations.runner import is_finished
+from berth.model.saga_runs import Agent, Outbox, Work
+from berth.region.progress import absorb, is_absorbed
 from berth.runtime.clock import Clock
+from berth.sagas.hosts import heard_of
+from berth.sagas.runner import is_finished
 from berth.view import View
 
 _log = logging.getLogger(__name__)
@@ -118,8 +118,8 @@ class _Way:
     async def _hand_over(self, outbox: Outbox) -> None:
         def propose(view: View, now_s: int) -> Enact | None:
             if outbox.work is not None:
-                return in_cell.taken(view, outbox.work, self._clock.now_ns())
-            return in_cell.abort(view, outbox.abort or "")
+                return saga_runs.taken(view, outbox.work, self._clock.now_ns())
+            return saga_runs.abort(view, outbox.abort or "")
 
         await self._cell.submit(propose, _ORIGIN, _nothing)
 
@@ -162,7 +162,7 @@ class _Way:
             raise Unavailable(f"the order {work.id} could not be brought up")
         self._seen[work.id] = work
         if is_finished(work):
-            await self._cell.submit(lambda view, _: in_cell.acknowledged(view, work.id), _ORIGIN, _nothing)
+            await self._cell.submit(lambda view, _: saga_runs.acknowledged(view, work.id), _ORIGIN, _nothing)
 
     async def _submit(self, make: Callable[[View, int], Enact | None]) -> bool:
         """Have a change made that may turn out not to be needed. Whether it was refused although it was."""

@@ -31,25 +31,25 @@ from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
 from berth.cell.agent_api import AgentApi
 from berth.cell.application import Quiet, cell_engine, opened
-from berth.cell.books import VERSION, Books
 from berth.cell.conductor import Deadlines
 from berth.cell.hosts import Hosts
+from berth.cell.placement import VERSION, Books
 from berth.cell.providers import Providers
 from berth.client.http import Unreachable
+from berth.clusters.keeper import Keeper
 from berth.engine import Engine, Unavailable
 from berth.journal import open_journal, parse_address
 from berth.model.commands import Enact
-from berth.model.orders import Outbox, Work
 from berth.model.origin import Origin
 from berth.model.rejections import Rejection
+from berth.model.saga_runs import Outbox, Work
 from berth.model.servers import ConflictPolicy, Host, Server
-from berth.operations.beginning import Asked
 from berth.region.courier import Courier
-from berth.region.keeper import Keeper
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import Telemetry
+from berth.sagas.proposals import Asked
 from berth.scheduler.options import scheduler_options
 from berth.sim.direct import DirectClient
 from berth.sim.faults import FaultPlan, FaultyConductor, FaultyDesk

@@ -14,13 +14,13 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
-from berth.cell.books import Books, BooksAway
 from berth.cell.conductor import Conductor, Deadlines
-from berth.cell.desk import Desk
+from berth.cell.mailbox import Desk
+from berth.cell.placement import Books, BooksAway
 from berth.engine import Engine
-from berth.model.orders import Phase, Work
-from berth.operations.runner import AgentTask, Skip, failed, task_of
+from berth.model.saga_runs import Phase, Work
 from berth.runtime.clock import Clock
+from berth.sagas.runner import AgentTask, Skip, failed, task_of
 
 Kind = Literal["fail", "repeat", "crash before", "crash after", "lose", "late"]
 KINDS: Final[tuple[Kind, ...]] = ("fail", "repeat", "crash before", "crash after", "lose", "late")

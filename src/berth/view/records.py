@@ -9,8 +9,8 @@ from typing import Any, Final, TypeVar
 
 from berth.model.clusters import Cluster
 from berth.model.identity import RevokedToken
-from berth.model.orders import Agent, Instance
 from berth.model.records import AnyRecord
+from berth.model.saga_runs import Agent, Instance
 from berth.model.servers import Action, Flavor, Host, Migration, Record, Server
 
 R = TypeVar("R", bound=Record)

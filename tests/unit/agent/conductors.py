@@ -21,13 +21,13 @@ from berth.agent.fleet import SimHost, register
 from berth.agent.host import HostAgent, Pace
 from berth.agent.state import HostState, state_path
 from berth.cell import protocol
-from berth.cell.desk import Desk
+from berth.cell.mailbox import Desk
 from berth.cell.protocol import Order, Orders, Poll, Register, Report, Stray
 from berth.client.http import HttpClient
-from berth.model.orders import Spec
+from berth.model.saga_runs import Spec
 from berth.model.servers import Flavor
-from berth.operations.steps import Verb
 from berth.runtime.ids import Ids
+from berth.sagas.saga import Verb
 from berth.serving.asgi import Application, Receive, Scope, Send
 from berth.serving.connections import Connections
 

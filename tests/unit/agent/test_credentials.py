@@ -20,10 +20,10 @@ from berth.cell import protocol
 from berth.cli import main
 from berth.model.commands import Enact
 from berth.model.ids import Index
-from berth.model.orders import Agent, Spec
 from berth.model.origin import Origin
-from berth.operations.beginning import replaced
+from berth.model.saga_runs import Agent, Spec
 from berth.runtime.secrets import digest_of
+from berth.sagas.proposals import replaced
 from berth.sim.cloud import SimCloud
 from berth.sim.direct import DirectClient
 from tests.servers import ROOT

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from berth.agent import state
+from berth.agent.commands import SUPERSEDED
 from berth.agent.drivers.behaviour import Rule, SimBehaviour
 from berth.agent.state import HostState, StateError
-from berth.agent.workbench import SUPERSEDED
 from berth.cell import protocol
 from berth.cell.protocol import Stray
 from tests.servers import free_port

@@ -13,17 +13,17 @@ from berth.agent.control import break_host, heal_host
 from berth.agent.fleet import SimHost, provider_id, simulated_fleet
 from berth.agent.process import AgentSettings, run_agents
 from berth.agent.state import HostState, state_path
+from berth.cell import saga_runs
 from berth.cell.application import Cell, CellSettings, cell_engine
 from berth.client.http import HttpClient
 from berth.engine import Engine
-from berth.model.orders import Agent, Book, Spec, Work
 from berth.model.origin import Origin
 from berth.model.rejections import RecordMoved
+from berth.model.saga_runs import Agent, Book, Spec, Work
 from berth.model.servers import Place
-from berth.operations import in_cell
-from berth.operations.hosts import cell_aggregate
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
+from berth.sagas.hosts import cell_aggregate
 from tests.servers import Server, berth
 from tests.servers import running as server_running
 from tests.unit.agent.conductors import FLAVOR, PACE, QUICK, run, served, server_id
@@ -69,7 +69,7 @@ class World:
             books=Book((), None),
         )
         await self._engine.submit(
-            lambda view, now_s: in_cell.taken(view, work, now_s * 10**9) or RecordMoved("Work", work.id),
+            lambda view, now_s: saga_runs.taken(view, work, now_s * 10**9) or RecordMoved("Work", work.id),
             Origin("req-1", "test", None, "test"),
             lambda view, changed: None,
         )

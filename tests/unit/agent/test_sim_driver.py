@@ -8,8 +8,8 @@ import pytest
 from berth.agent.drivers.behaviour import BehaviourError, Behaviours, Rule, SimBehaviour, read_behaviour
 from berth.agent.drivers.driver import DriverError
 from berth.agent.drivers.sim import Disk, ServerState, SimDriver
-from berth.operations.steps import Verb
 from berth.runtime.ids import Ids
+from berth.sagas.saga import Verb
 from tests.unit.agent.conductors import QUICK, order, run, server_id
 
 pytestmark = pytest.mark.fast

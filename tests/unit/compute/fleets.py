@@ -1,8 +1,8 @@
 """Hosts as a region comes to know them: by what their cell says of their agents."""
 
 from berth.model.commands import Enact
-from berth.model.orders import Agent
-from berth.operations.hosts import cell_aggregate, heard_of
+from berth.model.saga_runs import Agent
+from berth.sagas.hosts import cell_aggregate, heard_of
 from tests.unit.compute.regions import INVENTORY, LARGE, SMALL, Region
 from tests.unit.native.worlds import uuid_of
 

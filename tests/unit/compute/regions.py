@@ -18,22 +18,22 @@ from berth.api.kernel.cors import Cors
 from berth.api.kernel.health import Health
 from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
-from berth.cell.books import VERSION, Books, Refused
+from berth.cell.placement import VERSION, Books, Refused
 from berth.client.http import Answer as ClientAnswer
 from berth.client.http import HttpClient
 from berth.engine import Engine
 from berth.journal import SqliteAddress, open_journal
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
-from berth.model.orders import Outbox, Work
 from berth.model.origin import Origin
 from berth.model.records import AnyRecord
 from berth.model.rejections import Rejection
+from berth.model.saga_runs import Outbox, Work
 from berth.model.servers import Flavor, Image, Migration, Server
-from berth.operations import runner
-from berth.operations.absorbing import absorb
+from berth.region.progress import absorb
 from berth.runtime.ids import Ids
 from berth.runtime.telemetry import Telemetry
+from berth.sagas import runner
 from berth.scheduler.options import scheduler_options
 from berth.view import View
 from tests.clocks import FakeClock

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from berth.model.ids import AggregateId, ProviderId
-from berth.operations.hosts import cell_aggregate
+from berth.sagas.hosts import cell_aggregate
 from tests.unit.compute.fleets import CELL, hear, known_fleet
 from tests.unit.compute.regions import SMALL, Region
 from tests.unit.native.worlds import Answer, uuid_of

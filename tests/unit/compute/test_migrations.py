@@ -6,8 +6,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from berth.model.orders import Outbox, Work
-from berth.operations import runner
+from berth.model.saga_runs import Outbox, Work
+from berth.sagas import runner
 from tests.unit.compute.regions import LARGE, Region
 from tests.unit.native.worlds import uuid_of
 

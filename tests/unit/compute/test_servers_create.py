@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from berth.model.orders import Outbox
+from berth.model.saga_runs import Outbox
 from berth.model.servers import Server
 from berth.runtime.ids import Ids
 from tests.unit.compute.regions import (

@@ -3,12 +3,12 @@ clusters when a story says so."""
 
 from typing import Any
 
+from berth.clusters.reconciler import is_due, next_step
 from berth.model.clusters import Cluster
 from berth.model.commands import Enact
-from berth.model.orders import Outbox
-from berth.operations.beginning import Asked, quotas_in, removed
-from berth.operations.clusters_keeping import is_due, next_step
+from berth.model.saga_runs import Outbox
 from berth.runtime.ids import Ids
+from berth.sagas.proposals import Asked, quotas_in, removed
 from berth.scheduler.options import scheduler_options
 from tests.unit.compute.regions import CIRROS, INVENTORY, LARGE, SECRET, SMALL, Region
 from tests.unit.native.worlds import Answer, uuid_of

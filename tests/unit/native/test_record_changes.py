@@ -16,8 +16,8 @@ from berth.api.native.record_changes import require_all
 from berth.model import events as e
 from berth.model.clusters import Cluster
 from berth.model.events import RecordChanged
-from berth.model.orders import Agent, Book, Instance, Outbox, Spec, Term, Work
 from berth.model.records import AnyRecord
+from berth.model.saga_runs import Agent, Book, Instance, Outbox, Spec, Term, Work
 from berth.model.servers import (
     Action,
     Aggregate,

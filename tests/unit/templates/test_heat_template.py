@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from berth.api.native.bodies_clusters import NewCluster
 from berth.cli.heat_template import TemplateError, templates, write
+from berth.clusters.distribution import grown
 from berth.model.clusters import Cluster, NodeGroup
 from berth.model.servers import Flavor
-from berth.operations.clusters_dealing import grown
 from berth.runtime.ids import Ids
 from tests.unit.templates.hot import faults
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from berth.operations.steps import Verb
+from berth.sagas.saga import Verb
 
 SECONDS_MAX: Final = 86_400
 

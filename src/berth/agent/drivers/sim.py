@@ -15,7 +15,7 @@ from typing import Final, Literal, cast
 from berth.agent.drivers.behaviour import Behaviours, Fate
 from berth.agent.drivers.driver import DriverError
 from berth.cell.protocol import Order
-from berth.operations.steps import Verb
+from berth.sagas.saga import Verb
 
 ServerState = Literal["running", "stopped", "incoming", "outgoing"]
 Disk = dict[str, ServerState]

@@ -24,7 +24,7 @@ from berth.model.aggregates import Label
 from berth.model.commands import BooksCommand, Command, Enact, LabelAggregate
 from berth.model.ids import AggregateId, ProviderId
 from berth.model.servers import Aggregate, Host
-from berth.operations.beginning import removed, replaced
+from berth.sagas.proposals import removed, replaced
 from berth.scheduler.filters.zone import NO_ZONE
 from berth.scheduler.spec_table import wrong_metadata
 from berth.view import ProviderRecord, View

@@ -16,10 +16,10 @@ from berth.engine import Engine, Proposal
 from berth.model.origin import Origin
 from berth.model.quotas import Quotas
 from berth.model.rejections import Rejection
-from berth.operations.beginning import Asked, quotas_in
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
+from berth.sagas.proposals import Asked, quotas_in
 from berth.scheduler.options import SchedulerOptions
 from berth.view import View
 

@@ -12,7 +12,7 @@ from berth.api.compute.flavors import visible
 from berth.api.kernel.http import Response
 from berth.model.commands import Command, Enact
 from berth.model.servers import Flavor
-from berth.operations.beginning import replaced
+from berth.sagas.proposals import replaced
 from berth.view import View
 
 _PROJECTS_MAX: Final = 10_000

@@ -17,7 +17,7 @@ from berth.api.compute.flavors import checked, visible
 from berth.api.kernel.http import Response
 from berth.model.commands import Command, Enact
 from berth.model.servers import Flavor
-from berth.operations.beginning import replaced
+from berth.sagas.proposals import replaced
 from berth.scheduler.flavors import SPECS_MAX
 from berth.scheduler.spec_table import wrong_extra_spec
 from berth.view import View

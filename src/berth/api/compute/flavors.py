@@ -20,8 +20,8 @@ from berth.model.commands import Command, Enact
 from berth.model.inventory import AMOUNT_MAX
 from berth.model.scheduling import SpecInvalid
 from berth.model.servers import Flavor
-from berth.operations.asking import sizes
-from berth.operations.beginning import removed, replaced
+from berth.sagas.proposals import removed, replaced
+from berth.sagas.requests import sizes
 from berth.scheduler.flavors import ask_of
 from berth.scheduler.image_properties import bytes_in
 from berth.view import View

@@ -15,7 +15,7 @@ from berth.api.kernel.page_bytes import render_page
 from berth.model.commands import Enact
 from berth.model.rejections import Rejection
 from berth.model.servers import Flavor, Migration
-from berth.operations import live_migrate
+from berth.sagas import live_migrate
 from berth.view import View
 
 Test = Callable[[Migration], bool]

@@ -25,7 +25,7 @@ from berth.model.quotas import (
     project_key,
 )
 from berth.model.servers import QuotaSet
-from berth.operations.beginning import removed, replaced
+from berth.sagas.proposals import removed, replaced
 from berth.view import View
 
 _CLASS: Final = "default"

@@ -11,7 +11,7 @@ from berth.api.compute.errors import ComputeProblem, not_found, problem_of
 from berth.model.commands import Enact
 from berth.model.scheduling import SpecInvalid
 from berth.model.servers import Flavor, Image, Server
-from berth.operations.beginning import replaced
+from berth.sagas.proposals import replaced
 from berth.scheduler.spec_table import wrong_extra_spec, wrong_image_property
 from berth.view import View
 

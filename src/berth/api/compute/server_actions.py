@@ -30,9 +30,9 @@ from berth.api.kernel.http import Response
 from berth.model.commands import Enact
 from berth.model.rejections import Rejection
 from berth.model.servers import Server
-from berth.operations import evacuate as evacuating
-from berth.operations import in_place, live_migrate, resize, settling, unshelve
-from berth.operations.beginning import Asked
+from berth.sagas import evacuate as evacuating
+from berth.sagas import in_place, live_migrate, resize, settling, unshelve
+from berth.sagas.proposals import Asked
 from berth.view import View
 
 T = TypeVar("T")

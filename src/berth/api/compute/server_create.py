@@ -24,7 +24,7 @@ from berth.model.ids import ConsumerId, GroupId
 from berth.model.rejections import HostUnknown, Rejection
 from berth.model.scheduling import SpecInvalid, UnknownConsumer
 from berth.model.servers import Image, Server, ServerHints
-from berth.operations import create as operation
+from berth.sagas import create as operation
 from berth.scheduler.filters.zone import KIND as ZONE
 from berth.scheduler.hints import host_called
 from berth.scheduler.image_properties import properties_kept

@@ -19,7 +19,7 @@ from berth.model.commands import Command, CreateGroup, Enact
 from berth.model.groups import HOST, MEMBERS_MAX, Group, Policy
 from berth.model.ids import GroupId
 from berth.model.servers import Server
-from berth.operations.groups import deleted
+from berth.sagas.groups import deleted
 from berth.view import View
 from berth.view.groups import GroupRecord
 

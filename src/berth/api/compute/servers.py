@@ -14,7 +14,7 @@ from berth.api.kernel.http import Response
 from berth.model.commands import Enact
 from berth.model.rejections import Rejection, ServerBusy
 from berth.model.servers import Server
-from berth.operations import delete as deleting
+from berth.sagas import delete as deleting
 from berth.view import View
 
 

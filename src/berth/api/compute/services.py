@@ -22,7 +22,7 @@ from berth.model.commands import Command, Enact, SetHostStatus
 from berth.model.hosts import HEALTHY, HostStatus
 from berth.model.ids import ProviderId
 from berth.model.servers import Host
-from berth.operations.beginning import replaced
+from berth.sagas.proposals import replaced
 from berth.view import View
 
 _FORCED_DOWN: Final = 11

@@ -18,7 +18,7 @@ from berth.api.kernel.http import Response
 from berth.api.kernel.page_bytes import render_page
 from berth.model.commands import Command, Enact
 from berth.model.servers import Image
-from berth.operations.beginning import removed, replaced
+from berth.sagas.proposals import removed, replaced
 from berth.view import View
 
 _LIMIT: Final = 25

@@ -20,10 +20,10 @@ from berth.api.native.parameters import decode
 from berth.api.native.routes import PREFIX, TABLE, find
 from berth.api.placement.accept import accepts_json, effective
 from berth.engine import Engine, Overloaded, Unavailable
-from berth.operations.beginning import quotas_in
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
+from berth.sagas.proposals import quotas_in
 from berth.scheduler.options import SchedulerOptions
 
 

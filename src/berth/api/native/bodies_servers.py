@@ -4,9 +4,9 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
+from berth.doctor.findings import GRACE_S
 from berth.model.inventory import AMOUNT_MAX
-from berth.operations.doctor import GRACE_S
-from berth.operations.needs import RESOURCES_MAX
+from berth.sagas.needs import RESOURCES_MAX
 
 _TRAITS_MAX: Final = 50
 _FINDINGS_MAX: Final = 1_000

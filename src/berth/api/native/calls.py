@@ -24,9 +24,9 @@ from berth.model.origin import Origin
 from berth.model.quotas import Quotas
 from berth.model.rejections import Rejection
 from berth.model.servers import ConflictPolicy
-from berth.operations.conflicts import Repeat
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
+from berth.sagas.conflicts import Repeat
 from berth.scheduler.options import SchedulerOptions
 from berth.view import View
 

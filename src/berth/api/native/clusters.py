@@ -15,11 +15,11 @@ from berth.api.native.errors import BAD_BODY, NativeProblem
 from berth.api.native.pages import behind, cut, shown_page
 from berth.api.native.parameters import ClustersQuery
 from berth.api.native.rejected import problem
+from berth.clusters import proposals as operation
 from berth.model.clusters import Cluster
 from berth.model.commands import Enact
 from berth.model.rejections import ClusterNotFound, Rejection
-from berth.operations import clusters as operation
-from berth.operations.beginning import Asked
+from berth.sagas.proposals import Asked
 from berth.view import View
 
 

@@ -5,8 +5,8 @@ from berth.api.kernel.access import Access
 from berth.api.kernel.disclosure import words_for
 from berth.api.native import wire_clusters as wire
 from berth.api.native.wire import time_of
+from berth.clusters.status import ClusterShown, NodeShown, shown
 from berth.model.clusters import Cluster, NodeGroup
-from berth.operations.clusters_showing import ClusterShown, NodeShown, shown
 from berth.view import View
 
 

@@ -11,11 +11,11 @@ from berth.api.native import bodies_servers, wire_servers
 from berth.api.native.calls import Call, encoded
 from berth.api.native.errors import NativeProblem
 from berth.api.native.rejected import problem
+from berth.doctor.findings import CHECKS, Check, Finding, Moment, examined, look_again
+from berth.doctor.repairs import repair
 from berth.ledger import decide
 from berth.model.rejections import Rejection
-from berth.operations.conflicts import as_dict
-from berth.operations.doctor import CHECKS, Check, Finding, Moment, examined, look_again
-from berth.operations.doctoring import repair
+from berth.sagas.conflicts import as_dict
 from berth.view import View
 
 FINDINGS_MAX: Final = 1_000

@@ -13,7 +13,7 @@ from berth.model import commands as c
 from berth.model.groups import Group
 from berth.model.ids import GroupId
 from berth.model.rejections import GroupNotFound
-from berth.operations.groups import deleted
+from berth.sagas.groups import deleted
 from berth.view import View
 from berth.view.groups import GroupRecord
 

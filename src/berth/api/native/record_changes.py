@@ -15,8 +15,8 @@ from berth.api.native.wire import time_of
 from berth.model.clusters import Cluster
 from berth.model.events import RecordChanged
 from berth.model.identity import RevokedToken
-from berth.model.orders import Agent, HostTree, Instance, Outbox, Term, Work
 from berth.model.records import AnyRecord
+from berth.model.saga_runs import Agent, HostTree, Instance, Outbox, Term, Work
 from berth.model.servers import Action, Aggregate, Counter, Flavor, Host, Image, Migration, QuotaSet, Server
 
 TEXT_MAX: Final = 255

@@ -11,8 +11,8 @@ from berth.api.native.rejected import problem
 from berth.api.native.wire import time_of
 from berth.model.rejections import NeedNotFound, ServerNotFound
 from berth.model.servers import ConflictPolicy, Need, Server
-from berth.operations import needs
-from berth.operations.conflicts import Rules, as_dict
+from berth.sagas import needs
+from berth.sagas.conflicts import Rules, as_dict
 from berth.view import View
 
 POLICY_HEADER: Final = "x-berth-conflict-policy"

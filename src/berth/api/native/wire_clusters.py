@@ -6,8 +6,8 @@ import msgspec
 from msgspec import Meta
 
 from berth.api.native.wire import Next, Time, Uuid
+from berth.clusters.status import ClusterStatus
 from berth.model.clusters import NodeState
-from berth.operations.clusters_showing import ClusterStatus
 
 State = Annotated[
     ClusterStatus,

@@ -1,0 +1,177 @@
+"""The orders that a host is at.
+
+    handed out --> its turn --> being carried out --> result kept --> reported
+         \\--(an earlier one, or known already)-------^
+
+Of one server, one order is carried out at a time. A later one (by its fence) stops an earlier one and waits
+until that has ended; an earlier one that comes after a later is refused. An order is known by its id for as
+long as its result is kept: handed out again it is not carried out again, only reported.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from berth.agent.drivers.driver import Driver, DriverError
+from berth.agent.state import HostState
+from berth.cell.protocol import Order, Stray
+from berth.model.saga_runs import Spec
+from berth.model.servers import Flavor
+
+SUPERSEDED: Final = "superseded by a later order"
+ABORTED: Final = "aborted"
+ERROR_LENGTH_MAX: Final = 2_000
+
+_SAVE_AGAIN_S: Final = 1.0
+_STRAY_SPEC: Final = Spec("", "", "", Flavor(id="", name="", vcpus=0, memory_mb=0))
+
+_log = logging.getLogger(__name__)
+
+Report = Callable[[str, str | None], Awaitable[None]]
+"""Tells the conductor what came of an order; returns when it knows, or need not know any more."""
+
+
+class _Job:
+    """``stopped``: why it is not to be gone on with. ``is_on``: the driver is at it."""
+
+    def __init__(self, order: Order, is_stray: bool = False) -> None:
+        self.order = order
+        self.is_stray = is_stray
+        self.stopped: str | None = None
+        self.is_on = False
+
+    def why(self, error: DriverError) -> str:
+        """Why it has failed."""
+        return self.stopped or str(error)[:ERROR_LENGTH_MAX]
+
+
+class Workbench:
+    def __init__(self, driver: Driver, state: HostState, report: Report) -> None:
+        self._driver = driver
+        self._state = state
+        self._report = report
+        self._jobs: dict[str, _Job] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
+        """Of the servers that there are jobs for."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def busy(self) -> tuple[str, ...]:
+        """The orders that need not be handed out again."""
+        return tuple(id for id, job in self._jobs.items() if not job.is_stray)
+
+    @property
+    def being_swept(self) -> tuple[str, ...]:
+        """Servers that are here until it is durable that they are not."""
+        return tuple(job.order.server for job in self._jobs.values() if job.is_stray)
+
+    def take(self, order: Order) -> bool:
+        """Begin an order. Whether there was anything to begin: not with one that is at hand."""
+        if order.id in self._jobs:
+            return False
+        job = _Job(order)
+        if order.id not in self._state.results:
+            self._make_way(job)
+        self._start(job)
+        return True
+
+    def abort(self, id: str) -> bool:
+        """Give an order up. Whether that is news."""
+        job = self._jobs.get(id)
+        if job is None or job.stopped is not None:
+            return False
+        self._stop(job, ABORTED)
+        return True
+
+    def sweep(self, stray: Stray) -> bool:
+        """Destroy what is not to be here, unless there was a later order for it. Whether that is begun."""
+        id = f"stray {stray.server}"
+        if id in self._jobs or self._state.fence_of(stray.server) > stray.fence:
+            return False
+        order = Order(id=id, fence=stray.fence, verb="destroy", server=stray.server, spec=_STRAY_SPEC)
+        job = _Job(order, is_stray=True)
+        self._make_way(job)
+        self._start(job)
+        return True
+
+    async def end(self) -> None:
+        """Drop everything as it is. What has no result yet is handed out again to whoever comes next."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # -- one order ------------------------------------------------------------------------------
+
+    def _make_way(self, job: _Job) -> None:
+        """Stop whatever is earlier; or this one, if it is."""
+        order = job.order
+        if order.fence < self._state.fence_of(order.server):
+            job.stopped = SUPERSEDED
+            return
+        self._state.note_fence(order.server, order.fence)
+        for other in self._jobs.values():
+            if other.order.server == order.server and other.order.fence < order.fence:
+                self._stop(other, SUPERSEDED)
+
+    def _stop(self, job: _Job, reason: str) -> None:
+        job.stopped = job.stopped or reason
+        if job.is_on:
+            self._driver.abort(job.order.server)
+
+    def _start(self, job: _Job) -> None:
+        self._jobs[job.order.id] = job
+        task = asyncio.create_task(self._live(job), name=f"order {job.order.id}")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _live(self, job: _Job) -> None:
+        id = job.order.id
+        try:
+            if id in self._state.results:
+                error = self._state.results[id]
+            else:
+                error = await self._outcome(job)
+                if not job.is_stray:
+                    self._state.note_result(id, error)
+                await self._save()
+            if not job.is_stray:
+                await self._report(id, error)
+            elif error is not None:
+                _log.warning("the stray server %s could not be destroyed: %s", job.order.server, error)
+        finally:
+            self._forget(job)
+
+    def _forget(self, job: _Job) -> None:
+        del self._jobs[job.order.id]
+        server = job.order.server
+        if not any(other.order.server == server for other in self._jobs.values()):
+            self._turns.pop(server, None)
+
+    async def _outcome(self, job: _Job) -> str | None:
+        """Why an order was not carried out; None when it was."""
+        order = job.order
+        async with self._turns.setdefault(order.server, asyncio.Lock()):
+            if job.stopped is not None:
+                return job.stopped
+            job.is_on = True
+            try:
+                await self._driver.carry_out(order)
+            except DriverError as error:
+                return job.why(error)
+            except Exception:
+                _log.exception("order %s: the driver failed", order.id)
+                return "an unexpected error of the driver; the agent's log has it"
+            finally:
+                job.is_on = False
+        return None
+
+    async def _save(self) -> None:
+        """A result that is not durable is not reported, however long that takes."""
+        while True:
+            try:
+                await self._state.save()
+                return
+            except OSError as error:
+                _log.error("the state of the host cannot be written, orders wait: %s", error)
+                await asyncio.sleep(_SAVE_AGAIN_S)

@@ -1,0 +1,200 @@
+"""A conductor's way into the books: Placement's API, and nothing else.
+
+Every change is one POST of all the consumers it is about, each at the generation that was last written. If
+one of them has moved, they are read. If they hold what they were to hold, the change has been made, and only
+its answer was lost; else it is made at the generations that were read. What others have changed is refused
+by a check alone, before anything is destroyed, by the rules of ``sagas.conflicts``.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from berth.client.http import Answer, HttpClient, Unreachable
+from berth.model.saga_runs import Book, Way, Work
+from berth.model.servers import Held, Place
+from berth.sagas.conflicts import added, as_dict, as_held, difference, differs, minus, plus, same
+from berth.sagas.requests import INSTANCE, MIGRATION
+from berth.sagas.saga import BY_NAME, Entry, released_by, written_by
+
+_ATTEMPTS: Final = 20
+_CONCURRENT: Final = "placement.concurrent_update"
+VERSION: Final = "placement 1.39"
+_TIMEOUT_S: Final = 10
+
+
+class Refused(Exception):
+    """Placement says no; the message is its own. Where others have changed the allocations, ``found`` is what
+    the server and its migration hold."""
+
+    def __init__(self, reason: str, found: tuple[Held, Held] | None = None) -> None:
+        super().__init__(reason)
+        self.found = found
+
+
+class BooksAway(Exception):
+    """Placement cannot say now. Whether a change was made is not known."""
+
+
+class _Change(NamedTuple):
+    """What a consumer shall hold, in place of what it was last given. ``keeps``: and what others have added
+    to that meanwhile, except on the host ``left``: the server is not there any more."""
+
+    consumer: str
+    type: str
+    last: Book
+    wanted: Held = ()
+    keeps: bool = False
+    left: Place | None = None
+
+
+class Books:
+    def __init__(self, client: HttpClient) -> None:
+        self._client = client
+
+    async def write(self, work: Work, entry: Entry) -> tuple[Book, Book | None]:
+        """Make an entry for an order, whatever others have changed: what server and migration hold
+        afterwards. Only a check is refused because of others."""
+        server = _Change(work.server, INSTANCE, work.books)
+        last = work.migration_books or Book((), None)
+        migration = None if work.migration is None else _Change(work.migration, MIGRATION, last)
+        match entry:
+            case "release":
+                changes = [server] if migration is None else [server, migration]
+                books = await self._change(work, changes)
+                return books[0], None if migration is None else books[1]
+            case "release_migration" if migration is not None:
+                (book,) = await self._change(work, [migration])
+                return work.books, book
+            case "give_back" if migration is not None:
+                wanted = plus((last.held, work.shared))
+                if not last.held:
+                    # It was given back already, before a crash; the books know.
+                    wanted = minus(work.books.held, work.books.kept)
+                left = None if work.dest == work.source else work.dest
+                back = server._replace(wanted=wanted, keeps=True, left=left)
+                first, second = await self._change(work, [back, migration])
+                return first, second
+            case "check":
+                await self._check(work)
+        return work.books, work.migration_books
+
+    async def move(self, work: Work, way: Way) -> tuple[Book, Book | None]:
+        """Move the server's claim to an alternate: group policies and capacity are judged there. The
+        migration holds what the server does not go on using there."""
+        left = None if way.place == work.dest else work.dest
+        changes = [_Change(work.server, INSTANCE, work.books, way.held, keeps=True, left=left)]
+        last = work.migration_books
+        if last is None or work.migration is None or same(way.shared, work.shared):
+            (book,) = await self._change(work, changes)
+            return book, last
+        wanted = minus(plus((last.held, work.shared)), way.shared)
+        changes.append(_Change(work.migration, MIGRATION, last, wanted))
+        first, second = await self._change(work, changes)
+        return first, second
+
+    async def _change(self, work: Work, changes: Sequence[_Change]) -> list[Book]:
+        """Have all the changes made, in one step. Who has written meanwhile is read, and written over."""
+        given = [change.last.generation for change in changes]
+        kept = [await self._kept(change, change.last.kept) for change in changes]
+        for _ in range(_ATTEMPTS):
+            wanted = [plus((change.wanted, more)) for change, more in zip(changes, kept, strict=True)]
+            body = {
+                change.consumer: _claim(work, change.type, held, generation)
+                for change, held, generation in zip(changes, wanted, given, strict=True)
+                if held or generation is not None
+            }
+            if not body:
+                return [Book((), None) for _ in changes]
+            answer = await self._ask("POST", "/allocations", body)
+            if answer.status == 204:
+                return [
+                    Book(held, (generation or 0) + 1 if held else None, more)
+                    for held, generation, more in zip(wanted, given, kept, strict=True)
+                ]
+            if answer.status != 409 or answer.code != _CONCURRENT:
+                raise Refused(answer.detail)
+            now = [await self._held(change.consumer) for change in changes]
+            if all(map(_is_made, changes, now)):
+                return [_as_made(change, book) for change, book in zip(changes, now, strict=True)]
+            given = [book.generation for book in now]
+            kept = [
+                await self._kept(change, added(book.held, minus(change.last.held, change.last.kept)))
+                for change, book in zip(changes, now, strict=True)
+            ]
+        raise BooksAway(f"Placement write contention: gave up after {_ATTEMPTS} attempts")
+
+    async def _kept(self, change: _Change, more: Held) -> Held:
+        """The part of what others have added that stays."""
+        if not change.keeps or change.left is None:
+            return more if change.keeps else ()
+        roots = {provider: await self._root_of(provider) for provider, _ in more}
+        return tuple(part for part in more if roots[part[0]] != change.left.id)
+
+    async def _check(self, work: Work) -> None:
+        """Refuse what others have changed, if the policy says so, before anything is done that is for
+        good."""
+        if work.policy != "fail" or work.is_forced:
+            return
+        operation = BY_NAME[work.operation]
+        released, written = released_by(operation), written_by(operation)
+        server = (await self._held(work.server)).held
+        migration = () if work.migration is None else (await self._held(work.migration)).held
+        found = []
+        is_servers = "server" in written
+        if is_servers and differs(server, work.books.held, is_released="server" in released):
+            found.append(difference(server, work.books.held))
+        last = work.migration_books
+        if last is not None and differs(migration, last.held, is_released="migration" in released):
+            found.append(f"of the migration: {difference(migration, last.held)}")
+        if found:
+            reason = (
+                f"another client has changed the allocations ({'; '.join(found)}). Send the request again: "
+                "it goes on, unless the setting conflict_repeat refuses it until the doctor has repaired the "
+                "server"
+            )
+            raise Refused(reason, (server, migration))
+
+    async def _root_of(self, provider: str) -> str:
+        """The host that a provider belongs to; itself, if it is gone."""
+        answer = await self._ask("GET", f"/resource_providers/{provider}", None)
+        return str(answer.body["root_provider_uuid"]) if answer.status == 200 else provider
+
+    async def _held(self, consumer: str) -> Book:
+        answer = await self._ask("GET", f"/allocations/{consumer}", None)
+        if answer.status != 200:
+            raise BooksAway(answer.detail)
+        found = answer.body["allocations"]
+        held = as_held({id: dict(there["resources"]) for id, there in found.items()})
+        return Book(held, answer.body.get("consumer_generation"))
+
+    async def _ask(self, method: str, path: str, body: object) -> Answer:
+        try:
+            answer = await self._client.ask(method, path, body, _TIMEOUT_S)
+        except Unreachable as error:
+            raise BooksAway(str(error)) from error
+        if answer.status >= 500 or answer.status in (401, 429):
+            raise BooksAway(answer.detail)
+        return answer
+
+
+def _is_made(change: _Change, now: Book) -> bool:
+    """Whether a consumer has what it was to have, and others at most have added to it since: then it was only
+    the answer that was lost. A migration is nobody else's, and has exactly that."""
+    if change.type == MIGRATION or not change.wanted:
+        return same(now.held, change.wanted)
+    is_as_it_was = not added(change.last.held, now.held) and bool(added(change.last.held, change.wanted))
+    return not added(change.wanted, now.held) and not is_as_it_was
+
+
+def _as_made(change: _Change, now: Book) -> Book:
+    return Book(now.held, now.generation, added(now.held, change.wanted) if change.keeps else ())
+
+
+def _claim(work: Work, type: str, held: Held, generation: int | None) -> dict[str, Any]:
+    return {
+        "allocations": {id: {"resources": amounts} for id, amounts in as_dict(held).items()},
+        "project_id": work.project,
+        "user_id": work.user,
+        "consumer_generation": generation,
+        "consumer_type": type,
+    }

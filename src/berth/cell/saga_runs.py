@@ -1,0 +1,159 @@
+"""The records of a cell as orders come and go on: commands for its journal, made from its view.
+
+Beside each order stands the server's ``Instance``: which hosts may have it. While an order is carried out
+these are all it touches; afterwards, what the operation says.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from berth.model.commands import Enact
+from berth.model.events import RecordChanged
+from berth.model.rejections import RecordMoved, Rejection
+from berth.model.saga_runs import Agent, Evacuated, Instance, Term, Work
+from berth.sagas.live_migrate import aborted
+from berth.sagas.proposals import removed, replaced
+from berth.sagas.runner import has_given_back, is_finished, operation_of
+from berth.view import View
+
+Change = Callable[[Work], Work]
+
+_CONDUCTOR: Final = "conductor"
+
+
+def taken(view: View, work: Work, now_ns: int) -> Enact | None:
+    """The command that takes an order into a cell; None for one that it has, or has had."""
+    instance = view.records.get(Instance, work.server) or Instance(id=work.server)
+    if view.records.get(Work, work.id) is not None or instance.last >= work.number:
+        return None
+    work = msgspec.structs.replace(work, since_ns=now_ns)
+    after = msgspec.structs.replace(
+        instance, hosts=_with(instance.hosts, work), last=work.number, nowhere_since_s=None
+    )
+    return Enact((RecordChanged(None, work), replaced(view, after)))
+
+
+def abort(view: View, id: str) -> Enact | None:
+    """The command that has an order aborted; None if it is over."""
+    work = view.records.get(Work, id)
+    if work is None or is_finished(work) or work.abort:
+        return None
+    return Enact((RecordChanged(work, aborted(work)),))
+
+
+def advanced(view: View, term: int, seen: Work, change: Change, now_s: int) -> Enact | Rejection:
+    """The command by which who conducts in a term brings an order on from the step at which it was seen."""
+    work = view.records.get(Work, seen.id)
+    if term != term_of(view):
+        return RecordMoved("Term", _CONDUCTOR)
+    if work is None or (work.phase, work.step, work.attempt) != (seen.phase, seen.step, seen.attempt):
+        return RecordMoved("Work", seen.id)
+    after = change(work)
+    changes = [RecordChanged(work, after)]
+    instance = view.records.get(Instance, work.server)
+    if instance is not None:
+        stands = _instance_after(view, instance, after, now_s)
+        if stands != instance:
+            changes.append(RecordChanged(instance, stands))
+    return Enact(tuple(changes))
+
+
+def term_of(view: View) -> int:
+    """The number of who conducts the cell."""
+    term = view.records.get(Term, _CONDUCTOR)
+    return 0 if term is None else term.number
+
+
+def taken_over(view: View) -> Enact:
+    """The command by which somebody begins to conduct the cell, in place of whoever does."""
+    return Enact((replaced(view, Term(id=_CONDUCTOR, number=term_of(view) + 1)),))
+
+
+def acknowledged(view: View, id: str) -> Enact | None:
+    """The command that takes a finished order away, when the region has it."""
+    work = view.records.get(Work, id)
+    return None if work is None or not is_finished(work) else Enact((removed(view, work),))
+
+
+def forgotten(view: View, before_s: int) -> Enact | None:
+    """The command that forgets servers that have been nowhere since before a time. As long as a host may have
+    one still it is not forgotten: its number is what the host is told by that it is the last."""
+    gone = [
+        instance
+        for instance in view.records.all(Instance)
+        if instance.nowhere_since_s is not None
+        and instance.nowhere_since_s < before_s
+        and not instance.evacuated
+        and not instance.left_on
+    ]
+    return Enact(tuple(removed(view, instance) for instance in gone[:100])) if gone else None
+
+
+def _with(hosts: tuple[str, ...], work: Work) -> tuple[str, ...]:
+    places = [place.id for place in (work.source, work.dest) if place is not None]
+    return tuple(dict.fromkeys((*hosts, *places)))
+
+
+def _instance_after(view: View, instance: Instance, work: Work, now_s: int) -> Instance:
+    if not is_finished(work):
+        return msgspec.structs.replace(instance, hosts=_with(instance.hosts, work))
+    operation = operation_of(work)
+    if operation.name == "sweep":
+        return instance
+    is_done = work.phase == "done"
+    roles = operation.hosts_done if is_done else operation.hosts_failed
+    if operation.name == "revert" and not is_done and has_given_back(work):
+        roles = ("source",)
+    hosts = instance.hosts
+    if roles is not None:
+        places = {"source": work.source, "dest": work.dest}
+        found = [place.id for role in roles if (place := places[role]) is not None]
+        hosts = tuple(dict.fromkeys(found))
+    evacuated = instance.evacuated
+    if operation.name == "evacuate" and is_done and work.source is not None and work.migration is not None:
+        assert work.migration_books is not None, "a migration has books"
+        left = Evacuated(work.source.id, work.migration, work.migration_books, work.project, work.user)
+        evacuated = (*evacuated, left)
+    is_nowhere = not hosts
+    return msgspec.structs.replace(
+        instance,
+        hosts=hosts,
+        evacuated=evacuated,
+        nowhere_since_s=now_s if is_nowhere else None,
+        left_on=tuple(id for id in instance.hosts if _is_down(view, id)) if is_nowhere else (),
+    )
+
+
+def _is_down(view: View, host: str) -> bool:
+    agent = view.records.get(Agent, host)
+    return agent is None or agent.is_down
+
+
+# -- hosts --------------------------------------------------------------------------------------
+
+
+def marked(view: View, host: str, is_down: bool, now_s: int) -> Enact | None:
+    """The command that marks a host down, or up again."""
+    agent = view.records.get(Agent, host)
+    if agent is None or agent.is_down == is_down:
+        return None
+    changes = [RecordChanged(agent, msgspec.structs.replace(agent, is_down=is_down, changed_at_s=now_s))]
+    if not is_down:
+        # It is clean: of what was deleted meanwhile nothing is left on it.
+        for instance in view.records.find(Instance, "left_on", host):
+            left = tuple(other for other in instance.left_on if other != host)
+            changes.append(RecordChanged(instance, msgspec.structs.replace(instance, left_on=left)))
+    return Enact(tuple(changes))
+
+
+def expected_on(view: View, host: str) -> set[str]:
+    """The servers that may be on a host."""
+    return {instance.id for instance in view.records.find(Instance, "host", host)}
+
+
+def last_number(view: View, server: str) -> int:
+    """The number of the last order that the cell has had for a server; 0 for one that it knows nothing of."""
+    instance = view.records.get(Instance, server)
+    return 0 if instance is None else instance.last

@@ -1,0 +1,163 @@
+"""Places for the nodes of a cluster: all that come at once are planned jointly and claimed in one change.
+
+A node's server is an ordinary one. That it is a node stands in its metadata, and the group that it was dealt
+to is its server group: so every move of it is judged as the creation was.
+"""
+
+from collections import Counter
+from typing import Final
+
+import msgspec
+
+from berth.clusters.distribution import node_group_of
+from berth.ledger import decide
+from berth.ledger.quotas import beyond
+from berth.model.clusters import Cluster, Node
+from berth.model.commands import BooksCommand, CreateGroup, Enact, ReplaceAllocations
+from berth.model.events import RecordChanged
+from berth.model.groups import Group
+from berth.model.ids import GroupId
+from berth.model.quotas import amounts_of
+from berth.model.rejections import Rejection
+from berth.model.scheduling import ScheduleRequest
+from berth.model.servers import Server
+from berth.sagas import create
+from berth.sagas.proposals import Asked
+from berth.sagas.requests import asked as needed_by
+from berth.sagas.requests import schedule_request
+from berth.scheduler.flavors import FlavorAsk
+from berth.scheduler.joint import fits_jointly, plan_jointly
+from berth.scheduler.spec_table import read_properties
+from berth.view import View
+from berth.view.trial import Trial
+
+SERVER_NAME_MAX = 255
+_STEPS_PER_NODE: Final = 10
+
+
+def groups_of(cluster: Cluster) -> tuple[CreateGroup, ...]:
+    """The commands that make the cluster's server groups: as many as the ratio, each with at most one member
+    in a domain."""
+    return tuple(
+        CreateGroup(
+            GroupId(id),
+            Group(
+                f"{cluster.name}-{number}",
+                "anti-affinity",
+                cluster.domain,
+                1,
+                None,
+                cluster.project,
+                cluster.user,
+                0,
+            ),
+        )
+        for number, id in enumerate(cluster.groups, 1)
+    )
+
+
+def placed(
+    view: View,
+    now_s: int,
+    asked: Asked,
+    cluster: Cluster,
+    nodes: tuple[Node, ...],
+    groups: tuple[CreateGroup, ...] = (),
+) -> Enact | Rejection:
+    """The change that gives these nodes servers, with ``groups`` made first; or why not all of them can
+    be."""
+    view.steps.take(_STEPS_PER_NODE * len(nodes))
+    refused = over_quota(view, asked, cluster, nodes)
+    if refused is not None:
+        return refused
+    servers = {node.server: _server(cluster, node) for node in nodes}
+    requests = _requests(asked, servers)
+    if isinstance(requests, Rejection):
+        return requests
+    with Trial(view) as trial:
+        refused = _made(view, now_s, trial, groups)
+        if refused is not None:
+            return refused
+        plans = plan_jointly(view, requests, asked.scheduler, asked.ids.rng, now_s) if requests else ()
+    if isinstance(plans, Rejection):
+        return plans
+    changes: list[RecordChanged] = []
+    for planned in plans:
+        for placement in planned.placements:
+            changes += create.placed(view, now_s, asked, servers[placement.member], placement)
+    claims = tuple(claim for planned in plans for claim in planned.claims)
+    commands: tuple[BooksCommand, ...] = groups
+    if claims:
+        commands = (*groups, ReplaceAllocations(claims))
+    return Enact(tuple(changes), commands, quotas=asked.quotas)
+
+
+def over_quota(view: View, asked: Asked, cluster: Cluster, nodes: tuple[Node, ...]) -> Rejection | None:
+    """Why the project may not have these nodes, if it may not."""
+    total: Counter[str] = Counter()
+    counts = Counter(node.node_group for node in nodes)
+    for name, node in {node.node_group: node for node in nodes}.items():
+        # The nodes of a node group are all alike.
+        _, amounts = amounts_of(_server(cluster, node))
+        total.update({resource: amount * counts[name] for resource, amount in amounts.items()})
+    return beyond(view, asked.quotas, cluster.project, total)
+
+
+def fits(view: View, now_s: int, asked: Asked, cluster: Cluster) -> bool:
+    """Whether all nodes of a cluster that is not there yet could be placed."""
+    view.steps.take(_STEPS_PER_NODE * len(cluster.nodes))
+    requests = _requests(asked, {node.server: _server(cluster, node) for node in cluster.nodes})
+    if isinstance(requests, Rejection):
+        return False
+    with Trial(view) as trial:
+        if _made(view, now_s, trial, groups_of(cluster)) is not None:
+            return False
+        return fits_jointly(view, requests, asked.scheduler, asked.ids.rng, now_s)
+
+
+def _made(view: View, now_s: int, trial: Trial, groups: tuple[CreateGroup, ...]) -> Rejection | None:
+    for command in groups:
+        verdict = decide(view, command, now_s)
+        if isinstance(verdict, Rejection):
+            return verdict
+        trial.apply(verdict)
+    return None
+
+
+def _server(cluster: Cluster, node: Node) -> Server:
+    node_group = node_group_of(cluster, node.node_group)
+    assert node_group is not None, f"{node.name} is of a node group of the cluster"
+    image = node_group.image
+    return Server(
+        id=node.server,
+        name=f"{cluster.name}-{node.name}"[-SERVER_NAME_MAX:],
+        project=cluster.project,
+        user=cluster.user,
+        flavor=node_group.flavor,
+        image=None if image is None else image.id,
+        image_properties={} if image is None else read_properties(image.properties),
+        group=node.group,
+        metadata={"cluster": cluster.id, "node": node.name},
+    )
+
+
+def _requests(asked: Asked, servers: dict[str, Server]) -> list[ScheduleRequest] | Rejection:
+    """One request for all that need the same and are in the same group; members of groups first."""
+    alike: dict[tuple[str | None, bytes], list[Server]] = {}
+    for server in servers.values():
+        kind = msgspec.json.encode((server.flavor, sorted(server.image_properties.items())))
+        alike.setdefault((server.group, kind), []).append(server)
+    requests = []
+    asks: dict[bytes, FlavorAsk] = {}
+    for (_, kind), some in sorted(alike.items(), key=lambda entry: entry[1][0].group is None):
+        needed = asks.get(kind) or needed_by(some[0])
+        if isinstance(needed, Rejection):
+            return needed
+        asks[kind] = needed
+        members = tuple(server.id for server in some)
+        requests.append(
+            schedule_request(
+                some[0], needed, members=members, at_least=len(members), alternates=asked.alternates
+            )
+        )
+    return requests

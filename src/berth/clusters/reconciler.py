@@ -1,0 +1,179 @@
+"""What a cluster still needs done, one change after the other, until it is what it shall be.
+
+    leaving:    server there -> its deletion begins -> server gone -> the node goes
+    replacing:  server there -> its deletion begins -> server gone -> a new one, in the same group -> wanted
+    deleting:   no nodes left -> the server groups and the cluster's record go
+
+Each step follows from the records alone, and brings them on: whoever is stopped between two of them, or does
+one twice, breaks nothing. A server that something else is being done to is waited for, and so is one that is
+locked, until it is unlocked. What did not work is tried again, a while later.
+"""
+
+from typing import Final, NamedTuple
+
+import msgspec
+
+from berth.clusters.placement import placed
+from berth.model.clusters import Cluster, Node
+from berth.model.commands import BooksCommand, DeleteGroup, Enact
+from berth.model.events import RecordChanged
+from berth.model.ids import GroupId
+from berth.model.rejections import QuotaExceeded, Rejection
+from berth.model.scheduling import NoFit
+from berth.model.servers import Action, Server
+from berth.sagas import delete
+from berth.sagas.groups import left
+from berth.sagas.proposals import Asked
+from berth.view import View
+
+DELETE_AGAIN_S: Final = 2
+REPLACE_AGAIN_S: Final = 10
+"""How long after what did not work it is tried again."""
+
+_DELETE_PAUSES_MAX: Final = 30
+
+_DELETIONS_MAX: Final = 50
+"""How many deletions begin in one change."""
+
+
+class _Due(NamedTuple):
+    """What can be done for a cluster now."""
+
+    deletable: tuple[Node, ...] = ()
+    """Their servers are there, and nothing is being done to them."""
+    gone: tuple[Node, ...] = ()
+    """They were leaving, and their servers are gone."""
+    missing: tuple[Node, ...] = ()
+    """They are being replaced, and their servers are gone."""
+    is_over: bool = False
+    """There is nothing left of it but its groups."""
+
+
+def is_due(view: View, cluster: Cluster, now_s: int) -> bool:
+    """Whether there is a next step that can be tried now."""
+    return any(_due(view, cluster, now_s))
+
+
+def next_step(view: View, now_s: int, asked: Asked, cluster_id: str) -> Enact | None:
+    """The change that brings a cluster on; None if there is nothing to do, or nothing now."""
+    cluster = view.records.get(Cluster, cluster_id)
+    if cluster is None:
+        return None
+    due = _due(view, cluster, now_s)
+    if due.deletable:
+        deletions = _deletions(view, now_s, asked, due.deletable)
+        if deletions is not None:
+            return deletions
+    if due.gone:
+        names = {node.name for node in due.gone}
+        staying = tuple(node for node in cluster.nodes if node.name not in names)
+        return _changed(cluster, msgspec.structs.replace(cluster, nodes=staying, updated_at_s=now_s))
+    if due.missing:
+        return _replaced(view, now_s, asked, cluster, due.missing)
+    return _ended(view, cluster) if due.is_over else None
+
+
+def _due(view: View, cluster: Cluster, now_s: int) -> _Due:
+    if not cluster.nodes:
+        return _Due(is_over=cluster.state == "deleting")
+    leaving = [node for node in cluster.nodes if node.state == "leaving"]
+    replacing = [node for node in cluster.nodes if node.state == "replacing"]
+    return _Due(
+        tuple(node for node in (*leaving, *replacing) if _is_deletable(view, node, now_s)),
+        _droppable(view, leaving),
+        () if _must_wait(cluster, now_s) else tuple(node for node in replacing if _is_gone(view, node)),
+    )
+
+
+def _is_gone(view: View, node: Node) -> bool:
+    return view.records.get(Server, node.server) is None
+
+
+def _must_wait(cluster: Cluster, now_s: int) -> bool:
+    return cluster.fault is not None and now_s < cluster.updated_at_s + REPLACE_AGAIN_S
+
+
+def _droppable(view: View, leaving: list[Node]) -> tuple[Node, ...]:
+    """Nodes of which nothing is left, once they are half of those that leave: a cluster of a thousand is then
+    written down ten times on its way out, and not a thousand times."""
+    gone = tuple(node for node in leaving if _is_gone(view, node))
+    return gone if 2 * len(gone) >= len(leaving) else ()
+
+
+# -- deletions ----------------------------------------------------------------------------------
+
+
+def _is_deletable(view: View, node: Node, now_s: int) -> bool:
+    server = view.records.get(Server, node.server)
+    if server is None or server.work is not None or server.is_locked:
+        return False
+    tried = [
+        action.updated_at_s
+        for action in view.records.find(Action, "server", server.id)
+        if action.name == delete.OPERATION.action
+    ]
+    # The more often it has failed, the longer it is left alone.
+    pause_s = DELETE_AGAIN_S * min(len(tried), _DELETE_PAUSES_MAX)
+    return not tried or now_s >= max(tried) + pause_s
+
+
+def _deletions(view: View, now_s: int, asked: Asked, nodes: tuple[Node, ...]) -> Enact | None:
+    changes: list[RecordChanged] = []
+    commands: list[BooksCommand] = []
+    for node in nodes[:_DELETIONS_MAX]:
+        begun = delete.begin(view, now_s, asked, node.server, is_forced=True)
+        if not isinstance(begun, Rejection):
+            changes += begun.changes
+            commands += begun.commands
+    return Enact(tuple(changes), tuple(commands)) if changes else None
+
+
+# -- replacements -------------------------------------------------------------------------------
+
+
+def _replaced(
+    view: View, now_s: int, asked: Asked, cluster: Cluster, missing: tuple[Node, ...]
+) -> Enact | None:
+    """The first of the nodes that can be placed has a server again; if none can, the cluster says why."""
+    why = ""
+    for node in missing:
+        new = msgspec.structs.replace(node, server=asked.ids.uuid(), state="wanted")
+        nodes = tuple(new if one.name == node.name else one for one in cluster.nodes)
+        after = msgspec.structs.replace(cluster, nodes=nodes, fault=None, updated_at_s=now_s)
+        enact = placed(view, now_s, asked, after, (new,))
+        if not isinstance(enact, Rejection):
+            return Enact((RecordChanged(cluster, after), *enact.changes), enact.commands, quotas=enact.quotas)
+        why = why or _sentence(node, enact)
+    # Written once: while it stays so there is nothing new to say.
+    return (
+        None
+        if cluster.fault == why
+        else _changed(cluster, msgspec.structs.replace(cluster, fault=why, updated_at_s=now_s))
+    )
+
+
+def _sentence(node: Node, refused: Rejection) -> str:
+    if isinstance(refused, QuotaExceeded):
+        names = ", ".join(name for name, *_ in refused.over)
+        return f"the quota of {names} leaves no room for a replacement of {node.name}; it is tried again"
+    if not isinstance(refused, NoFit):
+        return f"{node.name} cannot be replaced ({type(refused).__name__}); it is tried again"
+    narrowing = [f"{step.asked}: {step.left} hosts left" for step in refused.steps if step.removed]
+    said = "; ".join(narrowing) or "no host has room for it"
+    return f"there is no place for a replacement of {node.name} now ({said}); it is tried again"
+
+
+def _changed(before: Cluster, after: Cluster) -> Enact | None:
+    return None if before == after else Enact((RecordChanged(before, after),))
+
+
+# -- the end ------------------------------------------------------------------------------------
+
+
+def _ended(view: View, cluster: Cluster) -> Enact:
+    """Somebody else's server that was put into one of the groups is no reason to keep it; it is in none
+    then."""
+    groups = [GroupId(id) for id in cluster.groups if GroupId(id) in view.groups.records]
+    commands = tuple(DeleteGroup(id, force=True, cluster=cluster.id) for id in groups)
+    strangers = (change for id in groups for change in left(view, id))
+    return Enact((RecordChanged(cluster, None), *strangers), commands)

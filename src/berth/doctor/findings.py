@@ -1,0 +1,353 @@
+"""What is wrong with the books, judged by the records: found by reading, nothing is changed here.
+
+A server's record says what it last wrote (``held``, at its ``generation``), a migration's the same. While an
+order is under way it is the cell that writes, so a busy server and its migration are not judged. Everybody
+else is, by one check per kind of finding; a check looks at one subject at a time, so that a finding can be
+looked at again, alone, in the very turn in which it is repaired (``doctoring``).
+
+Consumers of which no record knows are judged only where they hold something of a host that has an agent, and
+if they say of themselves that they are servers or migrations: a Nova that keeps its own books here has hosts
+and records of its own. What was claimed through /berth/v1/schedule is its caller's, whatever its type.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from berth.model.commands import SCHEDULE
+from berth.model.ids import ConsumerId, ProviderId
+from berth.model.saga_runs import Outbox
+from berth.model.servers import Action, Held, Host, Migration, Server
+from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.sagas.conflicts import held_now, minus, same
+from berth.sagas.hosts import cell_aggregate
+from berth.sagas.requests import INSTANCE, MIGRATION
+from berth.view import View
+from berth.view.groups import GroupRecord
+from berth.view.roll import Whose
+
+GRACE_S: Final = 60
+"""How long a consumer that no record knows is left alone: somebody may be about to write the record."""
+ORDER_S: Final = 86_400
+"""After how long an order ought to have come to its end."""
+
+Kind = Literal[
+    "orphan_consumer",
+    "server_without_allocations",
+    "server_with_wrong_allocations",
+    "doubled_allocations",
+    "server_elsewhere",
+    "unfinished_migration",
+    "migration_without_allocations",
+    "migration_with_wrong_allocations",
+    "order_without_end",
+    "stray_member",
+    "host_complaint",
+]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """``repair`` says what the doctor would do; None where a human must decide. ``unsafe`` says why."""
+
+    kind: Kind
+    subject: str
+    sentence: str
+    holds: Held = ()
+    should_hold: Held = ()
+    repair: str | None = None
+    unsafe: str | None = None
+
+    @property
+    def id(self) -> str:
+        return f"{self.kind}:{self.subject}"
+
+
+class Moment(NamedTuple):
+    """When it is examined, and how patiently."""
+
+    now_s: int
+    grace_s: int = GRACE_S
+    order_s: int = ORDER_S
+
+
+Judge = Callable[[View, str, Moment], Finding | None]
+
+
+class Check(NamedTuple):
+    """``subjects``: whom to look at; ``judge``: what is wrong with one of them, of one of these kinds.
+    ``concerns`` says of one whether it is among the subjects, where the judge alone cannot tell."""
+
+    kinds: tuple[Kind, ...]
+    subjects: Callable[[View], Iterable[str]]
+    judge: Judge
+    concerns: Callable[[View, str], bool] = lambda view, id: True
+
+
+def examine(view: View, now_s: int) -> tuple[Finding, ...]:
+    """All that is wrong."""
+    return tuple(finding for check in CHECKS for finding in examined(view, check, Moment(now_s)))
+
+
+def examined(view: View, check: Check, moment: Moment) -> Iterator[Finding]:
+    """What one check finds. The view is not to be changed meanwhile."""
+    for subject in check.subjects(view):
+        finding = check.judge(view, subject, moment)
+        if finding is not None:
+            yield finding
+
+
+def look_again(view: View, id: str, moment: Moment) -> Finding | None:
+    """The finding of this id, as it is now; None if there is no such thing."""
+    kind, _, subject = id.partition(":")
+    for check in CHECKS:
+        if kind in check.kinds and check.concerns(view, subject):
+            finding = check.judge(view, subject, moment)
+            return finding if finding is not None and finding.kind == kind else None
+    return None
+
+
+# -- consumers that no record knows ---------------------------------------------------------------
+
+
+def _consumers(view: View) -> Iterator[str]:
+    if view.records.count(Host):
+        for type in (INSTANCE, MIGRATION):
+            yield from view.roll.behind(None, Whose(type=type))
+
+
+def _consumer(view: View, id: str, moment: Moment) -> Finding | None:
+    record = view.consumers.get(ConsumerId(id))
+    if record is None or not record.held or record.consumer.type not in (INSTANCE, MIGRATION):
+        return None
+    if record.consumer.made_by == SCHEDULE:
+        return None
+    if view.records.get(Server, id) is not None or view.records.get(Migration, id) is not None:
+        return None
+    hosts = view.hosts_held(record.held)
+    if not any(view.records.get(Host, host.id) is not None for host in hosts):
+        return None
+    age_s = moment.now_s - record.consumer.updated_at_s
+    is_old = age_s >= moment.grace_s
+    where = ", ".join(host.name for host in hosts)
+    young = f"it was written {age_s} seconds ago, and may be about to be known: wait {moment.grace_s} seconds"
+    return Finding(
+        "orphan_consumer",
+        id,
+        f"no server and no migration is known by this id, and it holds resources on {where}",
+        held_now(view, id),
+        (),
+        "release what it holds" if is_old else None,
+        None if is_old else young,
+    )
+
+
+# -- servers ------------------------------------------------------------------------------------
+
+
+def _servers(view: View) -> Iterator[str]:
+    return (server.id for server in view.records.all(Server))
+
+
+def _server(view: View, id: str, moment: Moment) -> Finding | None:
+    server = view.records.get(Server, id)
+    if server is None or server.work is not None:
+        return None
+    now = held_now(view, id)
+    elsewhere = holdings_elsewhere(view, server, now)
+    if elsewhere and not same(minus(now, elsewhere), server.held):
+        where = ", ".join(_hosts_of(view, elsewhere))
+        sentence = f"server {server.name} holds resources on {where}, where it is not"
+        repair = "release what it holds there"
+        return Finding("server_elsewhere", id, sentence, now, minus(now, elsewhere), repair)
+    if same(now, server.held):
+        return None
+    if not now:
+        sentence = f"server {server.name} is {server.state} and holds nothing of what it should"
+        repair = "claim it again, if there is room"
+        return Finding("server_without_allocations", id, sentence, (), server.held, repair)
+    if server.held and same(_at_its_place(view, server, now), server.held):
+        where = ", ".join(_hosts_of(view, minus(now, server.held)))
+        sentence = f"server {server.name} also holds resources on {where}, and no migration is known"
+        repair = "release what it holds there"
+        return Finding("doubled_allocations", id, sentence, now, server.held, repair)
+    sentence = f"server {server.name} holds something else than it last wrote"
+    repair = "claim what the record says, if there is room" if server.held else "release what it holds"
+    return Finding("server_with_wrong_allocations", id, sentence, now, server.held, repair)
+
+
+def holdings_elsewhere(view: View, server: Server, now: Held) -> Held:
+    """What is held on hosts where the server is not. Pools are no hosts; while a migration has the other half
+    the server may be at its destination."""
+    if server.place is None:
+        return ()
+    places = {server.place.id}
+    migration = None if server.migration is None else view.records.get(Migration, server.migration)
+    if migration is not None:
+        places.add(migration.dest.id)
+    lenders = view.rows_with_trait(SHARES_VIA_AGGREGATE)
+    return tuple(
+        part
+        for part in now
+        if (record := view.providers[part[0]]).row not in lenders and record.root.id not in places
+    )
+
+
+def _at_its_place(view: View, server: Server, now: Held) -> Held:
+    """What is held in the trees that the server's own is in."""
+    roots = {view.providers[id].root for id, _ in server.held if id in view.providers}
+    return tuple((id, amounts) for id, amounts in now if view.providers[id].root in roots)
+
+
+def _hosts_of(view: View, held: Held) -> list[str]:
+    return sorted({view.providers[id].root.name for id, _ in held})
+
+
+# -- migrations ---------------------------------------------------------------------------------
+
+
+def _migrations(view: View) -> Iterator[str]:
+    return (migration.id for migration in view.records.all(Migration))
+
+
+def _migration(view: View, id: str, moment: Moment) -> Finding | None:
+    migration = view.records.get(Migration, id)
+    if migration is None:
+        return None
+    server = view.records.get(Server, migration.server)
+    if server is not None and server.work is not None and server.migration == id:
+        return None
+    now = held_now(view, id)
+    if migration.type == "evacuation" and migration.status == "done":
+        # It waits for its source to come back and clean up; what is released already needs no more of it.
+        return None if not now else _migration_holding(view, migration, now)
+    if server is not None and server.migration == id:
+        return _migration_holding(view, migration, now)
+    if not now:
+        return None
+    sentence = (
+        f"migration {migration.number} of server {migration.server} is {migration.status}, nobody will "
+        f"finish it, and it holds resources on {', '.join(_hosts_of(view, now))}"
+    )
+    return Finding("unfinished_migration", id, sentence, now, (), "release what it holds")
+
+
+def _migration_holding(view: View, migration: Migration, now: Held) -> Finding | None:
+    """What is wrong with one that is to hold its part until somebody settles the move."""
+    of = f"migration {migration.number} of server {migration.server}"
+    if same(now, migration.held):
+        return None
+    repair = "claim what the record says, if there is room"
+    if not now:
+        sentence = f"{of} holds nothing of what it keeps for the server to come back to"
+        return Finding("migration_without_allocations", migration.id, sentence, (), migration.held, repair)
+    sentence = f"{of} holds something else than it last wrote"
+    return Finding("migration_with_wrong_allocations", migration.id, sentence, now, migration.held, repair)
+
+
+# -- orders and groups --------------------------------------------------------------------------
+
+
+def _orders(view: View) -> Iterator[str]:
+    busy = (server.work for server in view.records.all(Server) if server.work is not None)
+    return iter(dict.fromkeys((*busy, *(outbox.id for outbox in view.records.all(Outbox)))))
+
+
+def _order(view: View, id: str, moment: Moment) -> Finding | None:
+    outbox = view.records.get(Outbox, id)
+    action = view.records.get(Action, (outbox.abort if outbox is not None else None) or id)
+    server = None if action is None else view.records.get(Server, action.server)
+    is_open = outbox is not None or (server is not None and server.work == id)
+    if not is_open or (action is not None and moment.now_s - action.updated_at_s < moment.order_s):
+        return None
+    what = "an order" if action is None else f"{action.name} of server {action.server}"
+    where = "has not come to its end" if outbox is None else f"has not reached the cell {outbox.cell!r}"
+    sentence = f"{what} {where} for more than {moment.order_s // 3600} hours"
+    unsafe = "look whether the cell's conductor runs and can reach its journal, Placement and the agents"
+    return Finding("order_without_end", id, sentence, unsafe=unsafe)
+
+
+def _members(view: View) -> Iterator[str]:
+    """Members may be declared before there is anything to them. So only those can be strays that stand for
+    another, as a migration does, and those of a group that servers were created into."""
+    for record in view.groups.records.values():
+        has_servers = _has_servers(view, record)
+        yield from (id for id, stands_for in record.members.items() if has_servers or stands_for != id)
+
+
+def _has_servers(view: View, record: GroupRecord) -> bool:
+    return any(view.records.get(Server, member) is not None for member in record.members)
+
+
+def _is_among_servers(view: View, id: str) -> bool:
+    membership = view.groups.memberships.get(ConsumerId(id))
+    return membership is not None and (
+        membership.stands_for != id or _has_servers(view, view.groups.records[membership.group])
+    )
+
+
+def _member(view: View, id: str, moment: Moment) -> Finding | None:
+    membership = view.groups.memberships.get(ConsumerId(id))
+    if membership is None or view.records.get(Server, id) is not None:
+        return None
+    record = view.consumers.get(ConsumerId(id))
+    if (record is not None and record.held) or view.records.get(Migration, id) is not None:
+        return None
+    sentence = (
+        f"it is a member of group {membership.group}, is neither server nor migration, and holds nothing"
+    )
+    return Finding("stray_member", id, sentence, repair="let it go from the group")
+
+
+# -- hosts --------------------------------------------------------------------------------------
+
+
+def _hosts(view: View) -> Iterator[str]:
+    return (host.id for host in view.records.all(Host))
+
+
+def _host(view: View, id: str, moment: Moment) -> Finding | None:
+    host = view.records.get(Host, id)
+    if host is None:
+        return None
+    provider = view.providers.get(ProviderId(id))
+    if provider is None or cell_aggregate(host.cell) not in provider.aggregates:
+        lost = "its provider is gone" if provider is None else "its provider is not in the cell's aggregate"
+        sentence = f"nothing can be placed on host {host.name} of cell {host.cell}: {lost}"
+        unsafe = "start its agent again: that writes what is missing"
+        return Finding("host_complaint", id, sentence, unsafe=unsafe)
+    if not host.complaints:
+        return None
+    sentence = f"not all that the agent of host {host.name} reported could be written: {host.complaints[0]}"
+    more = len(host.complaints) - 1
+    if more:
+        sentence += f" ({more} more: see /berth/v1/hosts/{id})"
+    unsafe = "it goes away by itself when its cause does: the agent reports again every now and then"
+    return Finding("host_complaint", id, sentence, unsafe=unsafe)
+
+
+CHECKS: Final = (
+    Check(("orphan_consumer",), _consumers, _consumer),
+    Check(
+        (
+            "server_without_allocations",
+            "server_with_wrong_allocations",
+            "doubled_allocations",
+            "server_elsewhere",
+        ),
+        _servers,
+        _server,
+    ),
+    Check(
+        (
+            "unfinished_migration",
+            "migration_without_allocations",
+            "migration_with_wrong_allocations",
+        ),
+        _migrations,
+        _migration,
+    ),
+    Check(("order_without_end",), _orders, _order),
+    Check(("stray_member",), _members, _member, _is_among_servers),
+    Check(("host_complaint",), _hosts, _host),
+)

@@ -1,0 +1,122 @@
+"""What the doctor does about a finding, where that is safe: one command per finding, each by itself.
+
+A finding is looked at again in the turn in which it is repaired: what is not so any more is left alone. What
+is claimed goes through the ledger like any other claim, and may be refused by it. Nothing is repaired that is
+under way, for that is not found.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from berth.doctor.findings import Finding, Kind, Moment, holdings_elsewhere, look_again
+from berth.model.commands import (
+    BooksCommand,
+    ChangeMembers,
+    Claim,
+    DeleteAllocations,
+    Enact,
+    ReplaceAllocations,
+)
+from berth.model.ids import ConsumerId
+from berth.model.rejections import FindingGone, Rejection, RepairUnsafe
+from berth.model.servers import Held, Migration, MigrationStatus, Server
+from berth.sagas.conflicts import generation_of, minus
+from berth.sagas.proposals import replaced
+from berth.sagas.requests import INSTANCE, MIGRATION
+from berth.view import View
+
+_UNDER_WAY: Final[frozenset[MigrationStatus]] = frozenset(
+    ("accepted", "migrating", "finished", "confirming", "reverting")
+)
+
+
+def repair(view: View, id: str, moment: Moment) -> Enact | Rejection:
+    """The command that repairs the finding of this id."""
+    finding = look_again(view, id, moment)
+    if finding is None:
+        return FindingGone(id)
+    if finding.repair is None:
+        return RepairUnsafe(id, finding.unsafe or "a human must decide")
+    return _REPAIRS[finding.kind](view, finding, moment.now_s)
+
+
+def _release(view: View, finding: Finding, now_s: int) -> Enact:
+    consumer = ConsumerId(finding.subject)
+    commands: list[BooksCommand] = [DeleteAllocations(consumer)]
+    membership = view.groups.memberships.get(consumer)
+    if membership is not None and membership.stands_for == consumer:
+        # One that stands for another is let go of with what it holds.
+        commands.append(ChangeMembers(membership.group, (), (consumer,)))
+    return Enact((), tuple(commands))
+
+
+def _correct_server(view: View, finding: Finding, now_s: int) -> Enact:
+    server = view.records.get(Server, finding.subject)
+    assert server is not None, "it was just looked at"
+    commands, generation = _held_again(view, server, server.held, INSTANCE)
+    after = msgspec.structs.replace(server, generation=generation, conflict=None, updated_at_s=now_s)
+    return Enact((replaced(view, after),), commands)
+
+
+def _leave_elsewhere(view: View, finding: Finding, now_s: int) -> Enact:
+    server = view.records.get(Server, finding.subject)
+    assert server is not None, "it was just looked at"
+    elsewhere = holdings_elsewhere(view, server, finding.holds)
+    commands, generation = _held_again(view, server, finding.should_hold, INSTANCE)
+    after = msgspec.structs.replace(
+        server,
+        held=minus(server.held, elsewhere),
+        kept=minus(server.kept, elsewhere),
+        generation=generation,
+        conflict=None,
+        updated_at_s=now_s,
+    )
+    return Enact((replaced(view, after),), commands)
+
+
+def _correct_migration(view: View, finding: Finding, now_s: int) -> Enact:
+    migration = view.records.get(Migration, finding.subject)
+    assert migration is not None, "it was just looked at"
+    commands, generation = _held_again(view, migration, migration.held, MIGRATION)
+    after = msgspec.structs.replace(migration, generation=generation, updated_at_s=now_s)
+    return Enact((replaced(view, after),), commands)
+
+
+def _held_again(
+    view: View, owner: Server | Migration, held: Held, type: str
+) -> tuple[tuple[BooksCommand, ...], int | None]:
+    """What has a consumer hold this and nothing else, and the generation that this makes."""
+    id = ConsumerId(owner.id)
+    current = generation_of(view, id)
+    claim = Claim(id, held, owner.project, owner.user, current, type)
+    return (ReplaceAllocations((claim,)),), (current or 0) + 1 if held else None
+
+
+def _end_migration(view: View, finding: Finding, now_s: int) -> Enact:
+    migration = view.records.get(Migration, finding.subject)
+    assert migration is not None, "it was just looked at"
+    status = "error" if migration.status in _UNDER_WAY else migration.status
+    after = msgspec.structs.replace(migration, status=status, held=(), generation=None, updated_at_s=now_s)
+    return Enact((replaced(view, after),), (DeleteAllocations(ConsumerId(migration.id)),))
+
+
+def _let_go(view: View, finding: Finding, now_s: int) -> Enact:
+    consumer = ConsumerId(finding.subject)
+    group = view.groups.memberships[consumer].group
+    return Enact((), (ChangeMembers(group, (), (consumer,)),))
+
+
+_REPAIRS: Final[dict[Kind, Callable[[View, Finding, int], Enact]]] = {
+    "orphan_consumer": _release,
+    "server_without_allocations": _correct_server,
+    "server_with_wrong_allocations": _correct_server,
+    "doubled_allocations": _correct_server,
+    "server_elsewhere": _leave_elsewhere,
+    "unfinished_migration": _end_migration,
+    "migration_without_allocations": _correct_migration,
+    "migration_with_wrong_allocations": _correct_migration,
+    "stray_member": _let_go,
+}
+"""What is not here is for a human to decide."""

@@ -1,0 +1,77 @@
+"""Delete: destroy the server wherever it may be, and let go of everything, its migration's part too."""
+
+import msgspec
+
+from berth.model.commands import BooksCommand, ChangeMembers, DeleteAllocations, Enact
+from berth.model.ids import ConsumerId
+from berth.model.rejections import Rejection
+from berth.model.saga_runs import Book
+from berth.model.servers import Action, Migration, Server
+from berth.sagas.conflicts import Standing, migration_taken_over, standing, taken_over
+from berth.sagas.proposals import Asked, begun, order, removed, startable
+from berth.sagas.saga import BY_NAME, released_by
+from berth.view import View
+
+OPERATION = BY_NAME["delete"]
+
+
+def begin(view: View, now_s: int, asked: Asked, id: str, *, is_forced: bool = False) -> Enact | Rejection:
+    """``is_forced``: whatever others have changed meanwhile."""
+    server = startable(view, id, OPERATION)
+    if isinstance(server, Rejection):
+        return server
+    migration = None if server.migration is None else view.records.get(Migration, server.migration)
+    stands = standing(
+        view,
+        server,
+        asked.rules,
+        OPERATION.action,
+        now_s,
+        migration=migration,
+        released=released_by(OPERATION),
+        is_forced=is_forced,
+    )
+    if not isinstance(stands, Standing):
+        return stands
+    if server.place is None and migration is None:
+        # No host has it, and so no cell need be told.
+        end = gone(view, server)
+        held: tuple[BooksCommand, ...] = (DeleteAllocations(ConsumerId(id)),) if stands.held else ()
+        return Enact(end.changes, (*held, *end.commands))
+    cell = server.place.cell if server.place is not None else migration.source.cell if migration else ""
+    source = migration.source if migration is not None else None
+    dest = server.place
+    if migration is not None:
+        migration = migration_taken_over(migration, stands)
+    if source == dest:
+        source = None
+    server = taken_over(server, stands)
+    work = order(
+        asked,
+        server,
+        OPERATION.name,
+        Book(server.held, server.generation),
+        source=source,
+        dest=dest,
+        migration=migration,
+        is_forced=is_forced,
+    )
+    changed = () if migration is None else (migration,)
+    shown = msgspec.structs.replace(server, fault=None)
+    return begun(view, asked, shown, work, cell, now_s, changed=changed)
+
+
+def gone(view: View, server: Server) -> Enact:
+    """The command that takes a server's records away, when nothing is held for it any more."""
+    changes = [removed(view, server)]
+    changes += [removed(view, action) for action in view.records.find(Action, "server", server.id)]
+    changes += [
+        removed(view, migration)
+        for migration in view.records.find(Migration, "server", server.id)
+        if migration.status != "done"
+    ]
+    membership = view.groups.memberships.get(ConsumerId(server.id))
+    commands: tuple[BooksCommand, ...] = ()
+    if membership is not None:
+        commands = (ChangeMembers(membership.group, (), (ConsumerId(server.id),)),)
+    return Enact(tuple(changes), commands)

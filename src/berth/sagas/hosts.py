@@ -1,0 +1,73 @@
+"""Hosts as a region knows them: how they are doing, and which cell they are in."""
+
+import uuid
+from typing import Final
+
+import msgspec
+
+from berth.model.aggregates import Label
+from berth.model.commands import BooksCommand, Enact, LabelAggregate, SetHostStatus
+from berth.model.hosts import HEALTHY
+from berth.model.ids import AggregateId, ProviderId
+from berth.model.records import AnyRecord
+from berth.model.saga_runs import Agent
+from berth.model.servers import Host, Place
+from berth.sagas.proposals import counted, replaced
+from berth.scheduler.cells import KIND
+from berth.view import View
+
+_NAMESPACE: Final = uuid.UUID("5b3f1c1e-8d57-4f0e-9e0b-2f5f2f9c7a11")
+
+
+def cell_aggregate(cell: str) -> AggregateId:
+    """The aggregate that all hosts of a cell are in."""
+    return AggregateId(str(uuid.uuid5(_NAMESPACE, cell)))
+
+
+def is_down(view: View, place: Place) -> bool:
+    status = view.hosts.get(ProviderId(place.id))
+    return status is not None and status.down
+
+
+def heard_of(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
+    """The command that brings what is known of a host up to what its cell says; None where it is."""
+    id = ProviderId(agent.id)
+    provider = view.providers.get(id)
+    if provider is None:
+        return None
+    # Another's name is not taken over: Placement has refused it, and the host goes on under its own.
+    name = agent.name if view.names.get(agent.name, provider) is provider else provider.name
+    known = view.records.get(Host, agent.id)
+    counter = counted(view, "host")
+    host = known or Host(
+        id=agent.id,
+        number=counter.value,
+        name=name,
+        cell=cell,
+        registered_at_s=now_s,
+    )
+    after = msgspec.structs.replace(
+        host,
+        name=name,
+        cell=cell,
+        driver=agent.driver,
+        is_silent=agent.is_down,
+        complaints=agent.complaints,
+    )
+    commands: list[BooksCommand] = []
+    status = view.hosts.get(id, HEALTHY)
+    down = after.is_silent or after.is_forced_down
+    if status.down != down:
+        commands.append(SetHostStatus(id, msgspec.structs.replace(status, down=down)))
+    label = Label(KIND, cell)
+    aggregate = cell_aggregate(cell)
+    if view.groups.labels.get(aggregate) != label:
+        commands.append(LabelAggregate(aggregate, label))
+    if after == known and not commands:
+        return None
+    changed: list[AnyRecord] = []
+    if after != known:
+        changed.append(msgspec.structs.replace(after, updated_at_s=now_s))
+    if known is None:
+        changed.append(counter)
+    return Enact(tuple(replaced(view, record) for record in changed), tuple(commands))

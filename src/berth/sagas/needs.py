@@ -1,0 +1,173 @@
+"""What other services need for a server (a port's bandwidth, an accelerator), as part of what it holds.
+
+A need is part of every claim and every move of its server from then on: ``asking`` puts it into the request,
+and notes where it is met. Here it is added, changed and taken away, for a server to which nothing else is
+being done:
+
+* one that holds resources gets the need on the host where it is, in the same change as its record, or is
+  refused;
+* one that holds nothing (it is shelved away, or never had a place) is to have it as soon as it is placed.
+
+So at every instant the sum of what is held for a server's needs is in the books, or nothing is.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from berth.ledger import decide
+from berth.model.commands import UNCHECKED, Claim, Enact, ReplaceAllocations
+from berth.model.ids import ConsumerId, ProviderId
+from berth.model.rejections import (
+    NeedDoesNotFit,
+    NeedNotFound,
+    Rejection,
+    ResourceClassNotFound,
+    ServerBusy,
+    ServerNotFound,
+    ServerUnsettled,
+    TooManyNeeds,
+)
+from berth.model.requests import CandidatesRequest
+from berth.model.servers import Held, Need, Place, Server
+from berth.sagas.conflicts import Rules, Standing, minus, plus, standing
+from berth.sagas.proposals import replaced
+from berth.sagas.requests import INSTANCE, group_of
+from berth.search.masks import unknown_traits
+from berth.search.places import slots_of
+from berth.view import ProviderRecord, View
+from berth.view.trial import Trial
+
+NEEDS_MAX: Final = 16
+RESOURCES_MAX: Final = 20
+_ASKED: Final = "change the needs"
+
+
+def put(view: View, now_s: int, rules: Rules, id: str, need: Need) -> Enact | Rejection:
+    """Give a server a need, in place of what it had under that name."""
+    server = _changeable(view, id)
+    if isinstance(server, Rejection):
+        return server
+    wrong = _unknown_names(view, need)
+    if wrong is not None:
+        return wrong
+    others, before = _apart(server, need.name)
+    if before is None and len(others) >= NEEDS_MAX:
+        return TooManyNeeds(id, NEEDS_MAX)
+    stands = standing(view, server, rules, _ASKED, now_s)
+    if not isinstance(stands, Standing):
+        return stands
+    rest = _rest(stands, before)
+    if server.place is None or not stands.held:
+        unmet = msgspec.structs.replace(need, held=())
+        return Enact((replaced(view, _with(server, (*others, unmet), now_s)),))
+    met = _met(view, server, server.place, need, rest, now_s)
+    if isinstance(met, Rejection):
+        return met
+    return _claimed(view, server, (*others, met), plus((rest, met.held)), stands, now_s)
+
+
+def remove(view: View, now_s: int, rules: Rules, id: str, name: str) -> Enact | Rejection:
+    """Take a need away, and give back what is held for it."""
+    server = _changeable(view, id)
+    if isinstance(server, Rejection):
+        return server
+    others, before = _apart(server, name)
+    if before is None:
+        return NeedNotFound(id, name)
+    if not before.held:
+        return Enact((replaced(view, _with(server, others, now_s)),))
+    stands = standing(view, server, rules, _ASKED, now_s)
+    if not isinstance(stands, Standing):
+        return stands
+    return _claimed(view, server, others, _rest(stands, before), stands, now_s)
+
+
+def _changeable(view: View, id: str) -> Server | Rejection:
+    """The server, if its needs may be changed now. While an order is under way it is the order that says what
+    is held; while a move waits for its confirmation the migration has the other half, without the need."""
+    server = view.records.get(Server, id)
+    if server is None:
+        return ServerNotFound(id)
+    if server.work is not None:
+        return ServerBusy(id, _ASKED, server.task or "busy")
+    if server.migration is not None:
+        return ServerUnsettled(id, _ASKED, server.migration)
+    return server
+
+
+def _unknown_names(view: View, need: Need) -> Rejection | None:
+    for name in need.resources:
+        if view.classes.id_of(name) is None:
+            return ResourceClassNotFound(name)
+    return unknown_traits(view, group_of(need))
+
+
+def _apart(server: Server, name: str) -> tuple[tuple[Need, ...], Need | None]:
+    """The server's other needs, and the one of this name."""
+    others = tuple(need for need in server.needs if need.name != name)
+    before = next((need for need in server.needs if need.name == name), None)
+    return others, before
+
+
+def _rest(stands: Standing, before: Need | None) -> Held:
+    """What is held beside a need."""
+    return stands.held if before is None else minus(stands.held, before.held)
+
+
+def _with(server: Server, needs: tuple[Need, ...], now_s: int) -> Server:
+    return msgspec.structs.replace(server, needs=needs, updated_at_s=now_s)
+
+
+def _claimed(
+    view: View, server: Server, needs: tuple[Need, ...], held: Held, stands: Standing, now_s: int
+) -> Enact:
+    """The command that has the server hold this from now on, and its record say so."""
+    after = msgspec.structs.replace(
+        _with(server, needs, now_s),
+        held=held,
+        kept=stands.kept,
+        conflict=None,
+        generation=(stands.generation or 0) + 1 if held else None,
+    )
+    claim = _claim(server, held, stands.generation)
+    return Enact((replaced(view, after),), (ReplaceAllocations((claim,)),))
+
+
+def _claim(server: Server, held: Held, generation: int | None) -> Claim:
+    return Claim(ConsumerId(server.id), held, server.project, server.user, generation, INSTANCE)
+
+
+# -- where it is met ----------------------------------------------------------------------------
+
+
+def _met(view: View, server: Server, place: Place, need: Need, rest: Held, now_s: int) -> Need | Rejection:
+    """The need with where it is met: one provider of the server's host, or one that shares with it.
+
+    What the need had before is let go of first, and taken back in the end, as a plan does with the claims of
+    its members: whoever has 4 of 5 and wants 5 is not refused. Nobody else may look at the view meanwhile.
+    """
+    freed = msgspec.structs.replace(_claim(server, rest, None), generation=UNCHECKED)
+    verdict = decide(view, ReplaceAllocations((freed,)), now_s)
+    refused: Rejection | None = None
+    with Trial(view) as trial:
+        if not isinstance(verdict, Rejection):
+            trial.apply(verdict)
+        for provider in _providers(view, place, need):
+            held: Held = ((provider.id, tuple(need.resources.items())),)
+            whole = msgspec.structs.replace(freed, wanted=plus((rest, held)))
+            verdict = decide(view, ReplaceAllocations((whole,)), now_s)
+            if not isinstance(verdict, Rejection):
+                return msgspec.structs.replace(need, held=held)
+            refused = verdict
+    return NeedDoesNotFit(server.id, need.name, place.name, refused)
+
+
+def _providers(view: View, place: Place, need: Need) -> Iterator[ProviderRecord]:
+    """The providers that have room for a need by themselves, those of the host first."""
+    host = view.providers.get(ProviderId(place.id))
+    slots = slots_of(view, CandidatesRequest(groups=(group_of(need),)))
+    assert not isinstance(slots, Rejection), "the names have been looked at"
+    if host is not None and slots[0].anchors[host.row]:
+        yield from slots[0].choices(host, view)

@@ -1,0 +1,193 @@
+"""What all operations have in common where they begin: may it, and what is written if it may."""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import msgspec
+
+from berth.model.commands import BooksCommand, Enact
+from berth.model.events import RecordChanged
+from berth.model.quotas import RESOURCES, Quotas
+from berth.model.records import AnyRecord
+from berth.model.rejections import Rejection, ServerBusy, ServerNotFound, ServerStateWrong, ServerUnsettled
+from berth.model.saga_runs import Book, Outbox, Spec, Way, Work
+from berth.model.servers import Action, ConflictPolicy, Counter, Migration, Place, Server
+from berth.runtime.ids import Ids
+from berth.runtime.settings import Settings
+from berth.sagas.conflicts import Repeat, Rules
+from berth.sagas.saga import BY_NAME, Operation
+from berth.scheduler.options import SchedulerOptions
+from berth.scheduler.spec_table import read_properties
+from berth.view import View
+
+PAST_MAX: Final = 100
+"""How many actions, and how many migrations that are over, are remembered of a server."""
+
+
+class Asked(NamedTuple):
+    """Who asks, and by which rules it is done."""
+
+    request_id: str
+    project: str
+    user: str
+    ids: Ids
+    scheduler: SchedulerOptions
+    policy: ConflictPolicy = "fail"
+    attempts_max: int = 3
+    alternates: int = 5
+    resizes_in_place: bool = True
+    """Whether a resize may stay on its host."""
+    repeat: Repeat = "merge"
+    """What ``fail`` does with a request that is repeated after a conflict was reported."""
+    quotas: Quotas | None = None
+    """Of projects that have none of their own; None: nothing is judged."""
+
+    @property
+    def rules(self) -> Rules:
+        return Rules(self.policy, self.repeat)
+
+
+def quotas_in(settings: Settings) -> Quotas:
+    """Of projects that have none of their own."""
+    return Quotas(**{name: getattr(settings, f"quota_{name}") for name in RESOURCES})
+
+
+def startable(view: View, id: str, operation: Operation) -> Server | Rejection:
+    """The server, if the operation may begin with it now."""
+    server = view.records.get(Server, id)
+    if server is None:
+        return ServerNotFound(id)
+    if server.work is not None:
+        return ServerBusy(id, operation.action, server.task or "busy")
+    if server.state not in operation.before:
+        return ServerStateWrong(id, operation.action, server.state, tuple(sorted(operation.before)))
+    return server
+
+
+def unsettled(server: Server, operation: Operation) -> Rejection:
+    """Why nothing can be done to a server where it is: it is nowhere, or in two places."""
+    if server.migration is not None:
+        return ServerUnsettled(server.id, operation.action, server.migration)
+    state = f"{server.state}, on no host"
+    return ServerStateWrong(server.id, operation.action, state, tuple(sorted(operation.before)))
+
+
+def order(
+    asked: Asked,
+    server: Server,
+    operation: str,
+    books: Book,
+    *,
+    source: Place | None = None,
+    dest: Place | None = None,
+    migration: Migration | None = None,
+    alternates: tuple[Way, ...] = (),
+    is_forced: bool = False,
+    runs: bool = True,
+) -> Work:
+    """The order that goes down. ``server`` is as it will be while it is carried out."""
+    migration_books = None if migration is None else Book(migration.held, migration.generation)
+    return Work(
+        id=asked.ids.uuid(),
+        number=server.works + 1,
+        server=server.id,
+        operation=operation,
+        request_id=asked.request_id,
+        spec=Spec(
+            server.name,
+            server.project,
+            server.user,
+            server.flavor,
+            server.image,
+            read_properties(server.image_properties),
+        ),
+        project=server.project,
+        user=server.user,
+        source=source,
+        dest=dest,
+        books=books,
+        migration=None if migration is None else migration.id,
+        migration_books=migration_books,
+        kept=server.kept,
+        shared=() if migration is None else migration.shared,
+        needs=server.needs,
+        alternates=alternates,
+        attempts_max=asked.attempts_max,
+        policy=asked.policy,
+        is_forced=is_forced,
+        runs=runs,
+    )
+
+
+def busy(server: Server, work: Work, now_s: int) -> Server:
+    """The server while an order is carried out for it."""
+    return msgspec.structs.replace(
+        server,
+        task=BY_NAME[work.operation].task,
+        work=work.id,
+        works=work.number,
+        updated_at_s=now_s,
+    )
+
+
+def action_of(asked: Asked, work: Work, now_s: int, message: str | None = None) -> Action:
+    return Action(
+        id=work.id,
+        server=work.server,
+        name=BY_NAME[work.operation].action,
+        request_id=asked.request_id,
+        project=asked.project,
+        user=asked.user,
+        started_at_s=now_s,
+        updated_at_s=now_s,
+        message=message,
+        seen=-1,
+    )
+
+
+def begun(
+    view: View,
+    asked: Asked,
+    server: Server,
+    work: Work,
+    cell: str,
+    now_s: int,
+    *,
+    changed: Iterable[AnyRecord] = (),
+    commands: tuple[BooksCommand, ...] = (),
+) -> Enact:
+    """The command that begins an operation: the server is busy, the order is on its way, and the action says
+    so. ``server`` is what the record shall be, but for that."""
+    records: list[AnyRecord] = [
+        busy(server, work, now_s),
+        Outbox(id=work.id, cell=cell, work=work),
+        action_of(asked, work, now_s),
+        *changed,
+    ]
+    forgotten = (removed(view, record) for record in _too_many(view, server))
+    return Enact((*(replaced(view, record) for record in records), *forgotten), commands, quotas=asked.quotas)
+
+
+def _too_many(view: View, server: Server) -> list[Action | Migration]:
+    """What is forgotten of a server's past, so that there is an end to it: the oldest, one at a time."""
+    past: list[Action | Migration] = []
+    actions = view.records.find(Action, "server", server.id)
+    past += actions[:1] if len(actions) >= PAST_MAX else []
+    over = [one for one in view.records.find(Migration, "server", server.id) if not one.held]
+    past += over[:1] if len(over) >= PAST_MAX else []
+    return past
+
+
+def counted(view: View, kind: str) -> Counter:
+    """The count of what has a number of a kind, one further. Numbers are not given twice."""
+    last = view.records.get(Counter, kind)
+    return Counter(id=kind, value=1 if last is None else last.value + 1)
+
+
+def replaced(view: View, after: AnyRecord) -> RecordChanged:
+    """The change that puts a record in place of what stands there now."""
+    return RecordChanged(view.records.current(after), after)
+
+
+def removed(view: View, record: AnyRecord) -> RecordChanged:
+    return RecordChanged(view.records.current(record), None)

@@ -1,0 +1,153 @@
+"""What a server asks of the scheduler: its flavor, its image, what others need for it, and where it may
+go."""
+
+import msgspec
+
+from berth.model.consumer import Wanted
+from berth.model.ids import ConsumerId, GroupId, ProviderId
+from berth.model.requests import RequestGroup
+from berth.model.saga_runs import Way
+from berth.model.scheduling import ANY_CELL, Generation, Hints, HostCandidate, ScheduleRequest, SpecInvalid
+from berth.model.servers import Flavor, Held, Need, Place, Server, ServerHints
+from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.sagas.conflicts import overlap, plus
+from berth.scheduler.cells import KIND as CELL
+from berth.scheduler.flavors import Flavor as Sizes
+from berth.scheduler.flavors import FlavorAsk, ask_of
+from berth.scheduler.labelled import names_of
+from berth.view import View
+
+INSTANCE = "INSTANCE"
+MIGRATION = "MIGRATION"
+
+
+def sizes(flavor: Flavor) -> Sizes:
+    return Sizes(
+        vcpus=flavor.vcpus,
+        memory_mb=flavor.memory_mb,
+        disk_gb=flavor.disk_gb,
+        ephemeral_gb=flavor.ephemeral_gb,
+        swap_mb=flavor.swap_mb,
+        extra_specs=flavor.extra_specs,
+    )
+
+
+def suffix_of(need: Need) -> str:
+    return f"_need_{need.name}"
+
+
+def group_of(need: Need) -> RequestGroup:
+    return RequestGroup(
+        suffix=suffix_of(need),
+        resources=tuple(need.resources.items()),
+        required=tuple((name,) for name in need.required),
+        forbidden=frozenset(need.forbidden),
+    )
+
+
+def asked(server: Server, kept: tuple[Need, ...] = ()) -> FlavorAsk | SpecInvalid:
+    """What a server needs, all together; ``kept`` stands for what others have added."""
+    flavor_ask = ask_of(sizes(server.flavor), server.image_properties)
+    if isinstance(flavor_ask, SpecInvalid) or not (server.needs or kept):
+        return flavor_ask
+    groups = flavor_ask.ask.groups + tuple(group_of(need) for need in (*server.needs, *kept))
+    ask = msgspec.structs.replace(flavor_ask.ask, groups=groups)
+    return msgspec.structs.replace(flavor_ask, ask=ask)
+
+
+def schedule_request(
+    server: Server,
+    needed: FlavorAsk,
+    *,
+    members: tuple[str, ...] | None = None,
+    at_least: int = 1,
+    host: str | None = None,
+    cell: str = ANY_CELL,
+    ignore_hosts: frozenset[str] = frozenset(),
+    alternates: int = 0,
+    generation: Generation = None,
+    uses: frozenset[ProviderId] = frozenset(),
+) -> ScheduleRequest:
+    """``host``: the only one considered."""
+    hints = server.hints
+    return ScheduleRequest(
+        ask=needed.ask,
+        members=tuple(ConsumerId(id) for id in members or (server.id,)),
+        at_least=at_least,
+        project=server.project,
+        user=server.user,
+        consumer_type=INSTANCE,
+        group=None if server.group is None else GroupId(server.group),
+        zone=server.zone,
+        cell=cell,
+        metadata=needed.metadata,
+        image=needed.image,
+        hints=Hints(
+            same_host=tuple(ConsumerId(id) for id in hints.same_host),
+            different_host=tuple(ConsumerId(id) for id in hints.different_host),
+            host_names=() if host is None else (host,),
+            ignore_hosts=ignore_hosts,
+        ),
+        alternates=alternates,
+        generation=generation,
+        uses=uses,
+    )
+
+
+def hinted(view: View, server: Server) -> Server:
+    """The server with what its hints still mean: who is gone can be neither near nor avoided."""
+
+    def there(ids: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(id for id in ids if ConsumerId(id) in view.consumers)
+
+    hints = ServerHints(there(server.hints.same_host), there(server.hints.different_host))
+    return server if hints == server.hints else msgspec.structs.replace(server, hints=hints)
+
+
+def way(
+    view: View, server: Server, planned: HostCandidate, kept: tuple[Need, ...] = (), shared: Held = ()
+) -> Way:
+    """A way for a server, as an order has it. ``shared`` is what the server held on sharing providers
+    before."""
+    return Way(
+        place_of(view, planned.host),
+        planned.wanted,
+        met_on(server.needs, planned),
+        plus(need.held for need in met_on(kept, planned)),
+        overlap(shared, planned.wanted),
+    )
+
+
+def kept_needs(view: View, kept: Held) -> tuple[Need, ...]:
+    """What others have added, to be asked for anew: from one provider what was held on one provider. One that
+    stands below its host is a device, and another must have its traits; of a host itself, or a pool, only the
+    amounts count: which hosts suit is for the flavor to say. No need of a service has a dot in its name."""
+    return tuple(
+        Need(f"kept.{number}", dict(amounts), _device_traits(view, provider))
+        for number, (provider, amounts) in enumerate(kept, 1)
+    )
+
+
+def _device_traits(view: View, provider: ProviderId) -> tuple[str, ...]:
+    record = view.providers[provider]
+    if record.parent is None:
+        return ()
+    return tuple(sorted(name for name in record.traits if name != SHARES_VIA_AGGREGATE))
+
+
+def place_of(view: View, host: ProviderId) -> Place:
+    record = view.providers[host]
+    cells = names_of(view, CELL, record)
+    return Place(record.id, record.name, cells[0] if cells else "")
+
+
+def met_on(needs: tuple[Need, ...], planned: HostCandidate) -> tuple[Need, ...]:
+    """Needs, each with where it is met on a way."""
+    providers = dict(planned.mappings)
+
+    def met(need: Need) -> Need:
+        amounts = tuple(need.resources.items())
+        held: tuple[Wanted, ...] = tuple((id, amounts) for id in providers.get(suffix_of(need), ())[:1])
+        return msgspec.structs.replace(need, held=held)
+
+    return tuple(met(need) for need in needs)

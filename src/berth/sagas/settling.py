@@ -1,0 +1,127 @@
+"""Confirm and revert: the second half of a resize. The migration lets go of what it holds, or gives it
+back."""
+
+from itertools import islice
+from typing import Literal
+
+import msgspec
+
+from berth.ledger import decide
+from berth.model.commands import BooksCommand, Claim, Enact, ReplaceAllocations
+from berth.model.ids import ConsumerId, ProviderId
+from berth.model.rejections import ConfirmBegun, NeedDoesNotFit, Rejection, RevertBegun, ServerStateWrong
+from berth.model.requests import CandidatesRequest
+from berth.model.saga_runs import Book
+from berth.model.servers import Held, Migration, Server
+from berth.sagas.conflicts import (
+    Standing,
+    migration_taken_over,
+    minus,
+    overlap,
+    plus,
+    standing,
+    taken_over,
+)
+from berth.sagas.proposals import Asked, begun, order, startable
+from berth.sagas.requests import MIGRATION, group_of, kept_needs
+from berth.sagas.saga import BY_NAME, released_by
+from berth.scheduler.candidates import HostCandidates
+from berth.scheduler.options import CANDIDATES_TRIED_MAX
+from berth.view import View
+
+
+def begin(
+    view: View, now_s: int, asked: Asked, id: str, name: Literal["confirm", "revert"]
+) -> Enact | Rejection:
+    operation = BY_NAME[name]
+    server = startable(view, id, operation)
+    if isinstance(server, Rejection):
+        return server
+    migration = None if server.migration is None else view.records.get(Migration, server.migration)
+    if migration is None:
+        return ServerStateWrong(id, operation.action, server.state, ("resized",))
+    if name == "revert" and migration.status == "confirming":
+        return ConfirmBegun(id)
+    if name == "confirm" and migration.status not in ("finished", "confirming"):
+        return RevertBegun(id)
+    # Refused here already, where it can be told: the conductor would find the same.
+    stands = standing(
+        view,
+        server,
+        asked.rules,
+        operation.action,
+        now_s,
+        migration=migration,
+        released=released_by(operation),
+    )
+    if not isinstance(stands, Standing):
+        return stands
+    added_since = minus(stands.kept, server.kept) if name == "revert" else ()
+    last = server
+    server = taken_over(server, stands)
+    migration = migration_taken_over(migration, stands)
+    if name == "confirm" and not server.held:
+        # Nothing is written for it here. What it should hold is what the doctor claims again.
+        server = msgspec.structs.replace(server, held=last.held, kept=last.kept)
+    missing = minus(migration.shared, server.held) if name == "revert" else ()
+    migration = msgspec.structs.replace(
+        migration, held=plus((migration.held, missing)), shared=minus(migration.shared, missing)
+    )
+    claims: tuple[BooksCommand, ...] = ()
+    if added_since:
+        # The server goes back, and what others have added at the destination goes with it.
+        taken = _taken_along(view, now_s, server, migration, added_since)
+        if isinstance(taken, Rejection):
+            return taken
+        migration, claims = taken
+    elif name == "revert" and (missing or (migration.held and migration.generation is None)):
+        # What the server is to have back is gone: it is claimed again first.
+        claims = (ReplaceAllocations((_claim(migration, migration.held),)),)
+        migration = msgspec.structs.replace(migration, generation=(migration.generation or 0) + 1)
+    sized = server.flavor_before if name == "revert" else None
+    work = order(
+        asked,
+        msgspec.structs.replace(server, flavor=sized or server.flavor),
+        name,
+        Book(server.held, server.generation),
+        source=migration.source,
+        dest=server.place,
+        migration=migration,
+        runs=server.state_before != "stopped",
+    )
+    return begun(
+        view, asked, server, work, migration.source.cell, now_s, changed=(migration,), commands=claims
+    )
+
+
+def _taken_along(
+    view: View, now_s: int, server: Server, migration: Migration, more: Held
+) -> tuple[Migration, tuple[BooksCommand, ...]] | Rejection:
+    """The migration when it holds at the source what others have added at the destination as well."""
+    source = view.providers.get(ProviderId(migration.source.id))
+    needs = kept_needs(view, more)
+    ask = CandidatesRequest(groups=tuple(group_of(need) for need in needs))
+    candidates = HostCandidates.of(view, ask, frozenset(provider for provider, _ in more))
+    refused = None
+    at_source = candidates.at(source) if source and isinstance(candidates, HostCandidates) else ()
+    for found in islice(at_source, CANDIDATES_TRIED_MAX):
+        shared = overlap(more, found.wanted)
+        held = plus((migration.held, minus(found.wanted, shared)))
+        claim = _claim(migration, held)
+        verdict = decide(view, ReplaceAllocations((claim,)), now_s)
+        if not isinstance(verdict, Rejection):
+            after = msgspec.structs.replace(
+                migration,
+                held=held,
+                generation=(migration.generation or 0) + 1,
+                shared=plus((migration.shared, shared)),
+                kept=plus((migration.kept, found.wanted)),
+            )
+            return after, (ReplaceAllocations((claim,)),)
+        refused = verdict
+    return NeedDoesNotFit(server.id, "of what others have added", migration.source.name, refused)
+
+
+def _claim(migration: Migration, held: Held) -> Claim:
+    id, generation = ConsumerId(migration.id), migration.generation
+    return Claim(id, held, migration.project, migration.user, generation, MIGRATION)

@@ -1,0 +1,270 @@
+"""The table of all operations in the docs (``make docs``): what a server is and who holds what, before,
+during and after, whichever step fails. All of it follows from ``steps``; that ``runner`` and ``absorbing`` do
+what it says is for the tests to show, operation by operation and step by step."""
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from berth.model.servers import VmState
+from berth.sagas.saga import ALL, BOOKS, Entry, Holds, Operation, Step, Verb, runs_again
+
+AS_BEFORE: Final = "as before"
+GONE: Final = "gone"
+
+
+class Outcome(NamedTuple):
+    """What a server is when an order has ended, and what is held then. ``state`` is a state, "as before" or
+    "gone"."""
+
+    state: VmState | str
+    holds: Holds
+
+
+_HELD_AFTER: Final[dict[str, Holds]] = {
+    "give_back": "source",
+    "release": "nothing",
+    "release_migration": "dest",
+}
+
+
+def held_at(operation: Operation, number: int) -> Holds:
+    """What is held while a step is being done: what the steps before it have left."""
+    claims = {"release": "dest", "give_back": "dest, migration source"}
+    first = operation.steps[0]
+    held: Holds = operation.holds_failed
+    if first.does == "claimed":
+        held = claims[first.undo or ""]  # type: ignore[assignment]
+    for step in operation.steps[:number]:
+        held = _HELD_AFTER.get(step.does, held)
+    if held == "dest" and operation.steps[number].at == "source":
+        # There is a source only where there is a migration.
+        return "dest, migration source"
+    return held
+
+
+def after_success(operation: Operation) -> Outcome:
+    state = operation.state_done
+    return Outcome(GONE if state == "" else state or AS_BEFORE, operation.holds_done)
+
+
+def after_failure(operation: Operation, number: int) -> Outcome | None:
+    """What there is when the order has ended because a step failed, and what was to be undone was; None where
+    it goes on all the same."""
+    step = operation.steps[number]
+    if step.does == "claimed" or step.failing in ("skip", "again"):
+        return None
+    if step.failing == "stop":
+        state = step.stopped_as or operation.state_failed or AS_BEFORE
+        if state == "unchanged":
+            state = AS_BEFORE
+        return Outcome(state, held_at(operation, number))
+    held = held_at(operation, number)
+    for undone in reversed(operation.steps[: number + 1]):
+        held = _HELD_AFTER.get(undone.undo or "", held)
+    return Outcome(operation.state_failed or AS_BEFORE, held)
+
+
+def may_end_in_error(operation: Operation, number: int) -> bool:
+    """Whether a failure there ends in error if, on top of it, the server cannot be run again where it was."""
+    is_undone = operation.steps[number].failing in ("back", "next")
+    return is_undone and any(runs_again(step) for step in operation.steps[: number + 1])
+
+
+# -- words --------------------------------------------------------------------------------------
+
+_STATUS: Final[dict[str, str]] = {
+    "building": "BUILD",
+    "active": "ACTIVE",
+    "stopped": "SHUTOFF",
+    "resized": "VERIFY_RESIZE",
+    "shelved": "SHELVED",
+    "shelved_offloaded": "SHELVED_OFFLOADED",
+    "error": "ERROR",
+}
+
+_ASKED: Final[dict[str, str]] = {
+    "create": "`POST /servers`",
+    "delete": "`DELETE /servers/{id}`, `forceDelete`",
+    "resize": "`resize`",
+    "migrate": "`migrate`",
+    "confirm": "`confirmResize`",
+    "revert": "`revertResize`",
+    "live_migrate": "`os-migrateLive`",
+    "evacuate": "`evacuate`",
+    "rebuild": "`rebuild`",
+    "shelve": "`shelve`, with `shelve_offload` off",
+    "shelve_offload": "`shelveOffload`",
+    "shelve_away": "`shelve`",
+    "unshelve": "`unshelve`",
+    "unshelve_here": "`unshelve` of one that is still on its host",
+    "start": "`os-start`",
+    "stop": "`os-stop`",
+    "sweep": "nobody: the host of an evacuated server is back, and clean",
+}
+
+_HOLDS: Final[dict[Holds, str]] = {
+    "nothing": "nothing",
+    "source": "server: source",
+    "dest": "server: {dest}",
+    "dest, migration source": "server: {dest}; migration: source",
+}
+
+_FAILING: Final[dict[str, str]] = {
+    "back": "everything is undone",
+    "next": "it is undone and tried at the next alternate; without one, everything is undone",
+    "stop": "it stops there",
+    "skip": "it goes on",
+    "again": "it is tried until it is done",
+}
+
+VERBS: Final[dict[Verb, str]] = {
+    "build": "make the server from its image (or from what was kept of it), and run it if it is to run",
+    "destroy": "nothing is left of the server on this host; one that is not there is fine",
+    "prepare": "make room for a server that comes",
+    "send": "shut the server down and hand over what it has; keep it, so that it can be resumed",
+    "receive": "what has come is the server now; run it if it is to run",
+    "resume": "run again what was sent, or was to be",
+    "live_migrate": "hand the running server over to another host; can be aborted until it is over",
+    "rebuild": "make the server anew from another image, where it is",
+    "snapshot": "keep what the server is made of, so that it can be built elsewhere",
+    "start": "run it",
+    "stop": "shut it down",
+}
+
+ENTRIES: Final[dict[Entry, str]] = {
+    "claimed": "done in the region, when the operation began: the claim, the records and the order are one "
+    "change",
+    "give_back": "the server gets what its migration holds, the migration holds nothing: one change",
+    "release": "the server holds nothing any more, nor does its migration, whatever others have changed",
+    "release_migration": "the migration holds nothing any more, whatever others have changed",
+    "check": "nobody else has changed what the steps after it write; else, by the conflict policy "
+    "([conflicts](conflicts.md))",
+}
+
+
+# -- the page -----------------------------------------------------------------------------------
+
+_INTRODUCTION: Final = """\
+# Every operation on servers
+
+Written by `make docs` from `src/berth/sagas/saga.py`, which is what the conductors carry out; a test
+compares the two, and others do every operation, let every step of it fail, and look at what is left.
+
+An operation begins in the region with one change: the claim, the server's record and the order are written
+together, or nothing is. From then on the server is *busy* (it has a task) and every other operation is
+refused with 409 until the order has ended. The steps are carried out by the conductor of the server's cell.
+*Source* and *destination* are the two ends of a move; what is done to a server where it is, is done at its
+place. Status names are those of the compute API.
+
+## Before, during and after
+
+| operation | asked for by | status before | task | held meanwhile | status after | held after |
+| --- | --- | --- | --- | --- | --- | --- |
+"""
+
+_STEPS: Final = """
+`as before`: what it was when the operation began (for confirm and revert: when the resize began); one that
+was in ERROR is ACTIVE once it was built anew. An evacuated server's migration holds the source until that
+host is back and has cleaned up; that is `sweep`.
+
+## Step by step, and what is left when a step fails
+
+A step is an order to the agent of a host, or a change of the books. Each can be repeated. An agent that is
+silent past its deadline, or whose host is down, has failed the step. Undoing by an agent is tried once: what
+it leaves on a host is swept when that host says what it has. Undoing in the books is tried until it is done.
+
+| operation | step | where | does | undone by | if it fails | status then | held then |
+| --- | --- | --- | --- | --- | --- | --- | --- |
+"""
+
+_WORDS: Final = """
+¹ ERROR if the server could not be run again where it was. ² Left out where the host is down. A server that is
+deleted while its resize waits for confirmation has a migration: if the deletion stops, that still holds the
+source.
+
+Where a resize stays on its host nothing is prepared and nothing destroyed there; the server is resumed where
+it would be received.
+
+## What an agent can do
+
+Each is done at most once for an order, however often it is handed out.
+
+| order | meaning |
+| --- | --- |
+"""
+
+_BOOKS_WORDS: Final = """
+## What is done in the books
+
+| entry | meaning |
+| --- | --- |
+"""
+
+
+def page() -> str:
+    """The whole of docs/guides/operations.md."""
+    return (
+        _INTRODUCTION
+        + "".join(_row(_summary(operation)) for operation in ALL)
+        + _STEPS
+        + "".join(_row(row) for operation in ALL for row in _steps(operation))
+        + _WORDS
+        + "".join(_row((f"`{verb}`", meaning)) for verb, meaning in VERBS.items())
+        + _BOOKS_WORDS
+        + "".join(_row((f"`{entry}`", meaning)) for entry, meaning in ENTRIES.items())
+    )
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |\n"
+
+
+def _status(state: str) -> str:
+    return _STATUS.get(state, state)
+
+
+def _summary(operation: Operation) -> tuple[str, ...]:
+    before = ", ".join(_STATUS[state] for state in _STATUS if state in operation.before) or "-"
+    after = after_success(operation)
+    return (
+        operation.name,
+        _ASKED[operation.name],
+        before,
+        f"`{operation.task}`" if operation.name != "sweep" else "-",
+        _held(operation, held_at(operation, 0)),
+        _status(after.state),
+        _held(operation, after.holds),
+    )
+
+
+def _steps(operation: Operation) -> Iterable[tuple[str, ...]]:
+    for number, step in enumerate(operation.steps):
+        yield (operation.name, step.name, *_deed(operation, step), *_failure(operation, number))
+
+
+def _deed(operation: Operation, step: Step) -> tuple[str, str, str]:
+    places = {BOOKS: BOOKS, "source": "source", "dest": _dest(operation)}
+    note = "²" if step.unless_down else ""
+    return places[step.at], f"`{step.does}`{note}", "-" if step.undo is None else f"`{step.undo}`"
+
+
+def _failure(operation: Operation, number: int) -> tuple[str, str, str]:
+    step = operation.steps[number]
+    if step.does == "claimed" and operation.name == "create":
+        return "there is no place for it", _status("error"), _HOLDS["nothing"]
+    if step.does == "claimed":
+        return "the operation does not begin", AS_BEFORE, AS_BEFORE
+    after = after_failure(operation, number)
+    if after is None:
+        return _FAILING[step.failing], "-", "-"
+    note = "¹" if may_end_in_error(operation, number) and after.state != "error" else ""
+    return _FAILING[step.failing], _status(after.state) + note, _held(operation, after.holds)
+
+
+def _held(operation: Operation, holds: Holds) -> str:
+    return _HOLDS[holds].format(dest=_dest(operation))
+
+
+def _dest(operation: Operation) -> str:
+    """What the place is called where a server is, or is to be."""
+    return "destination" if "migration" in operation.holds_done + held_at(operation, 0) else "its place"

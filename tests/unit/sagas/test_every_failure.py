@@ -1,0 +1,260 @@
+"""Every operation, with every one of its steps failing: the server is then what the table says, the ledger
+holds exactly what the table says, and the doctor finds nothing."""
+
+from typing import Literal
+
+import pytest
+
+from berth.doctor.findings import examine
+from berth.model.servers import Held, Migration, Server, VmState
+from berth.sagas.conflicts import as_dict, held_now
+from berth.sagas.saga import ALL, BY_NAME, Holds
+from berth.sagas.table import AS_BEFORE, GONE, Outcome, after_failure, after_success, may_end_in_error
+from tests.unit.sagas.regions import LARGE, SMALL, Faults, Region, prepared
+
+pytestmark = pytest.mark.fast
+
+NAMES = [operation.name for operation in ALL if operation.name != "sweep"]
+STEPS = [
+    (operation.name, number)
+    for operation in ALL
+    for number, step in enumerate(operation.steps)
+    if step.does != "claimed" and operation.name != "sweep"
+]
+UNDONE = [(name, number) for name, number in STEPS if may_end_in_error(BY_NAME[name], number)]
+
+
+class Story:
+    """One operation, begun in a region where it may be, and what there was when it began."""
+
+    def __init__(
+        self, name: str, state: Literal["active", "stopped"] = "active", *, is_resized: bool = False
+    ) -> None:
+        self.region: Region = prepared(name, state=state, is_resized=is_resized)
+        server = self.region.view.records.get(Server, "s")
+        self.state_before: VmState = "active" if server is None else server.state_before or server.state
+        self.held_before: Held = () if server is None else server.held
+        assert self.region.begin(name, "s") is None
+        begun = self.region.server("s")
+        self.dest: Held = begun.held
+        migration = None if begun.migration is None else self.region.migration("s")
+        self.source: Held = migration.held if migration is not None else self.held_before
+
+    def ends(self, fails: str | None = None, *also: str) -> None:
+        faults = Faults([fails, *also] if fails is not None else [])
+        work = self.region.carry_out(faults)
+        if fails is not None:
+            assert fails in faults.met
+        assert work.phase in ("done", "failed")
+        if work.attempt > 1:
+            self.dest = work.books.held or self.dest
+
+    def check(self, wanted: Outcome) -> None:
+        server = self.region.view.records.get(Server, "s")
+        if wanted.state == GONE:
+            assert server is None
+        else:
+            assert server is not None
+            assert (server.work, server.task) == (None, None)
+            assert server.state == (self.state_before if wanted.state == AS_BEFORE else wanted.state)
+            assert server.held == held_now(self.region.view, "s")
+            assert (server.place is None) == (wanted.holds == "nothing")
+        own, others = self._parts(wanted.holds)
+        assert self.region.held("s") == as_dict(own)
+        assert self._held_by_migrations() == as_dict(others)
+        assert len(self.region.view.consumers) == bool(own) + bool(others)
+        assert examine(self.region.view, self.region.now_s) == ()
+
+    def _parts(self, holds: Holds) -> tuple[Held, Held]:
+        parts: dict[Holds, tuple[Held, Held]] = {
+            "nothing": ((), ()),
+            "source": (self.source, ()),
+            "dest": (self.dest, ()),
+            "dest, migration source": (self.dest, self.source),
+        }
+        return parts[holds]
+
+    def _held_by_migrations(self) -> dict[str, dict[str, int]]:
+        found: dict[str, dict[str, int]] = {}
+        for migration in self.region.view.records.all(Migration):
+            assert migration.held == held_now(self.region.view, migration.id)
+            found |= as_dict(migration.held)
+        return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_success(name: str) -> None:
+    story = Story(name)
+    story.ends()
+    story.check(after_success(BY_NAME[name]))
+
+
+@pytest.mark.parametrize(("name", "number"), STEPS)
+def test_a_step_that_fails(name: str, number: int) -> None:
+    operation = BY_NAME[name]
+    # One that is to be deleted has a source only while a resize waits.
+    story = Story(name, is_resized=name == "delete" and operation.steps[number].at == "source")
+    wanted = after_failure(operation, number)
+    if operation.steps[number].failing == "again":
+        story.region.carry_out(Faults(once=[operation.steps[number].name]))
+    else:
+        story.ends(operation.steps[number].name)
+    story.check(wanted or after_success(operation))
+
+
+@pytest.mark.parametrize(("name", "number"), UNDONE)
+def test_a_step_that_fails_and_cannot_be_undone(name: str, number: int) -> None:
+    """The books are undone all the same; what cannot be run again where it was is in error."""
+    operation = BY_NAME[name]
+    story = Story(name)
+    step = operation.steps[number]
+    undoing = [f"undo {one.name}" for one in operation.steps[: number + 1] if one.at != "books"]
+    story.ends(step.name, *undoing)
+    wanted = after_failure(operation, number)
+    assert wanted is not None
+    story.check(Outcome("error", wanted.holds))
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "stopped" in BY_NAME[name].before])
+def test_one_that_is_stopped_stays_so_where_it_is_to_be_as_before(name: str) -> None:
+    story = Story(name, "stopped")
+    story.ends()
+    story.check(after_success(BY_NAME[name]))
+    for number, step in enumerate(BY_NAME[name].steps):
+        wanted = after_failure(BY_NAME[name], number)
+        if wanted is not None:
+            story = Story(name, "stopped", is_resized=name == "delete" and step.at == "source")
+            story.ends(step.name)
+            story.check(wanted)
+
+
+@pytest.mark.parametrize("name", ["confirm", "revert"])
+def test_a_resize_of_one_that_was_stopped_ends_stopped(name: str) -> None:
+    story = Story(name, "stopped")
+    assert story.state_before == "stopped"
+    story.ends()
+    story.check(after_success(BY_NAME[name]))
+
+
+@pytest.mark.parametrize("name", ["create", "resize", "migrate", "live_migrate", "evacuate", "unshelve"])
+def test_the_next_alternate_is_taken_when_a_host_fails(name: str) -> None:
+    story = Story(name)
+    first = story.dest
+    story.region.carry_out(Faults(once=["build", "prepare"]))
+    server = story.region.server("s")
+    assert server.held != first
+    assert server.place is not None
+    assert story.region.hosts_of("s") == [server.place.name]
+    story.dest = server.held
+    story.check(after_success(BY_NAME[name]))
+
+
+def test_an_alternate_that_is_refused_is_passed_over() -> None:
+    story = Story("create")
+    work = story.region.carry_out(Faults(fails=["build"], once=["move the claim"]))
+    assert [entry.step for entry in work.log].count("build") == 2
+    story.check(Outcome("error", "nothing"))
+
+
+def test_attempts_are_counted() -> None:
+    region = Region()
+    work = region.run("create", "s", Faults(["build"]), alternates=4)
+    assert [entry.step for entry in work.log].count("build") == work.attempts_max == 3
+    assert region.held("s") == {}
+
+
+def test_an_evacuated_server_lets_go_of_its_source_when_that_is_swept() -> None:
+    story = Story("evacuate")
+    story.ends()
+    region = story.region
+    source = region.migration("s").source
+    number = int(source.name.removeprefix("host-"))
+    region.set_down(number, down=False)
+    assert examine(region.view, region.now_s) == ()
+    (work,) = region.sweep(number)
+    assert work.phase == "done"
+    assert (region.migration("s").status, region.migration("s").held) == ("completed", ())
+    story.check(Outcome(AS_BEFORE, "dest"))
+    assert region.sweep(number) == []
+
+
+def test_a_server_that_was_deleted_after_its_evacuation_is_swept_too() -> None:
+    story = Story("evacuate")
+    story.ends()
+    region = story.region
+    number = int(region.migration("s").source.name.removeprefix("host-"))
+    region.run("delete", "s")
+    assert region.view.records.get(Server, "s") is None
+    assert region.held(region.migration("s").id) == as_dict(story.source)
+    assert examine(region.view, region.now_s) == ()
+    region.set_down(number, down=False)
+    region.sweep(number)
+    assert not region.view.consumers
+    assert region.migrations("s") == []
+
+
+@pytest.mark.parametrize("name", ["confirm", "revert", "delete"])
+def test_a_resize_that_stays_on_its_host(name: str) -> None:
+    """Nothing is destroyed there: it is the one server that comes and goes."""
+    region = Region(hosts=1)
+    region.run("create", "s")
+    work = region.run("resize", "s")
+    assert [entry.step for entry in work.log] == ["send", "receive"]
+    assert region.hosts_of("s") == region.hosts_of(region.migration("s").id) == ["host-1"]
+    work = region.run(name, "s")
+    destroyed = [entry.step for entry in work.log if entry.step in ("destroy", "clean up")]
+    assert destroyed == (["destroy"] if name == "delete" else [])
+    assert len(region.view.consumers) == (name != "delete")
+    assert examine(region.view, region.now_s) == ()
+
+
+def test_a_resize_that_stays_on_its_host_and_fails_is_resumed_there() -> None:
+    region = Region(hosts=1)
+    region.run("create", "s")
+    before = region.held("s")
+    work = region.run("resize", "s", Faults(["receive"]))
+    assert [entry.step for entry in work.log] == ["send", "receive", "undo send", "undo claim"]
+    assert region.held("s") == before
+    assert region.server("s").state == "active"
+
+
+def test_a_delete_that_stops_while_a_migration_waits_holds_both() -> None:
+    story = Story("confirm")
+    story.region.carry_out(Faults(["clean up"]))
+    region = story.region
+    assert region.server("s").state == "resized"
+    region.run("delete", "s", Faults(["destroy at the source"]))
+    assert region.server("s").state == "error"
+    assert region.held("s")
+    assert region.held(region.migration("s").id)
+    assert examine(region.view, region.now_s) == ()
+    region.run("delete", "s")
+    assert not region.view.consumers
+
+
+def test_one_in_error_runs_again_when_it_was_evacuated() -> None:
+    region = Region()
+    region.run("create", "s")
+    region.run("rebuild", "s", Faults(["rebuild"]))
+    server = region.server("s")
+    assert (server.state, server.fault is not None) == ("error", True)
+    assert server.place is not None
+    region.set_down(int(server.place.name.removeprefix("host-")))
+    work = region.run("evacuate", "s")
+    assert work.runs
+    assert (region.server("s").state, region.server("s").fault) == ("active", None)
+
+
+def test_a_server_that_could_not_be_built_was_never_launched() -> None:
+    region = Region()
+    region.run("create", "s", Faults(["build"]))
+    assert region.server("s").launched_at_s is None
+    assert region.server("s").fault is not None
+
+
+def test_a_revert_is_told_the_size_to_go_back_to() -> None:
+    region = Region()
+    region.run("create", "s")
+    assert region.run("resize", "s").spec.flavor == LARGE
+    assert region.run("revert", "s").spec.flavor == SMALL
+    assert region.server("s").flavor == SMALL

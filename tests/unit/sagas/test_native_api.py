@@ -1,0 +1,287 @@
+"""Needs and the doctor through /berth/v1, on a journal, as other services and operators reach them."""
+
+import re
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from berth.model.commands import Enact
+from berth.model.events import RecordChanged
+from berth.model.ids import ProviderId
+from berth.model.origin import Origin
+from berth.model.records import AnyRecord
+from berth.model.rejections import Rejection
+from berth.model.servers import Host, Place, Server
+from berth.sagas.hosts import cell_aggregate
+from tests.servers import ROOT
+from tests.unit.native.worlds import World, uuid_of
+from tests.unit.sagas.regions import BANDWIDTH, SMALL
+
+pytestmark = pytest.mark.fast
+
+HOST, CARD, SERVER, GHOST = 1, 11, 5, 6
+NEEDS = f"/berth/v1/servers/{uuid_of(SERVER)}/needs"
+ORIGIN = Origin("req-1", "test", None, "test")
+
+
+def tell(tmp_path: Path, story: Callable[[World], Awaitable[None]], **settings: Any) -> None:
+    """A story of a region with one host, its network card, and a server on it."""
+
+    async def told(world: World) -> None:
+        await world.host(HOST, {"VCPU": 8})
+        await world.host(CARD, {BANDWIDTH: 1000}, parent=HOST)
+        await world.join(HOST, cell_aggregate("cell1"))
+        await world.claim(SERVER, {HOST: {"VCPU": 2}})
+        await write(world, Host(id=uuid_of(HOST), number=1, name="host-1", cell="cell1"))
+        await write(world, server())
+        await story(world)
+
+    World(tmp_path, **settings).run(told)
+
+
+def server() -> Server:
+    return Server(
+        id=uuid_of(SERVER),
+        name="web",
+        project="p",
+        user="u",
+        flavor=SMALL,
+        state="active",
+        place=Place(uuid_of(HOST), "host-1", "cell1"),
+        held=((ProviderId(uuid_of(HOST)), (("VCPU", 2),)),),
+        generation=1,
+    )
+
+
+async def write(world: World, record: AnyRecord) -> None:
+    def propose(view: Any, now_s: int) -> Enact:
+        return Enact((RecordChanged(view.records.current(record), record),))
+
+    assert not isinstance(await world.engine.submit(propose, ORIGIN, lambda view, _: None), Rejection)
+
+
+async def held(world: World, number: int) -> Any:
+    answer = await world.get(f"/allocations/{uuid_of(number)}")
+    return {id[-2:]: there["resources"] for id, there in answer.json["allocations"].items()}
+
+
+async def write_over(world: World) -> None:
+    """Another client gives the server one VCPU more."""
+    claim = {
+        "allocations": {uuid_of(HOST): {"resources": {"VCPU": 3}}},
+        "project_id": "p",
+        "user_id": "u",
+        "consumer_generation": 1,
+        "consumer_type": "INSTANCE",
+    }
+    await world.change("PUT", f"/allocations/{uuid_of(SERVER)}", claim)
+
+
+# -- needs --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("guide", "count", "left"),
+    [
+        ("needs", 7, {"01": {"VCPU": 2}}),
+        ("conflicts", 4, {"01": {"VCPU": 3}, "11": {BANDWIDTH: 400}}),
+    ],
+)
+def test_the_guide_can_be_followed(tmp_path: Path, guide: str, count: int, left: Any) -> None:
+    text = (ROOT / "docs" / "guides" / f"{guide}.md").read_text()
+    text = text.replace("{server}", uuid_of(SERVER)).replace("{host}", uuid_of(HOST))
+    requests = re.findall(
+        r"^```http\n([A-Z]+) (\S+) -> (\d+) ?(\S*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE
+    )
+    assert len(requests) >= count
+
+    async def story(world: World) -> None:
+        for method, path, status, code, body in requests:
+            sent = body.encode() if body.strip() else None
+            answer = await world.ask_raw(method, path, sent)
+            assert answer.status == int(status), (method, path, answer.body)
+            if code:
+                assert answer.error["code"] == code
+        assert await held(world, SERVER) == left
+
+    tell(tmp_path, story)
+
+
+def test_a_server_shows_what_another_client_has_changed(tmp_path: Path) -> None:
+    path = f"/berth/v1/servers/{uuid_of(SERVER)}"
+
+    async def story(world: World) -> None:
+        before = (await world.get(path)).json["server"]
+        assert (before["name"], before["host"], before["conflict"]) == ("web", "host-1", None)
+        assert before["allocations"] == {uuid_of(HOST): {"VCPU": 2}}
+        await write_over(world)
+        assert (await world.ask("PUT", f"{NEEDS}/port", {"resources": {BANDWIDTH: 5}})).status == 409
+        shown = (await world.get(path)).json["server"]
+        assert shown["conflict"]["allocations"] == {uuid_of(HOST): {"VCPU": 3}}
+        assert shown["conflict"]["asked"] == "change the needs"
+        assert (await world.ask("PUT", f"{NEEDS}/port", {"resources": {BANDWIDTH: 5}})).status == 200
+        after = (await world.get(path)).json["server"]
+        assert (after["conflict"], after["added_by_others"]) == (None, {uuid_of(HOST): {"VCPU": 1}})
+        assert (await world.get(f"/berth/v1/servers/{uuid_of(99)}")).status == 404
+
+    tell(tmp_path, story)
+
+
+def test_a_need_is_shown_with_where_it_is_met(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        answer = await world.ask("PUT", f"{NEEDS}/port", {"resources": {BANDWIDTH: 10}})
+        shown = {
+            "name": "port",
+            "resources": {BANDWIDTH: 10},
+            "required": [],
+            "forbidden": [],
+            "allocations": {uuid_of(CARD): {BANDWIDTH: 10}},
+        }
+        assert answer.json == {"need": shown}
+        assert (await world.get(f"{NEEDS}/port")).json == {"need": shown}
+        assert (await world.get(NEEDS)).json == {"needs": [shown]}
+        assert await held(world, SERVER) == {"01": {"VCPU": 2}, "11": {BANDWIDTH: 10}}
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("name", "body", "status", "code", "words"),
+    [
+        ("a b", {"resources": {BANDWIDTH: 1}}, 400, "bad_parameter", "it is 'a b'"),
+        ("x" * 33, {"resources": {BANDWIDTH: 1}}, 400, "bad_parameter", "1 to 32"),
+        ("port", {"resources": {}}, 400, "bad_body", "resources"),
+        ("port", {"resources": {f"CUSTOM_{n}": 1 for n in range(21)}}, 400, "bad_body", "resources"),
+        ("port", {"resources": {BANDWIDTH: 0}}, 400, "bad_body", ">= 1"),
+        ("port", {"resources": {BANDWIDTH: 1}, "color": "red"}, 400, "bad_body", "color"),
+        ("port", {"resources": {"CUSTOM_X": 1}}, 400, "bad_body", "There is no resource class CUSTOM_X."),
+        ("port", {"resources": {BANDWIDTH: 1}, "required": ["X"]}, 400, "bad_body", "There is no trait X."),
+        ("port", {"resources": {BANDWIDTH: 2000}}, 409, "no_fit", "host-1 has no room for the need port"),
+    ],
+)
+def test_what_is_refused_of_a_need(
+    tmp_path: Path, name: str, body: object, status: int, code: str, words: str
+) -> None:
+    async def story(world: World) -> None:
+        answer = await world.ask("PUT", f"{NEEDS}/{name}", body)
+        assert (answer.status, answer.error["code"]) == (status, f"berth.{code}")
+        assert words in answer.error["detail"]
+        assert await held(world, SERVER) == {"01": {"VCPU": 2}}
+
+    tell(tmp_path, story)
+
+
+def test_a_server_that_is_not_there_or_busy(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        body = {"resources": {BANDWIDTH: 1}}
+        answer = await world.ask("PUT", f"/berth/v1/servers/{uuid_of(99)}/needs/port", body)
+        assert answer.status == 404
+        assert answer.error["detail"] == f"There is no server {uuid_of(99)}."
+        await write(world, msgspec.structs.replace(server(), work="order", task="migrating"))
+        for method, sent in (("PUT", body), ("DELETE", None)):
+            answer = await world.ask(method, f"{NEEDS}/port", sent)
+            assert answer.status == 409
+            assert "while it is migrating" in answer.error["detail"]
+
+    tell(tmp_path, story)
+
+
+def test_the_policy_comes_with_the_request_or_from_the_settings(tmp_path: Path) -> None:
+    body = {"resources": {BANDWIDTH: 5}}
+
+    async def story(world: World) -> None:
+        await write_over(world)
+        answer = await world.ask("PUT", f"{NEEDS}/port", body)
+        assert answer.status == 409
+        assert "(added: VCPU 1). This is recorded with the server." in answer.error["detail"]
+        wrong = await world.ask("PUT", f"{NEEDS}/port", body, headers={"x-berth-conflict-policy": "never"})
+        assert wrong.status == 400
+        answer = await world.ask("PUT", f"{NEEDS}/port", body, headers={"x-berth-conflict-policy": "merge"})
+        assert answer.status == 200
+        assert await held(world, SERVER) == {"01": {"VCPU": 3}, "11": {BANDWIDTH: 5}}
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "rule"),
+    [
+        ("GET", f"/berth/v1/servers/{uuid_of(SERVER)}", "servers:show"),
+        ("GET", NEEDS, "needs:list"),
+        ("GET", f"{NEEDS}/port", "needs:show"),
+        ("PUT", f"{NEEDS}/port", "needs:update"),
+        ("DELETE", f"{NEEDS}/port", "needs:delete"),
+        ("GET", "/berth/v1/doctor", "doctor:examine"),
+        ("POST", "/berth/v1/doctor/repair", "doctor:repair"),
+    ],
+)
+def test_somebody_who_may_not(tmp_path: Path, method: str, path: str, rule: str) -> None:
+    async def story(world: World) -> None:
+        answer = await world.ask(method, path, token="guest")
+        assert answer.status == 403
+        assert answer.error["detail"] == f"Policy doesn't allow berth:{rule} to be performed."
+
+    tell(tmp_path, story)
+
+
+# -- the doctor ---------------------------------------------------------------------------------
+
+
+def test_nothing_is_wrong(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        assert (await world.get("/berth/v1/doctor")).json == {"findings": [], "truncated": False}
+        answer = await world.ask("POST", "/berth/v1/doctor/repair", {"findings": "all", "dry_run": False})
+        assert answer.json == {"dry_run": False, "repairs": []}
+
+    tell(tmp_path, story)
+
+
+def test_a_dry_run_changes_nothing_and_a_repair_repairs(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        await world.claim(GHOST, {HOST: {"VCPU": 1}})
+        await world.change("DELETE", f"/allocations/{uuid_of(SERVER)}")
+        found = (await world.get("/berth/v1/doctor")).json["findings"]
+        ids = [f"orphan_consumer:{uuid_of(GHOST)}", f"server_without_allocations:{uuid_of(SERVER)}"]
+        assert [finding["id"] for finding in found] == ids
+        assert found[0]["holds"] == {uuid_of(HOST): {"VCPU": 1}}
+        assert found[0]["repair"] is None
+        assert found[1]["should_hold"] == {uuid_of(HOST): {"VCPU": 2}}
+        body = {"findings": "all", "grace_s": 0}
+        answer = await world.ask("POST", "/berth/v1/doctor/repair", body)
+        assert [one["outcome"] for one in answer.json["repairs"]] == ["would repair"] * 2
+        assert await held(world, GHOST)
+        answer = await world.ask("POST", "/berth/v1/doctor/repair", {"findings": ids, "dry_run": False})
+        outcomes = {one["id"]: (one["outcome"], one["detail"]) for one in answer.json["repairs"]}
+        assert outcomes[ids[0]][0] == "refused", "it is too young"
+        assert "wait 60 seconds" in outcomes[ids[0]][1]
+        assert outcomes[ids[1]] == ("repaired", "claim it again, if there is room")
+        assert await held(world, SERVER) == {"01": {"VCPU": 2}}
+        answer = await world.ask("POST", "/berth/v1/doctor/repair", {**body, "dry_run": False})
+        assert [one["outcome"] for one in answer.json["repairs"]] == ["repaired"]
+        assert await held(world, GHOST) == {}
+        assert (await world.get("/berth/v1/doctor")).json["findings"] == []
+        again = await world.ask("POST", "/berth/v1/doctor/repair", {"findings": ids, "dry_run": True})
+        assert {one["outcome"] for one in again.json["repairs"]} == {"refused"}
+
+    tell(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"findings": []},
+        {"findings": "some"},
+        {"findings": "all", "grace_s": -1},
+        {"findings": ["x"] * 1001},
+    ],
+)
+def test_what_is_refused_of_a_repair(tmp_path: Path, body: object) -> None:
+    async def story(world: World) -> None:
+        answer = await world.ask("POST", "/berth/v1/doctor/repair", body)
+        assert (answer.status, answer.error["code"]) == (400, "berth.bad_body")
+
+    tell(tmp_path, story)

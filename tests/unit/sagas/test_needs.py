@@ -1,0 +1,319 @@
+"""Needs: claimed where the server is, at once, and part of every claim and move from then on."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from berth.doctor.findings import examine
+from berth.model import commands as c
+from berth.model.aggregates import Label
+from berth.model.ids import AggregateId, ProviderId
+from berth.model.inventory import Inventory
+from berth.model.rejections import (
+    CapacityExceeded,
+    NeedDoesNotFit,
+    NeedNotFound,
+    Rejection,
+    ResourceClassNotFound,
+    ServerBusy,
+    ServerChangedByOthers,
+    ServerNotFound,
+    ServerUnsettled,
+    TooManyNeeds,
+    TraitsNotFound,
+    UnitsViolated,
+)
+from berth.model.servers import ConflictPolicy, Need
+from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.sagas import needs
+from berth.sagas.conflicts import Rules, as_dict
+from berth.sagas.saga import ALL
+from tests.unit.sagas.regions import BANDWIDTH, Faults, Region, host_id, nic_id, prepared
+
+pytestmark = pytest.mark.fast
+
+
+def put(
+    region: Region,
+    amount: int = 100,
+    name: str = "port",
+    *,
+    resources: dict[str, int] | None = None,
+    required: Sequence[str] = (),
+    policy: ConflictPolicy = "fail",
+) -> Rejection | None:
+    need = Need(name, resources or {BANDWIDTH: amount}, tuple(required))
+    return region.tries(lambda view, now_s: needs.put(view, now_s, Rules(policy), "s", need))
+
+
+def remove(region: Region, name: str = "port", policy: ConflictPolicy = "fail") -> Rejection | None:
+    return region.tries(lambda view, now_s: needs.remove(view, now_s, Rules(policy), "s", name))
+
+
+def bandwidth(region: Region, consumer: str = "s") -> dict[str, int]:
+    """How much of it is held, by the number of the host."""
+    return {
+        provider[-1]: amounts[BANDWIDTH]
+        for provider, amounts in region.held(consumer).items()
+        if BANDWIDTH in amounts
+    }
+
+
+def number_of(region: Region) -> str:
+    place = region.server("s").place
+    assert place is not None
+    return place.name.removeprefix("host-")
+
+
+def is_sound(region: Region) -> bool:
+    """Whether the record, its needs and the books say the same."""
+    server = region.server("s")
+    met = sum(n for need in server.needs for _, amounts in need.held for _, n in amounts)
+    return (
+        as_dict(server.held) == region.held("s")
+        and met == sum(bandwidth(region).values())
+        and examine(region.view, region.now_s) == ()
+    )
+
+
+@pytest.fixture
+def region() -> Region:
+    return prepared("migrate")
+
+
+# -- claimed at once ----------------------------------------------------------------------------
+
+
+def test_a_need_is_claimed_where_the_server_is(region: Region) -> None:
+    before = region.held("s")
+    assert put(region) is None
+    assert region.held("s") == before | {nic_id(int(number_of(region))): {BANDWIDTH: 100}}
+    assert is_sound(region)
+
+
+def test_putting_it_again_replaces_its_part(region: Region) -> None:
+    put(region, 100)
+    put(region, 50, "other")
+    assert put(region, 900) is None
+    assert bandwidth(region) == {number_of(region): 950}
+    assert is_sound(region)
+
+
+def test_what_it_had_counts_as_free_for_what_it_wants(region: Region) -> None:
+    assert put(region, 900) is None
+    assert put(region, 1000) is None
+    assert bandwidth(region) == {number_of(region): 1000}
+
+
+def test_taking_it_away_gives_it_back(region: Region) -> None:
+    before = region.held("s")
+    put(region)
+    put(region, 7, "other")
+    assert remove(region) is None
+    assert bandwidth(region) == {number_of(region): 7}
+    assert remove(region, "other") is None
+    assert region.held("s") == before
+    assert region.server("s").needs == ()
+    assert is_sound(region)
+
+
+def test_no_room_is_a_refusal_that_says_so(region: Region) -> None:
+    before = region.view.state()
+    assert put(region, 1001) == NeedDoesNotFit("s", "port", f"host-{number_of(region)}")
+    assert put(region, 1, required=["HW_NIC_SRIOV"]) == NeedDoesNotFit(
+        "s", "port", f"host-{number_of(region)}"
+    )
+    assert region.view.state() == before
+
+
+def test_what_the_ledger_says_of_the_sum_is_passed_on(region: Region) -> None:
+    """By itself it has room; with what the server holds there already it does not fit the units."""
+    refused = put(region, resources={"VCPU": 7})
+    assert isinstance(refused, NeedDoesNotFit)
+    assert isinstance(refused.refused, UnitsViolated)
+    assert refused.refused.asked == 9
+
+
+def test_a_need_may_be_more_of_what_the_flavor_has(region: Region) -> None:
+    assert put(region, resources={"VCPU": 3}) is None
+    assert region.held("s")[host_id(int(number_of(region)))]["VCPU"] == 5
+    assert remove(region) is None
+    assert region.held("s")[host_id(int(number_of(region)))]["VCPU"] == 2
+
+
+def test_a_provider_that_shares_can_meet_it(region: Region) -> None:
+    pool, aggregate = ProviderId("pool"), AggregateId("20000000-0000-4000-8000-000000000001")
+    region.do(c.CreateProvider(pool, "pool"))
+    region.do(c.SetInventories(pool, None, {"FPGA": Inventory(4)}))
+    region.do(c.SetTraits(pool, None, frozenset({SHARES_VIA_AGGREGATE})))
+    region.do(c.SetAggregates(pool, None, (aggregate,)))
+    region.do(c.LabelAggregate(aggregate, Label(None, "pool")))
+    host = host_id(int(number_of(region)))
+    assert isinstance(put(region, resources={"FPGA": 1}), NeedDoesNotFit)
+    region.do(c.SetAggregates(host, None, (*region.view.providers[host].aggregates, aggregate)))
+    assert put(region, resources={"FPGA": 1}) is None
+    assert region.held("s")[pool] == {"FPGA": 1}
+
+
+def test_unknown_names(region: Region) -> None:
+    assert put(region, resources={"CUSTOM_NONE": 1}) == ResourceClassNotFound("CUSTOM_NONE")
+    assert put(region, required=["CUSTOM_NONE"]) == TraitsNotFound(("CUSTOM_NONE",))
+    assert remove(region, "none") == NeedNotFound("s", "none")
+    need = Need("port", {BANDWIDTH: 1})
+    assert needs.put(region.view, 0, Rules(), "none", need) == ServerNotFound("none")
+
+
+def test_a_server_has_so_many_and_no_more(region: Region) -> None:
+    for number in range(needs.NEEDS_MAX):
+        assert put(region, 1, f"port-{number}") is None
+    assert put(region, 1, "one-more") == TooManyNeeds("s", needs.NEEDS_MAX)
+    assert put(region, 2, "port-0") is None, "one of its own may still change"
+    assert bandwidth(region) == {number_of(region): needs.NEEDS_MAX + 1}
+
+
+# -- beside what else happens -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", [operation.name for operation in ALL if operation.name not in ("create", "sweep")]
+)
+def test_while_an_operation_is_under_way_the_other_waits(name: str) -> None:
+    region = prepared(name)
+    assert region.begin(name, "s") is None
+    before = region.view.state()
+    refused = put(region)
+    assert isinstance(refused, ServerBusy)
+    assert refused.task == region.server("s").task
+    assert isinstance(remove(region), ServerBusy)
+    assert region.view.state() == before
+
+
+def test_while_a_resize_waits_for_its_confirmation(region: Region) -> None:
+    put(region)
+    region.run("resize", "s")
+    migration = region.migration("s").id
+    assert put(region, 200) == ServerUnsettled("s", "change the needs", migration)
+    assert remove(region) == ServerUnsettled("s", "change the needs", migration)
+    region.run("confirm", "s")
+    assert put(region, 200) is None
+    assert is_sound(region)
+
+
+def test_one_that_holds_nothing_is_to_have_it_when_it_is_placed() -> None:
+    region = prepared("unshelve")
+    assert put(region) is None
+    assert region.held("s") == {}
+    assert region.server("s").needs[0].held == ()
+    region.run("unshelve", "s")
+    assert bandwidth(region) == {number_of(region): 100}
+    assert is_sound(region)
+    region.run("shelve_away", "s")
+    assert region.held("s") == {}
+    assert remove(region) is None
+    assert region.server("s").needs == ()
+
+
+def test_others_who_have_changed_it_meanwhile(region: Region) -> None:
+    card = nic_id(int(number_of(region)))
+    held = region.server("s").held
+    region.claim("s", *held, (card, ((BANDWIDTH, 10),)))
+    assert isinstance(put(region), ServerChangedByOthers)
+    assert put(region, policy="merge") is None
+    assert bandwidth(region) == {number_of(region): 110}
+    assert as_dict(region.server("s").kept) == {card: {BANDWIDTH: 10}}
+    assert remove(region) is None
+    assert bandwidth(region) == {number_of(region): 10}
+
+
+# -- moves --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["resize", "migrate", "live_migrate", "evacuate"])
+def test_a_need_goes_with_its_server(name: str) -> None:
+    region = prepared(name)
+    source = number_of(region)
+    if name == "evacuate":
+        region.set_down(int(source), down=False)
+    put(region)
+    if name == "evacuate":
+        region.set_down(int(source))
+    region.run(name, "s")
+    assert bandwidth(region) == {number_of(region): 100}
+    if name in ("resize", "migrate"):
+        assert bandwidth(region, region.migration("s").id) == {source: 100}
+        region.run("confirm", "s")
+    assert is_sound(region)
+    assert remove(region) is None
+    assert bandwidth(region) == {}
+
+
+@pytest.mark.parametrize("faults", [Faults(["prepare"]), Faults(["send"]), Faults(["receive"])])
+def test_a_need_comes_back_with_its_server(region: Region, faults: Faults) -> None:
+    """It is met at the source again, and can be taken away there."""
+    source = number_of(region)
+    put(region)
+    region.run("migrate", "s", faults)
+    assert number_of(region) == source
+    assert bandwidth(region) == {source: 100}
+    assert is_sound(region)
+    assert remove(region) is None
+    assert bandwidth(region) == {}
+    assert is_sound(region)
+
+
+def test_a_need_is_reverted_with_its_server(region: Region) -> None:
+    source = number_of(region)
+    put(region)
+    region.run("migrate", "s")
+    region.run("revert", "s")
+    assert bandwidth(region) == {source: 100}
+    assert remove(region) is None
+    assert bandwidth(region) == {}
+    assert is_sound(region)
+
+
+@pytest.mark.parametrize("name", ["migrate", "unshelve"])
+def test_a_need_is_met_at_the_alternate(name: str) -> None:
+    region = prepared(name)
+    put(region)
+    work = region.run(name, "s", Faults(once=["prepare", "build"]))
+    assert work.attempt == 2
+    assert bandwidth(region) == {number_of(region): 100}
+    if name == "migrate":
+        region.run("confirm", "s")
+    assert is_sound(region)
+    assert remove(region) is None
+    assert bandwidth(region) == {}
+
+
+def test_a_server_is_not_moved_to_where_its_need_cannot_be_met(region: Region) -> None:
+    put(region, 600)
+    others = [number for number in range(1, 6) if str(number) != number_of(region)]
+    for number in others[1:]:
+        region.claim(f"other-{number}", (nic_id(number), ((BANDWIDTH, 500),)), type="PORT")
+    region.run("migrate", "s")
+    assert number_of(region) == str(others[0])
+
+
+def test_a_need_that_fits_nowhere_else_keeps_the_server_where_it_is(region: Region) -> None:
+    put(region, 600)
+    for number in range(1, 6):
+        if str(number) != number_of(region):
+            region.claim(f"other-{number}", (nic_id(number), ((BANDWIDTH, 500),)), type="PORT")
+    before = region.view.state()
+    assert region.begin("migrate", "s") is not None
+    assert region.view.state() == before
+
+
+def test_the_sum_is_judged_not_the_part() -> None:
+    """Two servers on one host cannot both have what only one of them could."""
+    region = Region(hosts=1)
+    region.run("create", "s")
+    region.run("create", "t")
+    need = Need("port", {BANDWIDTH: 600})
+    assert region.tries(lambda view, now_s: needs.put(view, now_s, Rules(), "t", need)) is None
+    assert isinstance(put(region, 600), NeedDoesNotFit)
+    region.claim("port", (nic_id(1), ((BANDWIDTH, 400),)), type="PORT")
+    refused = put(region, 1)
+    assert isinstance(refused, NeedDoesNotFit)
+    assert not isinstance(refused.refused, CapacityExceeded), "it is found before it is claimed"

@@ -1,0 +1,358 @@
+"""Moves of servers that use a shared pool: what is held there is held once, at every step of every operation,
+unless the server goes where its pool cannot be used."""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from berth.doctor.findings import examine
+from berth.model.ids import ProviderId
+from berth.model.rejections import Rejection
+from berth.model.saga_runs import Outbox, Work
+from berth.model.scheduling import NoFit
+from berth.model.servers import Flavor
+from tests.unit.sagas.regions import Faults, Region, pool_id
+
+pytestmark = pytest.mark.fast
+
+POOL = pool_id(1)
+SEGMENT = pool_id(2)
+IP = "IPV4_ADDRESS"
+MOVES = ["resize", "migrate", "live_migrate", "evacuate"]
+
+
+def flavor(disk_gb: int, vcpus: int = 1, addresses: int = 0) -> Flavor:
+    specs = {f"resources:{IP}": str(addresses)} if addresses else {}
+    name = f"{vcpus}x{disk_gb}"
+    return Flavor(id=name, name=name, vcpus=vcpus, memory_mb=512, disk_gb=disk_gb, extra_specs=specs)
+
+
+def pooled(total: int = 100, hosts: int = 3) -> Region:
+    """Hosts without a disk, all of them with one pool."""
+    region = Region(hosts=hosts, disk_gb=0)
+    region.add_pool(1, range(1, hosts + 1), DISK_GB=total)
+    return region
+
+
+def used(region: Region, pool: ProviderId = POOL, name: str = "DISK_GB") -> int:
+    record = region.view.providers[pool]
+    class_id = region.view.classes.id_of(name)
+    assert class_id is not None
+    return record.used.get(class_id, 0)
+
+
+def begin_move(region: Region, name: str, **more: Any) -> object:
+    """Begin a move of server s; its host goes down first, for an evacuation."""
+    if name == "evacuate":
+        place = region.server("s").place
+        assert place is not None
+        region.set_down(int(place.name.removeprefix("host-")))
+    if name == "resize":
+        more.setdefault("flavor", flavor(40, vcpus=2))
+    return region.begin(name, "s", **more)
+
+
+@pytest.mark.parametrize("name", MOVES)
+@pytest.mark.parametrize("fails", [None, "prepare", "build", "send", "receive", "live migrate"])
+def test_a_move_in_a_pool_that_is_nearly_full(name: str, fails: str | None) -> None:
+    region = pooled()
+    for id in ("s", "other"):
+        region.run("create", id, flavor=flavor(40))
+    assert begin_move(region, name) is None
+    assert used(region) == 80
+    assert {step for step, amount in uses(region, Faults([fails] if fails else [])) if amount != 80} == set()
+    if region.server("s").state == "resized":
+        assert used(region) == 80
+        region.run("confirm", "s")
+    assert used(region) == 80
+    assert region.held("s")[POOL] == {"DISK_GB": 40}
+    assert examine(region.view, region.now_s) == ()
+
+
+def uses(region: Region, faults: Faults, pool: ProviderId = POOL) -> Iterator[tuple[str, int]]:
+    """What the pool has in use after each step of the order that is on its way."""
+    seen: list[tuple[str, int]] = []
+    region.watch = lambda work: seen.append((f"{work.phase} {work.step}", used(region, pool)))
+    region.carry_out(faults)
+    region.watch = None
+    assert seen
+    return iter(seen)
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_a_move_with_every_address_taken(name: str) -> None:
+    region = pooled()
+    region.add_pool(2, range(1, 4), **{IP: 3})
+    for id in ("s", "t", "u"):
+        region.run("create", id, flavor=flavor(10, addresses=1))
+    assert begin_move(region, name, **({"flavor": flavor(10, 2, 1)} if name == "resize" else {})) is None
+    assert used(region, SEGMENT, IP) == 3
+    region.carry_out()
+    assert used(region, SEGMENT, IP) == 3
+    assert region.held("s")[SEGMENT] == {IP: 1}
+
+
+@pytest.mark.parametrize("end", ["confirm", "revert"])
+@pytest.mark.parametrize(("to", "meanwhile"), [(60, 100), (20, 80), (40, 80), (1, 80)])
+def test_a_resize_claims_the_difference_and_lets_it_go_at_its_end(end: str, to: int, meanwhile: int) -> None:
+    region = pooled()
+    for id in ("s", "other"):
+        region.run("create", id, flavor=flavor(40))
+    before = region.held("s")
+    assert begin_move(region, "resize", flavor=flavor(to, vcpus=2)) is None
+    assert used(region) == meanwhile
+    region.carry_out()
+    assert used(region) == meanwhile
+    region.run(end, "s")
+    assert used(region) == (40 + to if end == "confirm" else 80)
+    if end == "revert":
+        assert region.held("s") == before
+    assert len(region.view.consumers) == 2
+    assert examine(region.view, region.now_s) == ()
+
+
+def test_a_resize_by_more_than_is_free_names_the_pool() -> None:
+    region = pooled()
+    for id in ("s", "other"):
+        region.run("create", id, flavor=flavor(40))
+    before = region.view.state()
+    refused = begin_move(region, "resize", flavor=flavor(61))
+    assert isinstance(refused, NoFit)
+    assert refused.refused is not None
+    assert getattr(refused.refused, "provider", None) == POOL
+    assert region.view.state() == before
+
+
+@pytest.mark.parametrize("end", ["confirm", "revert"])
+def test_a_move_to_another_pool_holds_both_until_it_is_settled(end: str) -> None:
+    region = Region(hosts=2, disk_gb=0)
+    region.add_pool(1, [1], DISK_GB=100)
+    region.add_pool(2, [2], DISK_GB=100)
+    region.run("create", "s", flavor=flavor(40))
+    source, dest = (POOL, SEGMENT) if POOL in region.held("s") else (SEGMENT, POOL)
+    region.run("migrate", "s")
+    assert (used(region, source), used(region, dest)) == (40, 40)
+    region.run(end, "s")
+    held = dest if end == "confirm" else source
+    assert (used(region, source), used(region, dest)) == ((0, 40) if held == dest else (40, 0))
+    assert examine(region.view, region.now_s) == ()
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_of_two_pools_the_one_that_the_server_uses_is_taken_again(name: str) -> None:
+    region = pooled()
+    region.run("create", "s", flavor=flavor(40))
+    region.add_pool(2, range(1, 4), DISK_GB=1000)
+    assert begin_move(region, name) is None
+    region.carry_out()
+    assert (used(region), used(region, SEGMENT)) == (40, 0)
+
+
+def test_a_host_with_a_disk_of_its_own_leaves_the_disk_in_the_pool() -> None:
+    region = pooled()
+    region.run("create", "s", flavor=flavor(40))
+    for number in (1, 2, 3):
+        id = region.view.names[f"host-{number}"].id
+        region.add_inventory(id, "DISK_GB", 500)
+    region.run("migrate", "s")
+    assert region.held("s")[POOL] == {"DISK_GB": 40}
+    assert used(region) == 40
+
+
+@pytest.mark.parametrize("fails", [[], ["prepare"]])
+def test_an_alternate_with_another_pool(fails: list[str]) -> None:
+    """host-1 and host-2 share a pool, host-3 has another: whoever is tried, the books are right."""
+    region = Region(hosts=3, disk_gb=0)
+    region.add_pool(1, [1, 2], DISK_GB=50)
+    region.run("create", "s", flavor=flavor(40))
+    region.add_pool(2, [3], DISK_GB=50)
+    source = region.server("s").place
+    assert source is not None
+    region.run("migrate", "s", Faults(once=["prepare"]))
+    moved = region.server("s").place
+    assert moved is not None
+    pools = {"host-1": POOL, "host-2": POOL, "host-3": SEGMENT}
+    apart = pools[moved.name] != POOL
+    assert (used(region), used(region, SEGMENT)) == ((40, 40) if apart else (40, 0))
+    region.run("revert", "s", Faults(fails))
+    assert (used(region), used(region, SEGMENT)) == (40, 0)
+    assert region.held("s")[POOL] == {"DISK_GB": 40}
+    assert examine(region.view, region.now_s) == ()
+
+
+def test_an_evacuation_in_a_full_pool_and_the_sweep_after_it() -> None:
+    region = pooled(total=40)
+    region.run("create", "s", flavor=flavor(40))
+    place = region.server("s").place
+    assert place is not None
+    assert begin_move(region, "evacuate") is None
+    region.carry_out()
+    assert used(region) == 40
+    number = int(place.name.removeprefix("host-"))
+    region.set_down(number, down=False)
+    region.sweep(number)
+    assert used(region) == 40
+    assert len(region.view.consumers) == 1
+    assert examine(region.view, region.now_s) == ()
+
+
+@pytest.mark.parametrize("end", ["confirm", "revert"])
+@pytest.mark.parametrize("name", ["resize", "migrate"])
+def test_what_others_have_added_in_the_pool_stays_there(name: str, end: str) -> None:
+    region = pooled()
+    region.run("create", "s", flavor=flavor(40))
+    host = next(part for part in region.server("s").held if part[0] != POOL)
+    region.claim("s", host, (POOL, (("DISK_GB", 45),)))
+    assert begin_move(region, name, policy="merge") is None
+    assert used(region) == 45
+    region.carry_out()
+    assert used(region) == 45
+    region.run(end, "s")
+    assert region.held("s")[POOL] == {"DISK_GB": 45}
+    assert region.server("s").kept == ((POOL, (("DISK_GB", 5),)),)
+    assert len(region.view.consumers) == 1
+    assert examine(region.view, region.now_s) == ()
+
+
+def test_what_others_have_added_in_a_pool_goes_along_to_another() -> None:
+    region = Region(hosts=2, disk_gb=0)
+    region.add_pool(1, [1], DISK_GB=100)
+    region.add_pool(2, [2], DISK_GB=100)
+    region.run("create", "s", flavor=flavor(40))
+    source, dest = (POOL, SEGMENT) if POOL in region.held("s") else (SEGMENT, POOL)
+    host = next(part for part in region.server("s").held if part[0] != source)
+    region.claim("s", host, (source, (("DISK_GB", 45),)))
+    assert begin_move(region, "migrate", policy="merge") is None
+    region.carry_out()
+    assert (used(region, source), used(region, dest)) == (45, 45)
+    region.run("confirm", "s")
+    assert (used(region, source), used(region, dest)) == (0, 45)
+
+
+@pytest.mark.parametrize(("to", "meanwhile"), [(60, 60), (20, 40)])
+@pytest.mark.parametrize("end", ["confirm", "revert"])
+def test_a_resize_that_stays_on_its_host(end: str, to: int, meanwhile: int) -> None:
+    region = pooled(total=60, hosts=1)
+    region.run("create", "s", flavor=flavor(40))
+    region.run("resize", "s", flavor=flavor(to, vcpus=2))
+    assert used(region) == meanwhile
+    region.run(end, "s")
+    assert used(region) == (to if end == "confirm" else 40)
+    assert examine(region.view, region.now_s) == ()
+
+
+# -- random operations against a naive oracle ---------------------------------------------------
+
+SERVERS: Final = ("a", "b", "c")
+POOLS: Final = (POOL, SEGMENT)
+STEPS: Final = ("prepare", "build", "send", "receive", "live migrate")
+ACTIONS: Final = ("create", "resize", "migrate", "live_migrate", "evacuate", "confirm", "revert", "delete")
+Deed = tuple[str, str, int, str | None]
+
+
+class Oracle:
+    """What each pool must have in use: for each server the disk that it has there; while it moves, the larger
+    of before and after in one pool, or both in two. A server that does not move has what its flavor says.
+    Whoever is created where another was has another id."""
+
+    def __init__(self, region: Region) -> None:
+        self._region = region
+        self._before: dict[str, dict[ProviderId, int]] = {}
+        self._ids = {name: name for name in SERVERS}
+
+    def id(self, name: str, *, is_new: bool = False) -> str:
+        if is_new:
+            self._ids[name] += "+"
+        return self._ids[name]
+
+    def begin(self, id: str) -> None:
+        self._before[id] = self._disk(id)
+
+    def settle(self, id: str) -> None:
+        self._before.pop(id, None)
+
+    def used(self, pool: ProviderId) -> int:
+        return sum(
+            max(self._before.get(id, {}).get(pool, 0), self._disk(id).get(pool, 0))
+            for id in self._ids.values()
+        )
+
+    def _disk(self, id: str) -> dict[ProviderId, int]:
+        """The disk of a server's flavor, in the one pool where it has any."""
+        server = self._region.server_or_none(id)
+        held = self._region.held(id)
+        pools = [pool for pool in POOLS if pool in held]
+        assert len(pools) <= 1, "a disk is in one pool"
+        if server is None or not pools:
+            return {}
+        disk_gb = held[pools[0]]["DISK_GB"]
+        assert server.work is not None or server.migration is not None or disk_gb == server.flavor.disk_gb
+        return {pools[0]: disk_gb}
+
+    def check(self, about: object) -> None:
+        for pool in POOLS:
+            assert used(self._region, pool) == self.used(pool), about
+
+
+deeds = st.tuples(
+    st.sampled_from(ACTIONS),
+    st.sampled_from(SERVERS),
+    st.sampled_from((10, 20, 40)),
+    st.sampled_from((None, None, *STEPS)),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(deeds, min_size=4, max_size=14))
+def test_the_books_of_pools_are_right_at_every_step(what: list[Deed]) -> None:
+    region = Region(hosts=4, disk_gb=0)
+    region.add_pool(1, [1, 2, 3], DISK_GB=90)
+    region.add_pool(2, [3, 4], DISK_GB=90)
+    oracle = Oracle(region)
+    for number, deed in enumerate([("create", id, 20, None) for id in SERVERS] + what):
+        _do(region, oracle, deed, number)
+        oracle.check(deed)
+        assert examine(region.view, region.now_s) == (), deed
+    for name in SERVERS:
+        _do(region, oracle, ("delete", name, 0, None), 0)
+    assert [used(region, pool) for pool in POOLS] == [0, 0]
+    assert not region.view.consumers
+
+
+def _do(region: Region, oracle: Oracle, deed: Deed, number: int) -> None:
+    action, name, disk_gb, fails = deed
+    server = region.server_or_none(oracle.id(name))
+    id = oracle.id(name, is_new=action == "create" and server is None)
+    if (action == "create") != (server is None):
+        return
+    down = None
+    if action == "evacuate" and server is not None and server.place is not None and server.migration is None:
+        down = int(server.place.name.removeprefix("host-"))
+        region.set_down(down)
+    if action in MOVES and server is not None and server.migration is None:
+        oracle.begin(id)
+    sized: dict[str, Any] = {}
+    if action in ("create", "resize"):
+        sized["flavor"] = flavor(disk_gb, vcpus=1 + number % 2)
+    refused: Rejection | None = region.begin(action, id, **sized)
+    if refused is None and region.view.records.count(Outbox):
+        seen: list[Work] = []
+
+        def look(work: Work) -> None:
+            seen.append(work)
+            if work.phase not in ("done", "failed"):
+                oracle.check((deed, work.phase, work.step))
+
+        region.watch = look
+        region.carry_out(Faults([fails] if fails is not None else []))
+        region.watch = None
+        assert seen
+    if down is not None:
+        region.set_down(down, down=False)
+        region.sweep(down)
+    after = region.server_or_none(id)
+    if after is None or after.migration is None:
+        oracle.settle(id)

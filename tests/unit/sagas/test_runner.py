@@ -1,0 +1,171 @@
+"""The runner by itself: whatever comes of the steps, an order ends, goes forward in versions, and says what
+it did in a log that does not grow without bound."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from berth.model.ids import ProviderId
+from berth.model.saga_runs import Book, Spec, Way, Work
+from berth.model.servers import Held, Place
+from berth.sagas.live_migrate import aborted
+from berth.sagas.runner import (
+    LOG_MAX,
+    AgentTask,
+    BooksTask,
+    MoveClaim,
+    Skip,
+    claim_moved,
+    claim_refused,
+    failed,
+    is_finished,
+    operation_of,
+    step_of,
+    succeeded,
+    task_of,
+)
+from berth.sagas.saga import ALL, BY_NAME
+from tests.unit.sagas.regions import SMALL
+
+pytestmark = pytest.mark.fast
+
+PLACES = [Place(f"host-{number}", f"host-{number}", "cell1") for number in range(8)]
+
+
+def held(place: Place) -> Held:
+    return ((ProviderId(place.id), (("VCPU", 1),)),)
+
+
+def order(name: str, alternates: int = 3, attempts_max: int = 3, *, runs: bool = True) -> Work:
+    has_source = any(step.at == "source" for step in BY_NAME[name].steps) or name == "evacuate"
+    return Work(
+        id="order",
+        number=1,
+        server="s",
+        operation=name,
+        request_id="req-1",
+        spec=Spec("s", "project", "user", SMALL),
+        project="project",
+        user="user",
+        source=PLACES[0] if has_source else None,
+        dest=PLACES[1],
+        books=Book(held(PLACES[1]), 1),
+        migration="m" if has_source else None,
+        migration_books=Book(held(PLACES[0]), 1) if has_source else None,
+        alternates=tuple(Way(place, held(place)) for place in PLACES[2 : 2 + alternates]),
+        attempts_max=attempts_max,
+        runs=runs,
+    )
+
+
+def next_version(work: Work, is_good: bool, now_ns: int) -> Work:
+    match task_of(work):
+        case Skip():
+            return succeeded(work, now_ns)
+        case MoveClaim(way) if is_good:
+            return claim_moved(work, now_ns, Book(way.held, 2), work.migration_books)
+        case MoveClaim():
+            return claim_refused(work, now_ns, "no room")
+        case BooksTask() if work.phase == "back":
+            # Undoing in the books is tried until it is done.
+            return succeeded(work, now_ns, Book((), None), Book((), None))
+        case AgentTask() | BooksTask():
+            return succeeded(work, now_ns) if is_good else failed(work, now_ns, "broken")
+
+
+@given(
+    st.sampled_from(ALL),
+    st.integers(0, 6),
+    st.integers(1, 20),
+    st.lists(st.booleans(), max_size=80),
+    st.integers(0, 80),
+    st.booleans(),
+)
+def test_every_path_ends(
+    operation: object, alternates: int, attempts_max: int, outcomes: list[bool], abort_at: int, runs: bool
+) -> None:
+    work = order(operation.name, alternates, attempts_max, runs=runs)  # type: ignore[attr-defined]
+    coming = iter(outcomes)
+    tried = 0
+    while not is_finished(work):
+        if tried == abort_at:
+            work = aborted(work)
+        before = work
+        work = next_version(work, next(coming, True), tried)
+        assert work.version > before.version
+        assert len(work.log) <= LOG_MAX
+        assert work.attempt <= max(attempts_max, 1)
+        assert 0 <= work.step < len(operation_of(work).steps)
+        assert len(work.alternates) <= len(before.alternates)
+        tried += 1
+        assert tried <= 400, "it goes in circles"
+    if work.phase == "failed":
+        assert work.reason == "broken"
+    else:
+        assert work.step == len(operation_of(work).steps) - 1
+
+
+def test_the_id_of_a_step_is_its_own_in_every_attempt_and_direction() -> None:
+    work, ids = order("resize"), []
+    outcomes = iter([False, True, True, True, False, True])
+    while not is_finished(work):
+        task = task_of(work)
+        if isinstance(task, AgentTask):
+            ids.append(task.id)
+            assert task == task_of(work), "however often it is asked for"
+            work = next_version(work, next(outcomes, True), 0)
+        else:
+            work = next_version(work, True, 0)
+    assert len(set(ids)) == len(ids) == 7
+    assert ids[0] == "order.1.1.do"
+    assert ids[1] == "order.1.1.undo"
+    assert ids[2] == "order.2.1.do"
+
+
+def test_a_log_keeps_the_newest() -> None:
+    work = order("sweep")
+    for number in range(LOG_MAX + 10):
+        work = failed(work, number, f"refused {number}")
+    assert len(work.log) == LOG_MAX
+    assert work.log[-1].error == f"refused {LOG_MAX + 9}"
+    assert succeeded(work, 0).phase == "done"
+
+
+def test_an_order_that_is_aborted_is_not_tried_elsewhere() -> None:
+    work = aborted(succeeded(order("live_migrate"), 0))
+    work = failed(work, 0, "aborted")
+    assert (work.phase, work.retry) == ("back", False)
+    tasks = []
+    while not is_finished(work):
+        tasks.append(task_of(work))
+        work = next_version(work, True, 0)
+    assert not any(isinstance(task, MoveClaim) for task in tasks)
+    assert tasks[-1] == BooksTask("give_back")
+    assert work.dest == PLACES[1]
+
+
+def test_what_was_stopped_is_not_started_by_undoing() -> None:
+    for runs in (True, False):
+        work = succeeded(order("shelve", runs=runs), 0)
+        assert step_of(work).name == "snapshot"
+        work = succeeded(failed(work, 0, "no room for it"), 0)
+        task = task_of(work)
+        if runs:
+            assert isinstance(task, AgentTask)
+            assert task.verb == "start"
+        else:
+            assert task == Skip()
+
+
+def test_on_one_host_nothing_is_prepared_and_nothing_destroyed() -> None:
+    verbs: dict[str, list[str]] = {}
+    for name in ("resize", "confirm", "revert"):
+        work = msgspec.structs.replace(order(name), source=PLACES[1])
+        seen = verbs.setdefault(name, [])
+        while not is_finished(work):
+            task = task_of(work)
+            if isinstance(task, AgentTask):
+                seen.append(task.verb)
+            work = next_version(work, True, 0)
+    assert verbs == {"resize": ["send", "resume"], "confirm": [], "revert": ["resume"]}
