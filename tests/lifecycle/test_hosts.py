@@ -10,9 +10,12 @@ import msgspec
 import pytest
 
 from berth.agent.fleet import SimInventory, SimProvider, provider_id
+from berth.cell import saga_runs
 from berth.client.http import Unreachable
 from berth.doctor.findings import examine
 from berth.model.ids import ProviderId
+from berth.model.origin import Origin
+from berth.model.saga_runs import Agent, HostTree
 from berth.model.servers import Host
 from berth.sim.cloud import SimCloud
 from berth.sim.direct import DirectClient
@@ -427,5 +430,39 @@ def test_a_device_comes_back_as_it_was_though_placement_was_away_when_it_was_gon
         await operator.restart(gpu(0), gpu(1))
         await operator.until_complaints()
         assert (await operator.inventories(GPU1))["VGPU"]["reserved"] == 0
+
+    told(tmp_path, story)
+
+
+def test_a_conductor_that_was_replaced_writes_nothing_of_hosts(tmp_path: Path) -> None:
+    """It still hears agents until it ends, and marked hosts down that its successor hears."""
+
+    async def story(operator: Operator) -> None:
+        cloud = operator.cloud
+        cell = cloud.cells["cell1"]
+        await cloud.until(lambda view: not any(host.complaints for host in view.records.all(Host)))
+        await cell.from_region.submit(
+            lambda view, now_s: saga_runs.taken_over(view), Origin("", "test", None, "test"), lambda *_: None
+        )
+
+        def hosts(view: Any) -> list[Any]:
+            return [*view.records.all(Agent), *view.records.all(HostTree)]
+
+        before = await cell.from_region.read(hosts)
+        await cloud.kill_host("host-0001")
+        await operator.restart(gpu(0))
+        client = DirectClient(cell, {"x-agent-version": "2", "x-agent-credential": f"{HOLDER}:{'s' * 43}"})
+        joining = {
+            "host": HOLDER,
+            "name": "new",
+            "driver": "sim",
+            "providers": [{"id": HOLDER, "name": "new"}],
+        }
+        answer = await client.ask("POST", "/agent/v1/register", joining)
+        assert (answer.status, answer.detail) == (503, "another conductor has taken this cell over")
+        await asyncio.sleep(2.5 * cloud.silence_s)
+        assert await cell.from_region.read(hosts) == before
+        assert not await operator.is_there(HOLDER)
+        assert await operator.is_there(GPU1)
 
     told(tmp_path, story)

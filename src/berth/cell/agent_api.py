@@ -22,7 +22,7 @@ from berth.api.kernel.http import (
 )
 from berth.cell import protocol
 from berth.cell.credentials import NotAllowed, Shown, shown_in
-from berth.cell.hosts import HostRefused, Hosts, UnknownHost
+from berth.cell.hosts import HostRefused, Hosts, Replaced, UnknownHost
 from berth.cell.mailbox import Desk
 from berth.cell.placement import BooksAway, Refused
 from berth.engine import Engine, Unavailable
@@ -62,7 +62,7 @@ class AgentApi:
             response = _refusal(404, f"the host {error} has not registered here")
         except (HostRefused, Refused) as error:
             response = _refusal(409, str(error))
-        except (BooksAway, Unavailable, Overloaded) as error:
+        except (BooksAway, Replaced, Unavailable, Overloaded) as error:
             response = _refusal(503, str(error))
         except Exception:
             _log.exception("%s %s failed", request.method, request.path)

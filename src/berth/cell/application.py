@@ -122,8 +122,8 @@ class Cell:
         client = TokenClient(settings.placement, {"openstack-api-version": VERSION}, settings.placement_token)
         desk = Desk()
         providers = Providers(client, settings.name)
-        hosts = Hosts(engine, providers, desk, clock, ids, settings.silence_seconds)
         conductor = Conductor(engine, Books(client), desk, clock, settings.deadlines)
+        hosts = Hosts(engine, providers, desk, clock, ids, settings.silence_seconds, lambda: conductor.term)
         self._api = AgentApi(
             engine, hosts, desk, settings.name, settings.silence_seconds, settings.agent_token
         )

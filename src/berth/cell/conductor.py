@@ -80,14 +80,14 @@ class Conductor:
         self._deadlines = deadlines
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._refused: dict[str, int] = {}
-        self._term = 0
+        self.term = 0
         self._forgets_at_ns = 0
 
     async def take_over(self) -> None:
         """Begin to conduct."""
 
         def written(view: View, changed: bool) -> None:
-            self._term = saga_runs.term_of(view)
+            self.term = saga_runs.term_of(view)
 
         await self._engine.submit(lambda view, _: saga_runs.taken_over(view), _ORIGIN, written)
 
@@ -115,7 +115,7 @@ class Conductor:
 
     def _look(self, view: View) -> Index | None:
         """Begin with the orders that have not been begun with. None if they are not ours any more."""
-        if saga_runs.term_of(view) != self._term:
+        if saga_runs.is_replaced(view, self.term):
             return None
         for work in view.records.all(Work):
             if is_finished(work):
@@ -170,7 +170,7 @@ class Conductor:
                 await asyncio.sleep(_PAUSE_LONGEST_S)
 
     async def _advance(self, work: Work, change: Callable[[Work], Work]) -> None:
-        await self._submit(lambda view, now_s: saga_runs.advanced(view, self._term, work, change, now_s))
+        await self._submit(lambda view, now_s: saga_runs.advanced(view, self.term, work, change, now_s))
 
     async def _step(self, work: Work) -> Callable[[Work], Work]:
         """Do what is next; what that makes of the order."""

@@ -45,6 +45,10 @@ class UnknownHost(Exception):
     """It has not registered, or not with this conductor."""
 
 
+class Replaced(Exception):
+    """Another conductor has taken the cell over: nothing is written here any more."""
+
+
 class HostRefused(Exception):
     """The host cannot become one of this cell. The message is for the operator."""
 
@@ -81,8 +85,18 @@ def _known(view: View, host: str, servers: tuple[str, ...]) -> _Known | None:
 
 
 class Hosts:
+    """``term``: the number under which this process conducts the cell. Once another does, nothing is
+    written."""
+
     def __init__(
-        self, engine: Engine, providers: Providers, desk: Desk, clock: Clock, ids: Ids, silence_s: float
+        self,
+        engine: Engine,
+        providers: Providers,
+        desk: Desk,
+        clock: Clock,
+        ids: Ids,
+        silence_s: float,
+        term: Callable[[], int],
     ) -> None:
         self._engine = engine
         self._providers = providers
@@ -90,6 +104,7 @@ class Hosts:
         self._clock = clock
         self._ids = ids
         self._silence_ns = int(silence_s * 1e9)
+        self._term = term
         self._heard_ns: dict[str, int] = {}
         self._retries: dict[str, _Retry] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
@@ -262,6 +277,8 @@ class Hosts:
                     silent_ns = now_ns - self._heard_ns.get(agent.id, started_ns)
                     if not agent.is_down and silent_ns > self._silence_ns:
                         await self._mark_down(agent)
+            except Replaced:
+                return
             except (Unavailable, Overloaded) as away:
                 _log.warning("the cell's journal is away: %s", away)
                 # Nobody could be heard meanwhile: everybody has a while again.
@@ -293,4 +310,12 @@ class Hosts:
 
     async def _enact(self, make: Callable[[View], Enact | Rejection | None]) -> Rejection | None:
         """Have a change made that may turn out not to be needed; why not, if it is refused."""
-        return await self._engine.submit(lambda view, _: make(view), _ORIGIN, lambda view, changed: None)
+        replaced = RecordMoved("Term", "")
+
+        def propose(view: View, now_s: int) -> Enact | Rejection | None:
+            return replaced if saga_runs.is_replaced(view, self._term()) else make(view)
+
+        outcome = await self._engine.submit(propose, _ORIGIN, lambda view, changed: None)
+        if outcome == replaced:
+            raise Replaced("another conductor has taken this cell over")
+        return outcome

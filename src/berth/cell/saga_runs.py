@@ -46,7 +46,7 @@ def abort(view: View, id: str) -> Enact | None:
 def advanced(view: View, term: int, seen: Work, change: Change, now_s: int) -> Enact | Rejection:
     """The command by which who conducts in a term brings an order on from the step at which it was seen."""
     work = view.records.get(Work, seen.id)
-    if term != term_of(view):
+    if is_replaced(view, term):
         return RecordMoved("Term", _CONDUCTOR)
     if work is None or (work.phase, work.step, work.attempt) != (seen.phase, seen.step, seen.attempt):
         return RecordMoved("Work", seen.id)
@@ -64,6 +64,11 @@ def term_of(view: View) -> int:
     """The number of who conducts the cell."""
     term = view.records.get(Term, _CONDUCTOR)
     return 0 if term is None else term.number
+
+
+def is_replaced(view: View, term: int) -> bool:
+    """Whether another conducts the cell than the one who began with this term."""
+    return term != term_of(view)
 
 
 def taken_over(view: View) -> Enact:

@@ -95,9 +95,17 @@ class SimCell:
         await engine.start()
         desk = FaultyDesk()
         client = DirectClient(cloud.call_api, _HEADERS)
-        hosts = Hosts(engine, Providers(client, self.name), desk, cloud.clock, cloud.ids, cloud.silence_s)
         conductor = FaultyConductor(
             engine, Books(client), desk, cloud.clock, cloud.deadlines, cloud.plan, self._crash_soon
+        )
+        hosts = Hosts(
+            engine,
+            Providers(client, self.name),
+            desk,
+            cloud.clock,
+            cloud.ids,
+            cloud.silence_s,
+            lambda: conductor.term,
         )
         self._api = AgentApi(engine, hosts, desk, self.name, cloud.silence_s, cloud.join_token)
         await conductor.take_over()
