@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from berth.agent.fleet import SimInventory, SimProvider, provider_id
+from berth.agent.state import HostState, state_path
 from berth.cell import saga_runs
 from berth.client.http import Unreachable
 from berth.doctor.findings import examine
@@ -466,3 +467,50 @@ def test_a_conductor_that_was_replaced_writes_nothing_of_hosts(tmp_path: Path) -
         assert await operator.is_there(GPU1)
 
     told(tmp_path, story)
+
+
+def test_complaints_of_a_host_without_a_provider_are_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The region knew nothing of a host that had joined and whose provider could not be created."""
+
+    async def story(operator: Operator) -> None:
+        cloud = operator.cloud
+        real, is_away = cloud.api.__class__.__call__, [True]
+
+        async def away(self: Any, scope: Any, receive: Any, send: Any) -> None:
+            if is_away[0] and (scope["method"], scope["path"]) == ("POST", "/resource_providers"):
+                raise Unreachable("as the test wants it")
+            await real(self, scope, receive, send)
+
+        monkeypatch.setattr(cloud.api.__class__, "__call__", away)
+        add_host(cloud, "host-0005")
+        new = provider_id("host-0005")
+        await cloud.until(lambda view: view.records.get(Host, new) is not None)
+        shown = (await operator.ask("GET", f"/berth/v1/hosts/{new}"))["host"]
+        (complaint,) = shown["complaints"]
+        assert (shown["name"], shown["domains"]) == ("host-0005", [])
+        assert complaint.startswith("Placement did not answer")
+        listed = await operator.ask("GET", "/berth/v1/hosts")
+        assert [one["complaints"] for one in listed["hosts"] if one["uuid"] == new] == [[complaint]]
+        assert [one["uuid"] for one in listed["hosts"]] == sorted(one["uuid"] for one in listed["hosts"])
+        services = await operator.ask("GET", "/compute/v2.1/os-services")
+        (service,) = (one for one in services["services"] if one["host"] == "host-0005")
+        assert service["disabled_reason"] == complaint
+        (finding,) = await cloud.read(lambda view: examine(view, 10**10))
+        assert (finding.kind, finding.subject) == ("host_complaint", new)
+        assert complaint in finding.sentence
+        is_away[0] = False
+        await cloud.until(lambda view: not any(host.complaints for host in view.records.all(Host)))
+        assert await operator.is_there(new)
+        assert (await operator.ask("GET", f"/berth/v1/hosts/{new}"))["host"]["domains"] != []
+
+    told(tmp_path, story)
+
+
+def add_host(cloud: SimCloud, name: str, **fields: Any) -> None:
+    """Another host, like the first, which joins the first cell."""
+    host = msgspec.structs.replace(cloud.fleet["host-0001"], name=name, **fields)
+    cloud.fleet[name] = host
+    cloud.states[name] = HostState(state_path(cloud.folder, name))
+    cloud.start_host(name)

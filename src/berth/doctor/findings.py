@@ -314,6 +314,8 @@ def _host(view: View, id: str, moment: Moment) -> Finding | None:
     if provider is None or cell_aggregate(host.cell) not in provider.aggregates:
         lost = "its provider is gone" if provider is None else "its provider is not in the cell's aggregate"
         sentence = f"nothing can be placed on host {host.name} of cell {host.cell}: {lost}"
+        if host.complaints:
+            sentence += f". {host.complaints[0]}"
         unsafe = "start its agent again: that writes what is missing"
         return Finding("host_complaint", id, sentence, unsafe=unsafe)
     if not host.complaints:

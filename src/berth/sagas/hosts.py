@@ -7,14 +7,14 @@ import msgspec
 
 from berth.model.aggregates import Label
 from berth.model.commands import BooksCommand, Enact, LabelAggregate, SetHostStatus
-from berth.model.hosts import HEALTHY
+from berth.model.hosts import HEALTHY, HostStatus
 from berth.model.ids import AggregateId, ProviderId
 from berth.model.records import AnyRecord
 from berth.model.saga_runs import Agent
 from berth.model.servers import Host, Place
 from berth.sagas.proposals import counted, replaced
 from berth.scheduler.cells import KIND
-from berth.view import View
+from berth.view import ProviderRecord, View
 
 _NAMESPACE: Final = uuid.UUID("5b3f1c1e-8d57-4f0e-9e0b-2f5f2f9c7a11")
 
@@ -29,15 +29,24 @@ def is_down(view: View, place: Place) -> bool:
     return status is not None and status.down
 
 
+def status_of(view: View, host: Host) -> HostStatus:
+    """How a host is doing, also where it has no provider to which the ledger could note it."""
+    id = ProviderId(host.id)
+    if id not in view.providers:
+        return HostStatus(down=host.is_silent or host.is_forced_down)
+    return view.hosts.get(id, HEALTHY)
+
+
 def heard_of(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
-    """The command that brings what is known of a host up to what its cell says; None where it is."""
+    """The command that brings what is known of a host up to what its cell says; None where it is.
+
+    A host joins before its provider is written: without a provider it is known when it has complaints."""
     id = ProviderId(agent.id)
     provider = view.providers.get(id)
-    if provider is None:
-        return None
-    # Another's name is not taken over: Placement has refused it, and the host goes on under its own.
-    name = agent.name if view.names.get(agent.name, provider) is provider else provider.name
     known = view.records.get(Host, agent.id)
+    if provider is None and known is None and not agent.complaints:
+        return None
+    name = _name(view, agent, provider)
     counter = counted(view, "host")
     host = known or Host(
         id=agent.id,
@@ -57,7 +66,7 @@ def heard_of(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
     commands: list[BooksCommand] = []
     status = view.hosts.get(id, HEALTHY)
     down = after.is_silent or after.is_forced_down
-    if status.down != down:
+    if provider is not None and status.down != down:
         commands.append(SetHostStatus(id, msgspec.structs.replace(status, down=down)))
     label = Label(KIND, cell)
     aggregate = cell_aggregate(cell)
@@ -71,3 +80,13 @@ def heard_of(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
     if known is None:
         changed.append(counter)
     return Enact(tuple(replaced(view, record) for record in changed), tuple(commands))
+
+
+def _name(view: View, agent: Agent, provider: ProviderRecord | None) -> str:
+    """Another's name is not taken over: Placement has refused it, and the host goes on under its own."""
+    if view.names.get(agent.name, provider) is not provider:
+        return agent.id if provider is None else provider.name
+    is_taken = provider is None and any(
+        other.id != agent.id for other in view.records.find(Host, "name", agent.name)
+    )
+    return agent.id if is_taken else agent.name

@@ -22,6 +22,7 @@ from berth.model.commands import Command, Enact, SetHostStatus
 from berth.model.hosts import HEALTHY, HostStatus
 from berth.model.ids import ProviderId
 from berth.model.servers import Host
+from berth.sagas.hosts import status_of
 from berth.sagas.proposals import replaced
 from berth.view import View
 
@@ -155,7 +156,7 @@ async def delete(call: Call) -> Response:
 
 
 def _shown(call: Call, view: View, host: Host) -> dict[str, Any]:
-    status = view.hosts.get(ProviderId(host.id), HEALTHY)
+    status = status_of(view, host)
     shown = {
         "id": id_of(call, host),
         "binary": BINARY,

@@ -1,9 +1,11 @@
 """/berth/v1/hosts: how hosts are doing, and which domains they are in."""
 
+from heapq import merge
+
 from berth.api.kernel.http import Response
 from berth.api.native import bodies, wire_groups
 from berth.api.native.calls import Call, encoded
-from berth.api.native.pages import cut, shown_page
+from berth.api.native.pages import behind, cut, shown_page
 from berth.api.native.parameters import HostsQuery
 from berth.api.native.rejected import problem
 from berth.model.commands import SetHostStatus
@@ -11,29 +13,31 @@ from berth.model.hosts import HEALTHY, HostStatus
 from berth.model.ids import ProviderId
 from berth.model.rejections import NotAHost, ProviderNotFound
 from berth.model.servers import Host
+from berth.sagas.hosts import status_of
 from berth.scheduler.pools import is_pool
-from berth.view import ProviderRecord, View
+from berth.view import View
 
 
 def page(view: View, call: Call) -> wire_groups.Hosts:
     query: HostsQuery = call.query
     providers = view.providers
-    behind = view.provider_order.behind(query.marker)
-    hosts = (id for id in behind if providers[id].parent is None and not is_pool(view, providers[id]))
-    found, more = cut(hosts, query.limit)
-    return wire_groups.Hosts(
-        *shown_page(call.request, query, found, more, lambda id: _host(view, providers[id]))
-    )
+    in_order = view.provider_order.behind(query.marker)
+    hosts = (id for id in in_order if providers[id].parent is None and not is_pool(view, providers[id]))
+    view.steps.take(view.records.count(Host))
+    known = (ProviderId(host.id) for host in view.records.all(Host))
+    bare = behind((id for id in known if id not in providers), query.marker)
+    found, more = cut(merge(hosts, bare), query.limit)
+    return wire_groups.Hosts(*shown_page(call.request, query, found, more, lambda id: _host(view, id)))
 
 
 def show(view: View, call: Call) -> wire_groups.OneHost:
     id = ProviderId(call.params[0].lower())
     record = view.providers.get(id)
-    if record is None:
+    if record is None and view.records.get(Host, id) is None:
         raise problem(ProviderNotFound(id))
-    if record.parent is not None:
+    if record is not None and record.parent is not None:
         raise problem(NotAHost(id, record.root.id))
-    return wire_groups.OneHost(_host(view, record))
+    return wire_groups.OneHost(_host(view, id))
 
 
 async def put(call: Call) -> Response:
@@ -42,22 +46,24 @@ async def put(call: Call) -> Response:
     status = HostStatus(asked.disabled, asked.down, asked.build_failures, asked.reason)
     return await call.submit(
         SetHostStatus(id, status),
-        lambda view: encoded(wire_groups.OneHost(_host(view, view.providers[id]))),
+        lambda view: encoded(wire_groups.OneHost(_host(view, id))),
     )
 
 
-def _host(view: View, record: ProviderRecord) -> wire_groups.Host:
-    status = view.hosts.get(record.id, HEALTHY)
-    agent = view.records.get(Host, record.id)
+def _host(view: View, id: ProviderId) -> wire_groups.Host:
+    """A host by its provider, by its agent, or by both."""
+    record, agent = view.providers.get(id), view.records.get(Host, id)
+    status = view.hosts.get(id, HEALTHY) if agent is None else status_of(view, agent)
+    name = record.name if record is not None else agent.name if agent is not None else id
     labels = view.groups.labels
     domains = [
-        wire_groups.Domain(id, label.kind, label.name)
-        for id in record.aggregates
-        if (label := labels.get(id)) is not None and label.kind is not None
+        wire_groups.Domain(aggregate, label.kind, label.name)
+        for aggregate in (() if record is None else record.aggregates)
+        if (label := labels.get(aggregate)) is not None and label.kind is not None
     ]
     return wire_groups.Host(
-        record.id,
-        record.name,
+        id,
+        name,
         status.disabled,
         status.down,
         status.build_failures,
