@@ -30,7 +30,7 @@ from berth.api.kernel.http import Receive, Scope, Send
 from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
 from berth.cell.application import opened
-from berth.clusters.keeper import Keeper
+from berth.clusters.keeper import ClusterReconciler
 from berth.engine import Engine, Forks
 from berth.journal import Address, Journal, JournalFailure, SqliteAddress, open_journal, parse_address
 from berth.region.courier import Courier
@@ -90,7 +90,7 @@ class Server:
                 ComputeServices(engine, ids, clock, scheduler, self._settings, policy), authenticator
             ),
         )
-        keeper = Keeper(engine, clock, ids, scheduler, self._settings)
+        keeper = ClusterReconciler(engine, clock, ids, scheduler, self._settings)
         async with _at_work(self._settings, engine, clock, ids, keeper, is_ours=self._number == 1):
             await send({"type": "lifespan.startup.complete"})
             await receive()
@@ -102,7 +102,7 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def _at_work(
-    settings: Settings, engine: Engine, clock: Clock, ids: Ids, keeper: Keeper, *, is_ours: bool
+    settings: Settings, engine: Engine, clock: Clock, ids: Ids, keeper: ClusterReconciler, *, is_ours: bool
 ) -> AsyncIterator[None]:
     """Courier and keeper at work, where there are cells. It is one worker's business: the others need not
     know the cells."""

@@ -11,7 +11,7 @@ from berth.model.ids import GroupId
 from berth.model.rejections import Rejection
 from berth.model.servers import Flavor, Image, Need, Place, Server
 from berth.sagas import create, delete, evacuate, in_place, live_migrate, needs, resize, settling, unshelve
-from berth.sagas.proposals import Asked
+from berth.sagas.proposals import Context
 from berth.sim.cloud import Begin, SimCloud
 from berth.view import View
 
@@ -20,7 +20,7 @@ LARGE: Final = Flavor(id="large", name="large", vcpus=2, memory_mb=1024, disk_gb
 PORT: Final = Need("port", {"DISK_GB": 1})
 IMAGE: Final = Image(id="11111111-2222-4333-8444-555555555555", name="other", status="active")
 
-Beginning = Callable[[View, int, Asked, str], Enact | Rejection]
+Beginning = Callable[[View, int, Context, str], Enact | Rejection]
 
 
 def _migration_of(view: View, id: str) -> str:
@@ -78,7 +78,7 @@ def new_server(cloud: SimCloud, **fields: object) -> Server:
     )
 
 
-def beginning(cloud: SimCloud, operation: str, server: Server, asked: Asked | None = None) -> Begin:
+def beginning(cloud: SimCloud, operation: str, server: Server, asked: Context | None = None) -> Begin:
     """The wish that begins an operation with a server."""
     by = asked or cloud.asked()._replace(resizes_in_place=False)
     if operation == "create":

@@ -11,7 +11,7 @@ import pytest
 from berth.agent.fleet import provider_id
 from berth.cell import agents
 from berth.client.http import Answer
-from berth.model.saga_runs import Agent, Work
+from berth.model.saga_runs import Agent, SagaRun
 from berth.model.servers import Host, Migration
 from berth.runtime.ids import Ids
 from berth.sagas.hosts import cell_aggregate
@@ -276,9 +276,9 @@ def test_nobody_else_reports_a_command_done(tmp_path: Path) -> None:
         assert await cloud.begin(beginning(cloud, "stop", server)) is None
         cell = cloud.cells["cell1"].from_region
         async with asyncio.timeout(10):
-            while not await cell.read(lambda view: view.records.count(Work)):
+            while not await cell.read(lambda view: view.records.count(SagaRun)):
                 await asyncio.sleep(0.01)
-        order = f"{(await cell.read(lambda view: list(view.records.all(Work))))[0].id}"
+        order = f"{(await cell.read(lambda view: list(view.records.all(SagaRun))))[0].id}"
         for shown in (None, MADE_UP, host.id):
             for id in (order, f"{order} 0", f"{order}/0/1"):
                 answer = await call(cloud, "cell1", "report", {"host": host.id, "order": id}, shown)

@@ -16,7 +16,7 @@ from berth.model.ids import ConsumerId
 from berth.model.saga_runs import Instance, Phase
 from berth.model.servers import Migration, Server
 from berth.sagas.conflicts import held_now, same
-from berth.sagas.saga import ALL, BOOKS, BY_NAME, Holds, Operation, Step, runs_again
+from berth.sagas.saga import ALL, BY_NAME, PLACEMENT, Holds, Saga, Step, runs_again
 from berth.sagas.table import AS_BEFORE, GONE, Outcome, after_failure, after_success
 from berth.sim.cloud import SimCloud
 from berth.sim.faults import KINDS, Fault, Kind
@@ -45,7 +45,7 @@ def does_something(step: Step) -> bool:
     return step.does != "claimed"
 
 
-def cases(operation: Operation) -> list[Case]:
+def cases(operation: Saga) -> list[Case]:
     found = [
         Case(operation.name, number, "forward", kind)
         for number, step in enumerate(operation.steps)
@@ -111,7 +111,7 @@ async def _play(cloud: SimCloud, case: Case) -> None:
 def _is_failure(step: Step, kind: Kind) -> bool:
     """Whether a fault makes a step fail. An answer that is lost is asked for again: an agent's while there is
     time, Placement's always."""
-    return kind == "fail" or (kind == "late" and step.at != BOOKS)
+    return kind == "fail" or (kind == "late" and step.at != PLACEMENT)
 
 
 def _is_of_resized(case: Case) -> bool:
@@ -119,7 +119,7 @@ def _is_of_resized(case: Case) -> bool:
     return case.operation == "delete" and BY_NAME["delete"].steps[case.step].at == "source"
 
 
-def _expected(operation: Operation, case: Case) -> Outcome:
+def _expected(operation: Saga, case: Case) -> Outcome:
     step = operation.steps[case.step]
     if case.broken is not None:
         outcome = after_failure(operation, case.broken)
@@ -133,7 +133,7 @@ def _expected(operation: Operation, case: Case) -> Outcome:
     return outcome._replace(holds="dest, migration source") if _is_of_resized(case) else outcome
 
 
-def _state_before(operation: Operation, before: Server | None) -> str:
+def _state_before(operation: Saga, before: Server | None) -> str:
     """What "as before" means: for the second half of a resize, before the first."""
     assert before is not None, "only what is there can be as before"
     return (before.state_before or before.state) if operation.name in ("confirm", "revert") else before.state

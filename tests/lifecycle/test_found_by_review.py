@@ -10,7 +10,7 @@ import pytest
 
 from berth.agent.drivers.behaviour import Rule, SimBehaviour
 from berth.cell import conductor
-from berth.cell.placement import Books, BooksAway
+from berth.cell.placement import ClaimWriter, PlacementUnavailable
 from berth.cell.protocol import Provider
 from berth.client.http import Answer, HttpClient
 from berth.main import application
@@ -94,18 +94,18 @@ def test_a_lost_answer_and_somebody_elses_change_do_not_double_anything(
     async def story(cloud: SimCloud) -> None:
         server = await brought_before(cloud, "migrate")
         before = await _at_rest(cloud, server.id)
-        real = Books._ask
+        real = ClaimWriter._ask
         lost: list[Any] = []
 
-        async def ask(books: Books, method: str, path: str, body: Any) -> Answer:
+        async def ask(books: ClaimWriter, method: str, path: str, body: Any) -> Answer:
             answer = await real(books, method, path, body)
             if method == "POST" and answer.status == 204 and len(body) == 2 and not lost:
                 lost.append(body)
                 await somebody_adds(cloud, server.id)
-                raise BooksAway("the answer is lost")
+                raise PlacementUnavailable("the answer is lost")
             return answer
 
-        monkeypatch.setattr(Books, "_ask", ask)
+        monkeypatch.setattr(ClaimWriter, "_ask", ask)
         rule = Rule(outcome="fail", verb="prepare")
         cloud.behaviours.replace(SimBehaviour(build_seconds=0, other_seconds=0, rules=(rule,)))
         assert await cloud.begin(beginning(cloud, "migrate", server)) is None

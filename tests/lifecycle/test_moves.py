@@ -14,7 +14,7 @@ from berth.cell.conductor import Deadlines
 from berth.client.http import Answer
 from berth.model.ids import ProviderId
 from berth.model.rejections import Rejection, ServerChangedByOthers
-from berth.model.saga_runs import Outbox, Work
+from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.scheduling import NoFit
 from berth.model.servers import Action, ConflictPolicy, Flavor, Migration, Server
 from berth.sagas import create, live_migrate, resize
@@ -127,10 +127,10 @@ def test_an_alternate_that_a_group_forbids_by_now_is_passed_over(tmp_path: Path)
     _told(tmp_path, story, behaviour=slow, deadlines=Deadlines(3, 3, 3))
 
 
-async def _works(cloud: SimCloud) -> list[Work]:
+async def _works(cloud: SimCloud) -> list[SagaRun]:
     waiting = await cloud.read(lambda view: [one.work for one in view.records.all(Outbox)])
     for cell in cloud.cells.values():
-        waiting += await cell.from_region.read(lambda view: list(view.records.all(Work)))
+        waiting += await cell.from_region.read(lambda view: list(view.records.all(SagaRun)))
     return [work for work in waiting if work is not None]
 
 

@@ -23,7 +23,7 @@ from berth.model.inventory import Inventory
 from berth.model.rejections import ClusterDoesNotFit, Rejection
 from berth.model.servers import Flavor, Server
 from berth.runtime.ids import Ids
-from berth.sagas.proposals import Asked
+from berth.sagas.proposals import Context
 from berth.scheduler.options import scheduler_options
 from berth.view import View
 
@@ -68,8 +68,8 @@ def _claim(consumer: str, number: int, group: str | None = None, **amounts: int)
     return c.Claim(ConsumerId(consumer), wanted, "p", "u", None, None, of_group)
 
 
-def asked(weighers: tuple[str, ...], seed: int) -> Asked:
-    return Asked("req", "p", "u", Ids(seed), scheduler_options(weigher_settings=weighers), alternates=2)
+def asked(weighers: tuple[str, ...], seed: int) -> Context:
+    return Context("req", "p", "u", Ids(seed), scheduler_options(weigher_settings=weighers), alternates=2)
 
 
 def cluster_of(counts: list[int], free: int, ratio: int, domain: str = "host") -> Cluster:
@@ -232,7 +232,7 @@ COMMANDS = st.lists(
 @settings(max_examples=200, deadline=None)
 @given(COMMANDS, COMMANDS)
 def test_commands_that_are_enacted_together_are_judged_one_after_the_other(
-    first: list[c.BooksCommand], together: list[c.BooksCommand]
+    first: list[c.LedgerCommand], together: list[c.LedgerCommand]
 ) -> None:
     """As if each had been carried out before the next is judged; and nothing has changed before that is
     done."""

@@ -71,7 +71,7 @@ class QuietWalk:
 
     # -- doing ----------------------------------------------------------------------------------
 
-    def does(self, command: c.BooksCommand) -> bool:
+    def does(self, command: c.LedgerCommand) -> bool:
         """Carry a command out, on both sides; whether it was accepted."""
         verdict = decide(self.view, command, 0)
         self.machine.carry_out(command)

@@ -378,7 +378,7 @@ class LedgerMachine(RuleBasedStateMachine):
 
     # -- what holds after each ------------------------------------------------------------------
 
-    def carry_out(self, command: c.BooksCommand) -> None:
+    def carry_out(self, command: c.LedgerCommand) -> None:
         self.now_s += 1
         before = self.view.state()
         stood = {id: domains_by_member(self.view, id) for id in self.view.groups.records}
@@ -456,14 +456,14 @@ class LedgerMachine(RuleBasedStateMachine):
             for provider, amounts in reversed(held)
         )
 
-    def first_half(self, server: ConsumerId, migration: ConsumerId) -> c.BooksCommand:
+    def first_half(self, server: ConsumerId, migration: ConsumerId) -> c.LedgerCommand:
         """What the server holds goes to its migration."""
         held = self.view.consumers[server].held
         return c.ReplaceAllocations(
             (c.Claim(migration, self.wanted(held), "p1", "u1"), c.Claim(server, (), "p1", "u1"))
         )
 
-    def revert(self, server: ConsumerId, migration: ConsumerId) -> c.BooksCommand:
+    def revert(self, server: ConsumerId, migration: ConsumerId) -> c.LedgerCommand:
         held = self.view.consumers[migration].held
         return c.ReplaceAllocations(
             (c.Claim(migration, (), "p1", "u1"), c.Claim(server, self.wanted(held), "p1", "u1"))
@@ -566,11 +566,11 @@ class Walk:
         group = rng.choice([None, None, None, *view.groups.records])
         return c.Claim(id, tuple(wanted), project, user, generation, consumer_type, group)
 
-    def claims(self) -> c.BooksCommand:
+    def claims(self) -> c.LedgerCommand:
         ids = self.rng.sample(CONSUMERS, self.rng.choice([1, 1, 1, 2, 3]))
         return c.ReplaceAllocations(tuple(self.claim(id) for id in ids))
 
-    def move_server(self) -> c.BooksCommand:
+    def move_server(self) -> c.LedgerCommand:
         """One step of a move as Nova makes it: begin, go on, or end."""
         rng, view = self.rng, self.machine.view
         under_way = [
@@ -585,7 +585,7 @@ class Walk:
         if not under_way:
             return self.release()
         server, migration = rng.choice(under_way)
-        commands: list[c.BooksCommand] = [
+        commands: list[c.LedgerCommand] = [
             c.ReplaceAllocations((self.claim(server),)),
             c.ReplaceAllocations((self.claim(server),)),
             self.machine.revert(server, migration),
@@ -602,7 +602,7 @@ class Walk:
         skew = rng.choice([None, 1, 2]) if apart and domain != HOST else None
         return Group("web", policy, domain, most, skew, "p1", "u1", 0)
 
-    def regroup(self) -> c.BooksCommand:
+    def regroup(self) -> c.LedgerCommand:
         rng, id = self.rng, self.rng.choice(GROUPS)
         fact = self.machine.oracle.group(id)
         ids = CONSUMERS + MIGRATIONS[:1]
@@ -610,7 +610,7 @@ class Walk:
             domain = rng.choice([HOST, *KINDS])
             return c.CreateGroup(id, self.group(domain), tuple(rng.sample(ids, rng.randint(0, 2))))
         other = self.group(fact.domain)
-        commands: list[c.BooksCommand] = [
+        commands: list[c.LedgerCommand] = [
             c.ChangeGroup(id, "other", other.policy, other.max_per_domain, other.max_skew),
             c.ChangeGroup(id, max_per_domain=other.max_per_domain),
             c.DeleteGroup(id, rng.random() < 0.5),
@@ -628,17 +628,17 @@ class Walk:
     def labels(self) -> list[Label]:
         return [Label(kind, name) for kind in self.rng.sample(KINDS, 2) for name in ("a", "b")]
 
-    def label_aggregate(self) -> c.BooksCommand:
+    def label_aggregate(self) -> c.LedgerCommand:
         rng = self.rng
         return c.LabelAggregate(rng.choice(AGGREGATES), rng.choice([None, None, *self.labels()]))
 
-    def set_host_status(self) -> c.BooksCommand:
+    def set_host_status(self) -> c.LedgerCommand:
         rng = self.rng
         return c.SetHostStatus(
             self.provider(), HostStatus(rng.random() < 0.5, build_failures=rng.randrange(2))
         )
 
-    def shrink(self) -> c.BooksCommand:
+    def shrink(self) -> c.LedgerCommand:
         """Less inventory than is used, or a smaller claim where it is so."""
         rng, view = self.rng, self.machine.view
         over = [
@@ -658,13 +658,13 @@ class Walk:
         few = Inventory(rng.randint(1, 3))
         return c.PutInventory(host, self.generation(host), view.classes.name_of(class_id), few)
 
-    def release(self) -> c.BooksCommand:
+    def release(self) -> c.LedgerCommand:
         id = self.rng.choice(CONSUMERS)
         if self.rng.random() < 0.5:
             return c.DeleteAllocations(id)
         return c.ReplaceAllocations((c.Claim(id, (), "p1", "u1"),))
 
-    def reshape(self) -> c.BooksCommand:
+    def reshape(self) -> c.LedgerCommand:
         rng = self.rng
         news = []
         for id in rng.sample(PROVIDERS, rng.choice([0, 1, 1, 2])):
@@ -677,10 +677,10 @@ class Walk:
         ids = rng.sample(CONSUMERS, rng.choice([0, 1, 2]))
         return c.Reshape(tuple(news), tuple(self.claim(id) for id in ids))
 
-    def furnish(self) -> c.BooksCommand:
+    def furnish(self) -> c.LedgerCommand:
         rng, id = self.rng, self.provider()
         name = rng.choice(self.class_names())
-        commands: list[c.BooksCommand] = [
+        commands: list[c.LedgerCommand] = [
             c.AddInventory(id, name, self.inventory()),
             c.PutInventory(id, self.generation(id), name, self.inventory()),
             c.SetInventories(id, rng.choice([None, self.generation(id)]), self.inventories()),
@@ -688,22 +688,22 @@ class Walk:
         ]
         return rng.choice(commands)
 
-    def move(self) -> c.BooksCommand:
+    def move(self) -> c.LedgerCommand:
         id = self.provider()
         fact = self.machine.oracle.provider(id)
         name = fact.name if fact is not None else NAMES[0]
         return c.UpdateProvider(id, name, self.rng.choice([None, *PROVIDERS]), self.rng.random() < 0.8)
 
-    def come_or_go(self) -> c.BooksCommand:
+    def come_or_go(self) -> c.LedgerCommand:
         rng, id = self.rng, self.provider()
         if self.machine.oracle.provider(id) is not None:
             return c.DeleteProvider(id)
         return c.CreateProvider(id, rng.choice(NAMES), rng.choice([None, *PROVIDERS]))
 
-    def label(self) -> c.BooksCommand:
+    def label(self) -> c.LedgerCommand:
         rng, id = self.rng, self.provider()
         generation = rng.choice([None, self.generation(id)])
-        commands: list[c.BooksCommand] = [
+        commands: list[c.LedgerCommand] = [
             c.SetTraits(id, generation, frozenset(rng.sample(TRAITS[:3], rng.randint(0, 3)))),
             c.SetAggregates(id, generation, tuple(rng.sample(AGGREGATES, rng.randint(0, 3)))),
             c.DeleteTrait("CUSTOM_FAST"),
@@ -711,9 +711,9 @@ class Walk:
         ]
         return rng.choice(commands)
 
-    def rename(self) -> c.BooksCommand:
+    def rename(self) -> c.LedgerCommand:
         rng = self.rng
-        commands: list[c.BooksCommand] = [
+        commands: list[c.LedgerCommand] = [
             c.RenameResourceClass(rng.choice(CLASSES), rng.choice(CLASSES)),
             c.CreateResourceClass(rng.choice(CLASSES)),
             c.DeleteResourceClass(rng.choice(CLASSES)),

@@ -36,7 +36,7 @@ from berth.model.scheduling import NoFit, ScheduleRequest
 from berth.model.servers import Flavor, Server
 from berth.runtime.ids import Ids
 from berth.sagas import create as create_operation
-from berth.sagas.proposals import Asked
+from berth.sagas.proposals import Context
 from berth.scheduler.capacity import capacity
 from berth.scheduler.capacity_fits import Fits
 from berth.scheduler.capacity_rooms import HostRows
@@ -166,8 +166,8 @@ def cluster(nodes: int, domain: str = "host", ratio: int = 1, *, apart: bool = T
     )
 
 
-def asked_by() -> Asked:
-    return Asked("req", "p", "u", Ids(1), OPTIONS)
+def asked_by() -> Context:
+    return Context("req", "p", "u", Ids(1), OPTIONS)
 
 
 def creating(asked: Cluster) -> Work:

@@ -26,9 +26,9 @@ MESSAGE_TYPES = {
     "register": protocol.Register,
     "registered": protocol.Registered,
     "poll": protocol.Poll,
-    "orders": protocol.Orders,
+    "orders": protocol.PollAnswer,
     "report": protocol.Report,
-    "settled": protocol.Settled,
+    "settled": protocol.ReportAnswer,
     "newcredential": protocol.NewCredential,
 }
 

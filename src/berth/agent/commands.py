@@ -15,7 +15,7 @@ from typing import Final
 
 from berth.agent.drivers.driver import Driver, DriverError
 from berth.agent.state import HostState
-from berth.cell.protocol import Order, Stray
+from berth.cell.protocol import AgentCommand, Leftover
 from berth.model.saga_runs import Spec
 from berth.model.servers import Flavor
 
@@ -35,7 +35,7 @@ Report = Callable[[str, str | None], Awaitable[None]]
 class _Job:
     """``stopped``: why it is not to be gone on with. ``is_on``: the driver is at it."""
 
-    def __init__(self, order: Order, is_stray: bool = False) -> None:
+    def __init__(self, order: AgentCommand, is_stray: bool = False) -> None:
         self.order = order
         self.is_stray = is_stray
         self.stopped: str | None = None
@@ -66,7 +66,7 @@ class Workbench:
         """Servers that are here until it is durable that they are not."""
         return tuple(job.order.server for job in self._jobs.values() if job.is_stray)
 
-    def take(self, order: Order) -> bool:
+    def take(self, order: AgentCommand) -> bool:
         """Begin an order. Whether there was anything to begin: not with one that is at hand."""
         if order.id in self._jobs:
             return False
@@ -84,12 +84,12 @@ class Workbench:
         self._stop(job, ABORTED)
         return True
 
-    def sweep(self, stray: Stray) -> bool:
+    def sweep(self, stray: Leftover) -> bool:
         """Destroy what is not to be here, unless there was a later order for it. Whether that is begun."""
         id = f"stray {stray.server}"
         if id in self._jobs or self._state.fence_of(stray.server) > stray.fence:
             return False
-        order = Order(id=id, fence=stray.fence, verb="destroy", server=stray.server, spec=_STRAY_SPEC)
+        order = AgentCommand(id=id, fence=stray.fence, verb="destroy", server=stray.server, spec=_STRAY_SPEC)
         job = _Job(order, is_stray=True)
         self._make_way(job)
         self._start(job)

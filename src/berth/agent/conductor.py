@@ -46,11 +46,11 @@ class Conductor:
     async def register(self, register: protocol.Register) -> protocol.Registered:
         return await self._ask(protocol.REGISTER, register, protocol.Registered, _TIMEOUT_S)
 
-    async def poll(self, poll: protocol.Poll) -> protocol.Orders:
-        return await self._ask(protocol.POLL, poll, protocol.Orders, poll.wait_seconds + _POLL_MARGIN_S)
+    async def poll(self, poll: protocol.Poll) -> protocol.PollAnswer:
+        return await self._ask(protocol.POLL, poll, protocol.PollAnswer, poll.wait_seconds + _POLL_MARGIN_S)
 
     async def report(self, report: protocol.Report) -> None:
-        await self._ask(protocol.REPORT, report, protocol.Settled, _TIMEOUT_S)
+        await self._ask(protocol.REPORT, report, protocol.ReportAnswer, _TIMEOUT_S)
 
     async def change_credential(self, new: protocol.NewCredential) -> None:
         await self._ask(protocol.CREDENTIAL, new, dict[str, object], _TIMEOUT_S)

@@ -26,7 +26,7 @@ from berth.agent.conductor import (
 from berth.agent.credentials import Credential
 from berth.agent.drivers.driver import Driver
 from berth.agent.state import HostState
-from berth.cell.protocol import Orders, Poll, Register, Registered, Report
+from berth.cell.protocol import Poll, PollAnswer, Register, Registered, Report
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class HostAgent:
                 restless_s = min(2 * restless_s or 0.02, self._pace.restless_longest)
                 await asyncio.sleep(restless_s)
 
-    async def _poll(self, wait_s: float) -> Orders | None:
+    async def _poll(self, wait_s: float) -> PollAnswer | None:
         """What there is to do; None if the host must register first."""
         poll = Poll(
             host=self._register.host,
@@ -132,7 +132,7 @@ class HostAgent:
         except NotRegistered:
             return None
 
-    def _take(self, orders: Orders) -> bool:
+    def _take(self, orders: PollAnswer) -> bool:
         """Begin what is to be done. Whether any of it is new."""
         taken = [self._workbench.take(order) for order in orders.orders]
         aborted = [self._workbench.abort(id) for id in orders.aborts]

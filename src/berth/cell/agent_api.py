@@ -23,8 +23,8 @@ from berth.api.kernel.http import (
 from berth.cell import protocol
 from berth.cell.credentials import NotAllowed, Shown, shown_in
 from berth.cell.hosts import HostRefused, Hosts, Replaced, UnknownHost
-from berth.cell.mailbox import Desk
-from berth.cell.placement import BooksAway, Refused
+from berth.cell.mailbox import Mailbox
+from berth.cell.placement import ClaimRefused, PlacementUnavailable
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
 from berth.runtime.secrets import digest_of
@@ -39,7 +39,7 @@ class AgentApi:
     """``token``: with which a host may join; None: any may."""
 
     def __init__(
-        self, engine: Engine, hosts: Hosts, desk: Desk, cell: str, silence_s: float, token: str | None
+        self, engine: Engine, hosts: Hosts, desk: Mailbox, cell: str, silence_s: float, token: str | None
     ) -> None:
         self._engine = engine
         self._hosts = hosts
@@ -60,9 +60,9 @@ class AgentApi:
             response = _refusal(400, f"the body is not what is expected here: {error}")
         except UnknownHost as error:
             response = _refusal(404, f"the host {error} has not registered here")
-        except (HostRefused, Refused) as error:
+        except (HostRefused, ClaimRefused) as error:
             response = _refusal(409, str(error))
-        except (BooksAway, Replaced, Unavailable, Overloaded) as error:
+        except (PlacementUnavailable, Replaced, Unavailable, Overloaded) as error:
             response = _refusal(503, str(error))
         except Exception:
             _log.exception("%s %s failed", request.method, request.path)
@@ -103,7 +103,7 @@ class AgentApi:
                 report = msgspec.json.decode(body, type=protocol.Report)
                 hosts.check_joined(shown, report.host)
                 is_awaited = self._desk.settle(report.host, report.order, report.error)
-                return _json(_encode(protocol.Settled(awaited=is_awaited)))
+                return _json(_encode(protocol.ReportAnswer(awaited=is_awaited)))
             case protocol.CREDENTIAL:
                 wanted = msgspec.json.decode(body, type=protocol.NewCredential)
                 hosts.check_joined(shown, wanted.host)

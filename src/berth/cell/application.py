@@ -18,8 +18,8 @@ from berth.api.kernel.http import Receive, Scope, Send
 from berth.cell.agent_api import AgentApi
 from berth.cell.conductor import Conductor, Deadlines
 from berth.cell.hosts import Hosts
-from berth.cell.mailbox import Desk
-from berth.cell.placement import VERSION, Books
+from berth.cell.mailbox import Mailbox
+from berth.cell.placement import VERSION, ClaimWriter
 from berth.cell.providers import Providers
 from berth.client.tokens import Token, TokenClient
 from berth.engine import Engine, Unavailable
@@ -120,9 +120,9 @@ class Cell:
         settings, clock, ids = self._settings, self._clock, Ids()
         engine = await opened(settings.database, clock, ids)
         client = TokenClient(settings.placement, {"openstack-api-version": VERSION}, settings.placement_token)
-        desk = Desk()
+        desk = Mailbox()
         providers = Providers(client, settings.name)
-        conductor = Conductor(engine, Books(client), desk, clock, settings.deadlines)
+        conductor = Conductor(engine, ClaimWriter(client), desk, clock, settings.deadlines)
         hosts = Hosts(engine, providers, desk, clock, ids, settings.silence_seconds, lambda: conductor.term)
         self._api = AgentApi(
             engine, hosts, desk, settings.name, settings.silence_seconds, settings.agent_token

@@ -13,21 +13,21 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from berth.cell import saga_runs
-from berth.cell.mailbox import Desk
-from berth.cell.placement import Books, BooksAway, Refused
-from berth.cell.protocol import Order
+from berth.cell.mailbox import Mailbox
+from berth.cell.placement import ClaimRefused, ClaimWriter, PlacementUnavailable
+from berth.cell.protocol import AgentCommand
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
 from berth.model.commands import Command
 from berth.model.ids import Index
 from berth.model.origin import Origin
 from berth.model.rejections import Rejection
-from berth.model.saga_runs import Agent, Work
+from berth.model.saga_runs import Agent, SagaRun
 from berth.runtime.clock import Clock
 from berth.sagas.runner import (
     ABORTABLE,
     AgentTask,
-    BooksTask,
+    ClaimTask,
     MoveClaim,
     Skip,
     claim_moved,
@@ -72,7 +72,9 @@ class Conductor:
     """Runs until its task is cancelled, or another takes the cell over. There is one at a time: who begins
     writes a term into the journal, and who finds a later one there than its own does nothing more."""
 
-    def __init__(self, engine: Engine, books: Books, desk: Desk, clock: Clock, deadlines: Deadlines) -> None:
+    def __init__(
+        self, engine: Engine, books: ClaimWriter, desk: Mailbox, clock: Clock, deadlines: Deadlines
+    ) -> None:
         self._engine = engine
         self._books = books
         self._desk = desk
@@ -117,7 +119,7 @@ class Conductor:
         """Begin with the orders that have not been begun with. None if they are not ours any more."""
         if saga_runs.is_replaced(view, self.term):
             return None
-        for work in view.records.all(Work):
+        for work in view.records.all(SagaRun):
             if is_finished(work):
                 continue
             if work.id not in self._tasks:
@@ -132,7 +134,7 @@ class Conductor:
         self._tasks.pop(id, None)
         self._refused.pop(id, None)
 
-    def _abort(self, work: Work) -> None:
+    def _abort(self, work: SagaRun) -> None:
         task = task_of(work)
         if isinstance(task, AgentTask) and work.phase == "forward" and step_of(work).name in ABORTABLE:
             self._desk.abort(task.place.id, task.id)
@@ -153,13 +155,13 @@ class Conductor:
         pause_s = _PAUSE_FIRST_S
         while True:
             try:
-                work = await self._engine.read(lambda view: view.records.get(Work, id))
+                work = await self._engine.read(lambda view: view.records.get(SagaRun, id))
                 if work is None or is_finished(work):
                     return
                 await self._advance(work, await self._step(work))
                 pause_s = _PAUSE_FIRST_S
                 self._refused.pop(id, None)
-            except (BooksAway, Unavailable, Overloaded) as away:
+            except (PlacementUnavailable, Unavailable, Overloaded) as away:
                 _log.warning("order %s waits: %s", id, away)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _PAUSE_LONGEST_S)
@@ -169,42 +171,42 @@ class Conductor:
                 _log.exception("order %s is stuck", id)
                 await asyncio.sleep(_PAUSE_LONGEST_S)
 
-    async def _advance(self, work: Work, change: Callable[[Work], Work]) -> None:
+    async def _advance(self, work: SagaRun, change: Callable[[SagaRun], SagaRun]) -> None:
         await self._submit(lambda view, now_s: saga_runs.advanced(view, self.term, work, change, now_s))
 
-    async def _step(self, work: Work) -> Callable[[Work], Work]:
+    async def _step(self, work: SagaRun) -> Callable[[SagaRun], SagaRun]:
         """Do what is next; what that makes of the order."""
         task = task_of(work)
         now = self._clock.now_ns
         match task:
             case Skip():
                 return lambda order: succeeded(order, now())
-            case BooksTask(entry):
+            case ClaimTask(entry):
                 try:
                     books, migration = await self._books.write(work, entry)
-                except Refused as refused:
+                except ClaimRefused as refused:
                     reason = str(refused)
                     if must_be_made(work) and self._insists(work):
-                        raise BooksAway(f"what must be done is refused: {reason}") from refused
+                        raise PlacementUnavailable(f"what must be done is refused: {reason}") from refused
                     conflict = conflict_found(work, refused.found, now())
                     return lambda order: failed(order, now(), reason, conflict)
                 return lambda order: succeeded(order, now(), books, migration)
             case MoveClaim(way):
                 try:
                     books, migration = await self._books.move(work, way)
-                except Refused as refused:
+                except ClaimRefused as refused:
                     reason = str(refused)
                     return lambda order: claim_refused(order, now(), reason)
                 return lambda order: claim_moved(order, now(), books, migration)
             case AgentTask():
                 return await self._by_agent(work, task)
 
-    def _insists(self, work: Work) -> bool:
+    def _insists(self, work: SagaRun) -> bool:
         """Whether to ask once more for what must be undone: something may be in its way for a moment."""
         self._refused[work.id] = self._refused.get(work.id, 0) + 1
         return self._refused[work.id] < _REFUSALS_MAX
 
-    async def _by_agent(self, work: Work, task: AgentTask) -> Callable[[Work], Work]:
+    async def _by_agent(self, work: SagaRun, task: AgentTask) -> Callable[[SagaRun], SagaRun]:
         now = self._clock.now_ns
         if work.abort and work.phase == "forward" and step_of(work).name == ABORTABLE[0]:
             return lambda order: failed(order, now(), "aborted")
@@ -214,7 +216,7 @@ class Conductor:
             if step_of(work).unless_down and work.phase == "forward":
                 return lambda order: succeeded(order, now(), note=f"left out: {reason}")
             return lambda order: failed(order, now(), reason)
-        order = Order(
+        order = AgentCommand(
             id=task.id,
             fence=(work.number, work.version),
             verb=task.verb,

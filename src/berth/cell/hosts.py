@@ -15,9 +15,9 @@ from typing import Final, NamedTuple
 
 from berth.cell import agents, saga_runs
 from berth.cell.credentials import Shown, check_before_body, check_host
-from berth.cell.mailbox import Desk
-from berth.cell.placement import BooksAway
-from berth.cell.protocol import WITH_CREDENTIALS, Orders, Poll, Register, Stray
+from berth.cell.mailbox import Mailbox
+from berth.cell.placement import PlacementUnavailable
+from berth.cell.protocol import WITH_CREDENTIALS, Leftover, Poll, PollAnswer, Register
 from berth.cell.providers import Providers, reported
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
@@ -63,7 +63,7 @@ class _Retry(NamedTuple):
 class _Known(NamedTuple):
     """What is known of a host that is heard of."""
 
-    strays: tuple[Stray, ...]
+    strays: tuple[Leftover, ...]
     is_down: bool
     was_evacuated: bool
     has_complaints: bool
@@ -76,7 +76,7 @@ def _known(view: View, host: str, servers: tuple[str, ...]) -> _Known | None:
         return None
     expected = saga_runs.expected_on(view, host)
     strays = tuple(
-        Stray(server=id, fence=(saga_runs.last_number(view, id), _LAST))
+        Leftover(server=id, fence=(saga_runs.last_number(view, id), _LAST))
         for id in servers
         if id not in expected
     )
@@ -92,7 +92,7 @@ class Hosts:
         self,
         engine: Engine,
         providers: Providers,
-        desk: Desk,
+        desk: Mailbox,
         clock: Clock,
         ids: Ids,
         silence_s: float,
@@ -136,17 +136,17 @@ class Hosts:
         if self._agent(host.host) is not None:
             self._heard_ns[host.host] = self._clock.monotonic_ns()
         if host.host in self._writing:
-            raise BooksAway(f"what {host.name} reported before is still being written: try again")
+            raise PlacementUnavailable(f"what {host.name} reported before is still being written: try again")
         self._unwritten.add(host.host)
         writing = self._writing[host.host] = asyncio.create_task(self._take_in(host, shown))
         writing.add_done_callback(lambda task: self._forget_writing(host, task))
         await asyncio.wait((writing,), timeout=self._silence_ns / 3e9)
         if writing.cancelled():
-            raise BooksAway("the conductor is stopping")
+            raise PlacementUnavailable("the conductor is stopping")
         if writing.done():
             writing.result()
         elif self._agent(host.host) is None:
-            raise BooksAway(f"{host.name} is still being taken in: try again")
+            raise PlacementUnavailable(f"{host.name} is still being taken in: try again")
         else:
             # Should it never come to its end, this has the host register again. It is judged in the writer's
             # turn, because it must not take the place of an outcome that was noted meanwhile.
@@ -238,7 +238,7 @@ class Hosts:
         self._note_retry(host, True)
         return retry is not None
 
-    async def poll(self, poll: Poll, version: int) -> Orders:
+    async def poll(self, poll: Poll, version: int) -> PollAnswer:
         """What a host is to do, as soon as there is anything, or after the time it waits."""
         host = poll.host
         # Before anything that may have to wait: it is not the host that is silent then.
@@ -252,7 +252,7 @@ class Hosts:
             await self._desk.news(host, poll.wait_seconds)
             orders, aborts = self._desk.for_host(host, poll.busy)
         self._heard_ns[host] = self._clock.monotonic_ns()
-        return Orders(orders=orders, aborts=aborts, strays=strays, again=again)
+        return PollAnswer(orders=orders, aborts=aborts, strays=strays, again=again)
 
     async def change_credential(self, host: str, digest: str) -> None:
         """Give a host another credential, in place of the one that it has shown."""

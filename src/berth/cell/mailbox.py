@@ -8,22 +8,22 @@ ids.
 import asyncio
 from collections.abc import Iterable
 
-from berth.cell.protocol import Order
+from berth.cell.protocol import AgentCommand
 
 
 class _Waiting:
-    def __init__(self, order: Order, outcome: "asyncio.Future[str | None]") -> None:
+    def __init__(self, order: AgentCommand, outcome: "asyncio.Future[str | None]") -> None:
         self.order = order
         self.outcome = outcome
         self.is_aborted = False
 
 
-class Desk:
+class Mailbox:
     def __init__(self) -> None:
         self._by_host: dict[str, dict[str, _Waiting]] = {}
         self._news: dict[str, asyncio.Event] = {}
 
-    async def carry_out(self, host: str, order: Order, within_s: float) -> str | None:
+    async def carry_out(self, host: str, order: AgentCommand, within_s: float) -> str | None:
         """Have an agent carry an order out: None when it has, else why not. Past its deadline it has failed,
         whatever the agent may still do."""
         outcome: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
@@ -58,7 +58,7 @@ class Desk:
             waiting.is_aborted = True
             self._tell(host)
 
-    def for_host(self, host: str, busy: Iterable[str]) -> tuple[tuple[Order, ...], tuple[str, ...]]:
+    def for_host(self, host: str, busy: Iterable[str]) -> tuple[tuple[AgentCommand, ...], tuple[str, ...]]:
         """Orders for a host that is not at them yet, and those it is to give up."""
         known = set(busy)
         here = self._by_host.get(host, {})

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from berth.client.http import Answer, HttpClient, Unreachable
-from berth.model.saga_runs import Book, Way, Work
+from berth.model.saga_runs import ClaimSnapshot, Destination, SagaRun
 from berth.model.servers import Held, Place
 from berth.sagas.conflicts import added, as_dict, as_held, difference, differs, minus, plus, same
 from berth.sagas.requests import INSTANCE, MIGRATION
-from berth.sagas.saga import BY_NAME, Entry, released_by, written_by
+from berth.sagas.saga import BY_NAME, ClaimChange, released_by, written_by
 
 _ATTEMPTS: Final = 20
 _CONCURRENT: Final = "placement.concurrent_update"
@@ -22,7 +22,7 @@ VERSION: Final = "placement 1.39"
 _TIMEOUT_S: Final = 10
 
 
-class Refused(Exception):
+class ClaimRefused(Exception):
     """Placement says no; the message is its own. Where others have changed the allocations, ``found`` is what
     the server and its migration hold."""
 
@@ -31,7 +31,7 @@ class Refused(Exception):
         self.found = found
 
 
-class BooksAway(Exception):
+class PlacementUnavailable(Exception):
     """Placement cannot say now. Whether a change was made is not known."""
 
 
@@ -41,21 +41,21 @@ class _Change(NamedTuple):
 
     consumer: str
     type: str
-    last: Book
+    last: ClaimSnapshot
     wanted: Held = ()
     keeps: bool = False
     left: Place | None = None
 
 
-class Books:
+class ClaimWriter:
     def __init__(self, client: HttpClient) -> None:
         self._client = client
 
-    async def write(self, work: Work, entry: Entry) -> tuple[Book, Book | None]:
+    async def write(self, work: SagaRun, entry: ClaimChange) -> tuple[ClaimSnapshot, ClaimSnapshot | None]:
         """Make an entry for an order, whatever others have changed: what server and migration hold
         afterwards. Only a check is refused because of others."""
         server = _Change(work.server, INSTANCE, work.books)
-        last = work.migration_books or Book((), None)
+        last = work.migration_books or ClaimSnapshot((), None)
         migration = None if work.migration is None else _Change(work.migration, MIGRATION, last)
         match entry:
             case "release":
@@ -78,7 +78,7 @@ class Books:
                 await self._check(work)
         return work.books, work.migration_books
 
-    async def move(self, work: Work, way: Way) -> tuple[Book, Book | None]:
+    async def move(self, work: SagaRun, way: Destination) -> tuple[ClaimSnapshot, ClaimSnapshot | None]:
         """Move the server's claim to an alternate: group policies and capacity are judged there. The
         migration holds what the server does not go on using there."""
         left = None if way.place == work.dest else work.dest
@@ -92,7 +92,7 @@ class Books:
         first, second = await self._change(work, changes)
         return first, second
 
-    async def _change(self, work: Work, changes: Sequence[_Change]) -> list[Book]:
+    async def _change(self, work: SagaRun, changes: Sequence[_Change]) -> list[ClaimSnapshot]:
         """Have all the changes made, in one step. Who has written meanwhile is read, and written over."""
         given = [change.last.generation for change in changes]
         kept = [await self._kept(change, change.last.kept) for change in changes]
@@ -104,15 +104,15 @@ class Books:
                 if held or generation is not None
             }
             if not body:
-                return [Book((), None) for _ in changes]
+                return [ClaimSnapshot((), None) for _ in changes]
             answer = await self._ask("POST", "/allocations", body)
             if answer.status == 204:
                 return [
-                    Book(held, (generation or 0) + 1 if held else None, more)
+                    ClaimSnapshot(held, (generation or 0) + 1 if held else None, more)
                     for held, generation, more in zip(wanted, given, kept, strict=True)
                 ]
             if answer.status != 409 or answer.code != _CONCURRENT:
-                raise Refused(answer.detail)
+                raise ClaimRefused(answer.detail)
             now = [await self._held(change.consumer) for change in changes]
             if all(map(_is_made, changes, now)):
                 return [_as_made(change, book) for change, book in zip(changes, now, strict=True)]
@@ -121,7 +121,7 @@ class Books:
                 await self._kept(change, added(book.held, minus(change.last.held, change.last.kept)))
                 for change, book in zip(changes, now, strict=True)
             ]
-        raise BooksAway(f"Placement write contention: gave up after {_ATTEMPTS} attempts")
+        raise PlacementUnavailable(f"Placement write contention: gave up after {_ATTEMPTS} attempts")
 
     async def _kept(self, change: _Change, more: Held) -> Held:
         """The part of what others have added that stays."""
@@ -130,7 +130,7 @@ class Books:
         roots = {provider: await self._root_of(provider) for provider, _ in more}
         return tuple(part for part in more if roots[part[0]] != change.left.id)
 
-    async def _check(self, work: Work) -> None:
+    async def _check(self, work: SagaRun) -> None:
         """Refuse what others have changed, if the policy says so, before anything is done that is for
         good."""
         if work.policy != "fail" or work.is_forced:
@@ -152,32 +152,32 @@ class Books:
                 "it goes on, unless the setting conflict_repeat refuses it until the doctor has repaired the "
                 "server"
             )
-            raise Refused(reason, (server, migration))
+            raise ClaimRefused(reason, (server, migration))
 
     async def _root_of(self, provider: str) -> str:
         """The host that a provider belongs to; itself, if it is gone."""
         answer = await self._ask("GET", f"/resource_providers/{provider}", None)
         return str(answer.body["root_provider_uuid"]) if answer.status == 200 else provider
 
-    async def _held(self, consumer: str) -> Book:
+    async def _held(self, consumer: str) -> ClaimSnapshot:
         answer = await self._ask("GET", f"/allocations/{consumer}", None)
         if answer.status != 200:
-            raise BooksAway(answer.detail)
+            raise PlacementUnavailable(answer.detail)
         found = answer.body["allocations"]
         held = as_held({id: dict(there["resources"]) for id, there in found.items()})
-        return Book(held, answer.body.get("consumer_generation"))
+        return ClaimSnapshot(held, answer.body.get("consumer_generation"))
 
     async def _ask(self, method: str, path: str, body: object) -> Answer:
         try:
             answer = await self._client.ask(method, path, body, _TIMEOUT_S)
         except Unreachable as error:
-            raise BooksAway(str(error)) from error
+            raise PlacementUnavailable(str(error)) from error
         if answer.status >= 500 or answer.status in (401, 429):
-            raise BooksAway(answer.detail)
+            raise PlacementUnavailable(answer.detail)
         return answer
 
 
-def _is_made(change: _Change, now: Book) -> bool:
+def _is_made(change: _Change, now: ClaimSnapshot) -> bool:
     """Whether a consumer has what it was to have, and others at most have added to it since: then it was only
     the answer that was lost. A migration is nobody else's, and has exactly that."""
     if change.type == MIGRATION or not change.wanted:
@@ -186,11 +186,11 @@ def _is_made(change: _Change, now: Book) -> bool:
     return not added(change.wanted, now.held) and not is_as_it_was
 
 
-def _as_made(change: _Change, now: Book) -> Book:
-    return Book(now.held, now.generation, added(now.held, change.wanted) if change.keeps else ())
+def _as_made(change: _Change, now: ClaimSnapshot) -> ClaimSnapshot:
+    return ClaimSnapshot(now.held, now.generation, added(now.held, change.wanted) if change.keeps else ())
 
 
-def _claim(work: Work, type: str, held: Held, generation: int | None) -> dict[str, Any]:
+def _claim(work: SagaRun, type: str, held: Held, generation: int | None) -> dict[str, Any]:
     return {
         "allocations": {id: {"resources": amounts} for id, amounts in as_dict(held).items()},
         "project_id": work.project,

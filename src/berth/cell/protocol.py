@@ -18,7 +18,7 @@ answer which the conductor speaks. Without the header it is version 1, which has
 reader does not know are skipped, so each side may be newer than the other:
 
     version 1   fields that are not known were refused: nothing newer may be sent to it
-    version 2   credentials; ``Orders.again``
+    version 2   credentials; ``PollAnswer.again``
 """
 
 from typing import Annotated, Final
@@ -143,7 +143,7 @@ class Poll(_Message, frozen=True, kw_only=True):
     wait_seconds: Annotated[float, Meta(ge=0, le=WAIT_SECONDS_MAX)] = 0
 
 
-class Order(_Message, frozen=True, kw_only=True):
+class AgentCommand(_Message, frozen=True, kw_only=True):
     """``verb`` is any word: an agent that does not know it refuses this order, and no other."""
 
     id: str
@@ -157,18 +157,18 @@ class Order(_Message, frozen=True, kw_only=True):
     """Of a live migration: where it goes."""
 
 
-class Stray(_Message, frozen=True, kw_only=True):
+class Leftover(_Message, frozen=True, kw_only=True):
     """A server that is not to be on this host any more: destroy it, unless a later order has come."""
 
     server: str
     fence: Fence
 
 
-class Orders(_Message, frozen=True, kw_only=True):
-    orders: tuple[Order, ...] = ()
+class PollAnswer(_Message, frozen=True, kw_only=True):
+    orders: tuple[AgentCommand, ...] = ()
     aborts: tuple[str, ...] = ()
     """Orders to be given up."""
-    strays: tuple[Stray, ...] = ()
+    strays: tuple[Leftover, ...] = ()
     again: bool = False
     """Register again: not all that the host has could be written last time."""
 
@@ -179,7 +179,7 @@ class Report(_Message, frozen=True, kw_only=True):
     error: Annotated[str, Meta(max_length=4000)] | None = None
 
 
-class Settled(_Message, frozen=True, kw_only=True):
+class ReportAnswer(_Message, frozen=True, kw_only=True):
     """``awaited``: whether anybody waited for the report."""
 
     awaited: bool

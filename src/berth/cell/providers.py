@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from berth.cell.placement import BooksAway, Refused
+from berth.cell.placement import ClaimRefused, PlacementUnavailable
 from berth.cell.protocol import Provider, Register
 from berth.client.http import Answer, HttpClient, Unreachable
 from berth.model.inventory import Inventory
@@ -98,7 +98,7 @@ class Providers:
                 providers = await writing.run()
         except TimeoutError:
             writing.complain(f"Placement is slow: not all was written within {_LONGEST_S} s")
-        except BooksAway as away:
+        except PlacementUnavailable as away:
             # What was not written is still the agent's own, and is tried again.
             writing.complain(f"Placement did not answer, not all was written: {away}")
         return Written(providers, writing.complaints)
@@ -401,19 +401,19 @@ class _Placement:
                 return None
             if answer.status != 409 or answer.code != "placement.concurrent_update":
                 return answer.detail
-        raise BooksAway(f"{path} changes all the time: gave up after {_ATTEMPTS} attempts")
+        raise PlacementUnavailable(f"{path} changes all the time: gave up after {_ATTEMPTS} attempts")
 
     async def ask(self, method: str, path: str, body: object = None) -> Answer:
         try:
             answer = await self._client.ask(method, path, body)
         except Unreachable as error:
-            raise BooksAway(str(error)) from error
+            raise PlacementUnavailable(str(error)) from error
         if answer.status >= 500 or answer.status in (401, 403, 429):
-            raise BooksAway(answer.detail)
+            raise PlacementUnavailable(answer.detail)
         return answer
 
     async def _found(self, path: str) -> Answer:
         answer = await self.ask("GET", path)
         if answer.status != 200:
-            raise Refused(answer.detail)
+            raise ClaimRefused(answer.detail)
         return answer

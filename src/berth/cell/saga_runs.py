@@ -12,21 +12,21 @@ import msgspec
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
 from berth.model.rejections import RecordMoved, Rejection
-from berth.model.saga_runs import Agent, Evacuated, Instance, Term, Work
+from berth.model.saga_runs import Agent, Evacuated, Instance, SagaRun, Term
 from berth.sagas.live_migrate import aborted
 from berth.sagas.proposals import removed, replaced
 from berth.sagas.runner import has_given_back, is_finished, operation_of
 from berth.view import View
 
-Change = Callable[[Work], Work]
+Change = Callable[[SagaRun], SagaRun]
 
 _CONDUCTOR: Final = "conductor"
 
 
-def taken(view: View, work: Work, now_ns: int) -> Enact | None:
+def taken(view: View, work: SagaRun, now_ns: int) -> Enact | None:
     """The command that takes an order into a cell; None for one that it has, or has had."""
     instance = view.records.get(Instance, work.server) or Instance(id=work.server)
-    if view.records.get(Work, work.id) is not None or instance.last >= work.number:
+    if view.records.get(SagaRun, work.id) is not None or instance.last >= work.number:
         return None
     work = msgspec.structs.replace(work, since_ns=now_ns)
     after = msgspec.structs.replace(
@@ -37,15 +37,15 @@ def taken(view: View, work: Work, now_ns: int) -> Enact | None:
 
 def abort(view: View, id: str) -> Enact | None:
     """The command that has an order aborted; None if it is over."""
-    work = view.records.get(Work, id)
+    work = view.records.get(SagaRun, id)
     if work is None or is_finished(work) or work.abort:
         return None
     return Enact((RecordChanged(work, aborted(work)),))
 
 
-def advanced(view: View, term: int, seen: Work, change: Change, now_s: int) -> Enact | Rejection:
+def advanced(view: View, term: int, seen: SagaRun, change: Change, now_s: int) -> Enact | Rejection:
     """The command by which who conducts in a term brings an order on from the step at which it was seen."""
-    work = view.records.get(Work, seen.id)
+    work = view.records.get(SagaRun, seen.id)
     if is_replaced(view, term):
         return RecordMoved("Term", _CONDUCTOR)
     if work is None or (work.phase, work.step, work.attempt) != (seen.phase, seen.step, seen.attempt):
@@ -78,7 +78,7 @@ def taken_over(view: View) -> Enact:
 
 def acknowledged(view: View, id: str) -> Enact | None:
     """The command that takes a finished order away, when the region has it."""
-    work = view.records.get(Work, id)
+    work = view.records.get(SagaRun, id)
     return None if work is None or not is_finished(work) else Enact((removed(view, work),))
 
 
@@ -96,12 +96,12 @@ def forgotten(view: View, before_s: int) -> Enact | None:
     return Enact(tuple(removed(view, instance) for instance in gone[:100])) if gone else None
 
 
-def _with(hosts: tuple[str, ...], work: Work) -> tuple[str, ...]:
+def _with(hosts: tuple[str, ...], work: SagaRun) -> tuple[str, ...]:
     places = [place.id for place in (work.source, work.dest) if place is not None]
     return tuple(dict.fromkeys((*hosts, *places)))
 
 
-def _instance_after(view: View, instance: Instance, work: Work, now_s: int) -> Instance:
+def _instance_after(view: View, instance: Instance, work: SagaRun, now_s: int) -> Instance:
     if not is_finished(work):
         return msgspec.structs.replace(instance, hosts=_with(instance.hosts, work))
     operation = operation_of(work)

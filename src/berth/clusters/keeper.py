@@ -22,7 +22,7 @@ from berth.model.rejections import Rejection
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
-from berth.sagas.proposals import Asked, quotas_in
+from berth.sagas.proposals import Context, quotas_in
 from berth.scheduler.options import SchedulerOptions
 from berth.view import View
 
@@ -36,7 +36,7 @@ _STEPS_MAX: Final = 100
 """How many steps of one cluster are taken before the others have their turn."""
 
 
-class Keeper:
+class ClusterReconciler:
     def __init__(
         self, engine: Engine, clock: Clock, ids: Ids, scheduler: SchedulerOptions, settings: Settings
     ) -> None:
@@ -81,7 +81,7 @@ class Keeper:
                     self._rest(cluster)
 
     async def _bring_on(self, cluster: Cluster) -> None:
-        asked = Asked(
+        asked = Context(
             self._ids.request_id(),
             cluster.project,
             cluster.user,

@@ -13,7 +13,7 @@ from berth.clusters.distribution import node_group_of
 from berth.ledger import decide
 from berth.ledger.quotas import beyond
 from berth.model.clusters import Cluster, Node
-from berth.model.commands import BooksCommand, CreateGroup, Enact, ReplaceAllocations
+from berth.model.commands import CreateGroup, Enact, LedgerCommand, ReplaceAllocations
 from berth.model.events import RecordChanged
 from berth.model.groups import Group
 from berth.model.ids import GroupId
@@ -22,7 +22,7 @@ from berth.model.rejections import Rejection
 from berth.model.scheduling import ScheduleRequest
 from berth.model.servers import Server
 from berth.sagas import create
-from berth.sagas.proposals import Asked
+from berth.sagas.proposals import Context
 from berth.sagas.requests import asked as needed_by
 from berth.sagas.requests import schedule_request
 from berth.scheduler.flavors import FlavorAsk
@@ -59,7 +59,7 @@ def groups_of(cluster: Cluster) -> tuple[CreateGroup, ...]:
 def placed(
     view: View,
     now_s: int,
-    asked: Asked,
+    asked: Context,
     cluster: Cluster,
     nodes: tuple[Node, ...],
     groups: tuple[CreateGroup, ...] = (),
@@ -86,13 +86,13 @@ def placed(
         for placement in planned.placements:
             changes += create.placed(view, now_s, asked, servers[placement.member], placement)
     claims = tuple(claim for planned in plans for claim in planned.claims)
-    commands: tuple[BooksCommand, ...] = groups
+    commands: tuple[LedgerCommand, ...] = groups
     if claims:
         commands = (*groups, ReplaceAllocations(claims))
     return Enact(tuple(changes), commands, quotas=asked.quotas)
 
 
-def over_quota(view: View, asked: Asked, cluster: Cluster, nodes: tuple[Node, ...]) -> Rejection | None:
+def over_quota(view: View, asked: Context, cluster: Cluster, nodes: tuple[Node, ...]) -> Rejection | None:
     """Why the project may not have these nodes, if it may not."""
     total: Counter[str] = Counter()
     counts = Counter(node.node_group for node in nodes)
@@ -103,7 +103,7 @@ def over_quota(view: View, asked: Asked, cluster: Cluster, nodes: tuple[Node, ..
     return beyond(view, asked.quotas, cluster.project, total)
 
 
-def fits(view: View, now_s: int, asked: Asked, cluster: Cluster) -> bool:
+def fits(view: View, now_s: int, asked: Context, cluster: Cluster) -> bool:
     """Whether all nodes of a cluster that is not there yet could be placed."""
     view.steps.take(_STEPS_PER_NODE * len(cluster.nodes))
     requests = _requests(asked, {node.server: _server(cluster, node) for node in cluster.nodes})
@@ -141,7 +141,7 @@ def _server(cluster: Cluster, node: Node) -> Server:
     )
 
 
-def _requests(asked: Asked, servers: dict[str, Server]) -> list[ScheduleRequest] | Rejection:
+def _requests(asked: Context, servers: dict[str, Server]) -> list[ScheduleRequest] | Rejection:
     """One request for all that need the same and are in the same group; members of groups first."""
     alike: dict[tuple[str | None, bytes], list[Server]] = {}
     for server in servers.values():

@@ -36,7 +36,7 @@ from berth.model.rejections import (
 from berth.model.scheduling import NoFit, Step
 from berth.model.servers import Server
 from berth.sagas.hosts import is_down
-from berth.sagas.proposals import Asked
+from berth.sagas.proposals import Context
 from berth.view import View
 
 _STEPS_PER_NODE: Final = 2
@@ -45,7 +45,7 @@ _STEPS_PER_NODE: Final = 2
 # -- create -------------------------------------------------------------------------------------
 
 
-def create(view: View, now_s: int, asked: Asked, cluster: Cluster) -> Enact | Rejection:
+def create(view: View, now_s: int, asked: Context, cluster: Cluster) -> Enact | Rejection:
     """Create a cluster of which the node groups are given, with the count of nodes that each shall have: all
     of them, or none."""
     if view.records.get(Cluster, cluster.id) is not None:
@@ -89,7 +89,7 @@ def _domains(view: View, cluster: Cluster) -> int:
     return sum(1 for _ in view.groups.of_kind(cluster.domain))
 
 
-def _dealt(asked: Asked, cluster: Cluster, ratio: int) -> Cluster:
+def _dealt(asked: Context, cluster: Cluster, ratio: int) -> Cluster:
     """The cluster with all its nodes, dealt to as many groups as the ratio."""
     groups = tuple(asked.ids.uuid() for _ in range(ratio)) if cluster.anti_affinity else ()
     empty = tuple(msgspec.structs.replace(group, count=0, next_index=0) for group in cluster.node_groups)
@@ -99,7 +99,7 @@ def _dealt(asked: Asked, cluster: Cluster, ratio: int) -> Cluster:
     return whole
 
 
-def _fitting_ratio(view: View, now_s: int, asked: Asked, cluster: Cluster) -> int | None:
+def _fitting_ratio(view: View, now_s: int, asked: Context, cluster: Cluster) -> int | None:
     """The smallest larger ratio with which the cluster would fit. What fits with one ratio fits with every
     larger one, so it is halved for."""
     if not cluster.anti_affinity:
@@ -126,7 +126,7 @@ def _fitting_ratio(view: View, now_s: int, asked: Asked, cluster: Cluster) -> in
 def scale(
     view: View,
     now_s: int,
-    asked: Asked,
+    asked: Context,
     id: str,
     counts: dict[str, int],
     add: tuple[NodeGroup, ...] = (),
@@ -156,7 +156,7 @@ def scale(
 
 
 def _scaled(
-    asked: Asked,
+    asked: Context,
     cluster: Cluster,
     failed: set[str],
     counts: dict[str, int],
@@ -202,7 +202,7 @@ def _scaled(
 
 
 def replace(
-    view: View, now_s: int, asked: Asked, id: str, node: str, *, force: bool = False
+    view: View, now_s: int, asked: Context, id: str, node: str, *, force: bool = False
 ) -> Enact | Rejection:
     """Have another server made in the place of one that has failed; with ``force`` also of one that has
     not."""
@@ -223,7 +223,7 @@ def replace(
     return Enact((RecordChanged(cluster, _with_nodes(cluster, (replacing,), now_s)),))
 
 
-def delete(view: View, now_s: int, asked: Asked, id: str) -> Enact | Rejection:
+def delete(view: View, now_s: int, asked: Context, id: str) -> Enact | Rejection:
     """Delete a cluster: all its nodes are on their way out, and it goes with the last of them."""
     cluster = view.records.get(Cluster, id)
     if cluster is None:

@@ -15,7 +15,7 @@ import msgspec
 
 from berth.clusters.placement import placed
 from berth.model.clusters import Cluster, Node
-from berth.model.commands import BooksCommand, DeleteGroup, Enact
+from berth.model.commands import DeleteGroup, Enact, LedgerCommand
 from berth.model.events import RecordChanged
 from berth.model.ids import GroupId
 from berth.model.rejections import QuotaExceeded, Rejection
@@ -23,7 +23,7 @@ from berth.model.scheduling import NoFit
 from berth.model.servers import Action, Server
 from berth.sagas import delete
 from berth.sagas.groups import left
-from berth.sagas.proposals import Asked
+from berth.sagas.proposals import Context
 from berth.view import View
 
 DELETE_AGAIN_S: Final = 2
@@ -54,7 +54,7 @@ def is_due(view: View, cluster: Cluster, now_s: int) -> bool:
     return any(_due(view, cluster, now_s))
 
 
-def next_step(view: View, now_s: int, asked: Asked, cluster_id: str) -> Enact | None:
+def next_step(view: View, now_s: int, asked: Context, cluster_id: str) -> Enact | None:
     """The change that brings a cluster on; None if there is nothing to do, or nothing now."""
     cluster = view.records.get(Cluster, cluster_id)
     if cluster is None:
@@ -117,9 +117,9 @@ def _is_deletable(view: View, node: Node, now_s: int) -> bool:
     return not tried or now_s >= max(tried) + pause_s
 
 
-def _deletions(view: View, now_s: int, asked: Asked, nodes: tuple[Node, ...]) -> Enact | None:
+def _deletions(view: View, now_s: int, asked: Context, nodes: tuple[Node, ...]) -> Enact | None:
     changes: list[RecordChanged] = []
-    commands: list[BooksCommand] = []
+    commands: list[LedgerCommand] = []
     for node in nodes[:_DELETIONS_MAX]:
         begun = delete.begin(view, now_s, asked, node.server, is_forced=True)
         if not isinstance(begun, Rejection):
@@ -132,7 +132,7 @@ def _deletions(view: View, now_s: int, asked: Asked, nodes: tuple[Node, ...]) ->
 
 
 def _replaced(
-    view: View, now_s: int, asked: Asked, cluster: Cluster, missing: tuple[Node, ...]
+    view: View, now_s: int, asked: Context, cluster: Cluster, missing: tuple[Node, ...]
 ) -> Enact | None:
     """The first of the nodes that can be placed has a server again; if none can, the cluster says why."""
     why = ""

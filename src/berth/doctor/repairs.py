@@ -12,11 +12,11 @@ import msgspec
 
 from berth.doctor.findings import Finding, Kind, Moment, holdings_elsewhere, look_again
 from berth.model.commands import (
-    BooksCommand,
     ChangeMembers,
     Claim,
     DeleteAllocations,
     Enact,
+    LedgerCommand,
     ReplaceAllocations,
 )
 from berth.model.ids import ConsumerId
@@ -44,7 +44,7 @@ def repair(view: View, id: str, moment: Moment) -> Enact | Rejection:
 
 def _release(view: View, finding: Finding, now_s: int) -> Enact:
     consumer = ConsumerId(finding.subject)
-    commands: list[BooksCommand] = [DeleteAllocations(consumer)]
+    commands: list[LedgerCommand] = [DeleteAllocations(consumer)]
     membership = view.groups.memberships.get(consumer)
     if membership is not None and membership.stands_for == consumer:
         # One that stands for another is let go of with what it holds.
@@ -86,7 +86,7 @@ def _correct_migration(view: View, finding: Finding, now_s: int) -> Enact:
 
 def _held_again(
     view: View, owner: Server | Migration, held: Held, type: str
-) -> tuple[tuple[BooksCommand, ...], int | None]:
+) -> tuple[tuple[LedgerCommand, ...], int | None]:
     """What has a consumer hold this and nothing else, and the generation that this makes."""
     id = ConsumerId(owner.id)
     current = generation_of(view, id)

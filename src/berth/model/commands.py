@@ -231,7 +231,7 @@ class ChangeMembers(_Command, frozen=True):
     remove: tuple[ConsumerId, ...] = ()
 
 
-BooksCommand = (
+LedgerCommand = (
     CreateResourceClass
     | RenameResourceClass
     | DeleteResourceClass
@@ -274,9 +274,9 @@ class Enact(_Command, frozen=True):
     """
 
     changes: tuple[RecordChanged, ...]
-    commands: tuple[BooksCommand, ...] = ()
+    commands: tuple[LedgerCommand, ...] = ()
     refused: Rejection | None = None
     quotas: Quotas | None = None
 
 
-Command = BooksCommand | Enact
+Command = LedgerCommand | Enact

@@ -2,7 +2,7 @@
 
 from berth.model.clusters import Cluster
 from berth.model.identity import RevokedToken
-from berth.model.saga_runs import Agent, HostTree, Instance, Outbox, Term, Work
+from berth.model.saga_runs import Agent, HostTree, Instance, Outbox, SagaRun, Term
 from berth.model.servers import Action, Aggregate, Counter, Flavor, Host, Image, Migration, QuotaSet, Server
 
 AnyRecord = (
@@ -22,5 +22,5 @@ AnyRecord = (
     | RevokedToken
     | Server
     | Term
-    | Work
+    | SagaRun
 )

@@ -1,6 +1,6 @@
 """What goes down into a cell, and how far it has come: the records of a cell's journal.
 
-An order (``Work``) is one operation on one server. The region writes it once; from then on only the cell's
+An order (``SagaRun``) is one operation on one server. The region writes it once; from then on only the cell's
 conductor replaces it, a version at a time, until it is ``done`` or ``failed``; the region reads that, and
 takes it away. Everything that a crash may interrupt can be told from the record: which step is next, what was
 written into the books last, and why it went wrong.
@@ -18,7 +18,7 @@ Phase = Literal["forward", "back", "done", "failed"]
 what was undone (or stopped half-way, where the operation says so) in ``failed``."""
 
 
-class Way(msgspec.Struct, frozen=True, gc=False):
+class Destination(msgspec.Struct, frozen=True, gc=False):
     """Where a server can go, and what it takes there; ``needs`` says where on it each of its needs is met.
 
     ``kept`` is the part of ``held`` that stands for what others have added. ``shared`` is what of the
@@ -32,7 +32,7 @@ class Way(msgspec.Struct, frozen=True, gc=False):
     shared: Held = ()
 
 
-class Book(msgspec.Struct, frozen=True, gc=False):
+class ClaimSnapshot(msgspec.Struct, frozen=True, gc=False):
     """What a consumer was last given, and the generation that this made. ``kept`` is the part that others
     were found to have added meanwhile."""
 
@@ -63,7 +63,7 @@ class Spec(msgspec.Struct, frozen=True, gc=False):
     image_properties: dict[str, str] = {}
 
 
-class Work(Record, frozen=True, kw_only=True, tag="work"):
+class SagaRun(Record, frozen=True, kw_only=True, tag="work"):
     """``number`` counts the orders of a server: an older one that turns up again is not carried out.
 
     ``alternates`` are the ways that are left. ``books`` is the server's, ``migration_books`` the migration's.
@@ -83,13 +83,13 @@ class Work(Record, frozen=True, kw_only=True, tag="work"):
     user: str
     source: Place | None = None
     dest: Place | None = None
-    books: Book
+    books: ClaimSnapshot
     migration: str | None = None
-    migration_books: Book | None = None
+    migration_books: ClaimSnapshot | None = None
     kept: Held = ()
     shared: Held = ()
     needs: tuple[Need, ...] = ()
-    alternates: tuple[Way, ...] = ()
+    alternates: tuple[Destination, ...] = ()
     attempt: int = 1
     attempts_max: int = 3
     policy: ConflictPolicy = "fail"
@@ -114,7 +114,7 @@ class Evacuated(msgspec.Struct, frozen=True, gc=False):
 
     host: str
     migration: str
-    books: Book
+    books: ClaimSnapshot
     project: str
     user: str
 
@@ -177,5 +177,5 @@ class Outbox(Record, frozen=True, kw_only=True, tag="outbox"):
     """In the region: an order on its way down, until the cell has it; or that one is to be aborted."""
 
     cell: str
-    work: Work | None = None
+    work: SagaRun | None = None
     abort: str | None = None

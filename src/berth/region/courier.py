@@ -19,7 +19,7 @@ from berth.model.events import RecordChanged
 from berth.model.ids import Index, ProviderId
 from berth.model.origin import Origin
 from berth.model.rejections import Rejection
-from berth.model.saga_runs import Agent, Outbox, Work
+from berth.model.saga_runs import Agent, Outbox, SagaRun
 from berth.region.progress import absorb, is_absorbed
 from berth.runtime.clock import Clock
 from berth.sagas.hosts import heard_of
@@ -102,7 +102,7 @@ class _Way:
         self._name = name
         self._clock = clock
         # What has been brought up of each order and host, so that it is not looked at again.
-        self._seen: dict[str, Work | Agent] = {}
+        self._seen: dict[str, SagaRun | Agent] = {}
 
     # -- down -----------------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class _Way:
         """Bring up what has changed in the cell."""
         index = await self._cell.wait_beyond(index, _WAIT_S)
         works, agents = await self._cell.read(
-            lambda view: (list(view.records.all(Work)), list(view.records.all(Agent)))
+            lambda view: (list(view.records.all(SagaRun)), list(view.records.all(Agent)))
         )
         await _all(self._bring_up_host(agent) for agent in agents)
         await _all(self._bring_up_order(work) for work in works)
@@ -152,7 +152,7 @@ class _Way:
         if is_there and not refused:
             self._seen[agent.id] = agent
 
-    async def _bring_up_order(self, work: Work) -> None:
+    async def _bring_up_order(self, work: SagaRun) -> None:
         if self._seen.get(work.id) is work:
             return
         await self._submit(lambda view, now_s: absorb(view, work, now_s))

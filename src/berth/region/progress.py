@@ -6,10 +6,10 @@ after its order follows from the order alone (``finished``): how it ended, and w
 
 import msgspec
 
-from berth.model.commands import BooksCommand, Enact, SetHostStatus
+from berth.model.commands import Enact, LedgerCommand, SetHostStatus
 from berth.model.events import RecordChanged
 from berth.model.hosts import HEALTHY
-from berth.model.saga_runs import Book, Outbox, StepLog, Work
+from berth.model.saga_runs import ClaimSnapshot, Outbox, SagaRun, StepLog
 from berth.model.servers import (
     NO_STATE,
     RUNNING,
@@ -29,7 +29,7 @@ from berth.sagas.runner import has_given_back, is_finished, operation_of, step_o
 from berth.sagas.saga import runs_again
 from berth.view import View
 
-_NOTHING = Book((), None)
+_NOTHING = ClaimSnapshot((), None)
 _POWER: dict[VmState, int] = {
     "active": RUNNING,
     "resized": RUNNING,
@@ -38,7 +38,7 @@ _POWER: dict[VmState, int] = {
 }
 
 
-def absorb(view: View, work: Work, now_s: int) -> Enact | None:
+def absorb(view: View, work: SagaRun, now_s: int) -> Enact | None:
     """The command that brings the records up to an order; None where they are."""
     if work.operation == "sweep":
         return _swept(view, work, now_s)
@@ -68,7 +68,7 @@ def absorb(view: View, work: Work, now_s: int) -> Enact | None:
     return Enact(tuple(changes), commands)
 
 
-def is_absorbed(view: View, work: Work) -> bool:
+def is_absorbed(view: View, work: SagaRun) -> bool:
     """Whether the records say what an order says: then it need not be kept."""
     if work.operation == "sweep":
         migration = view.records.get(Migration, work.migration or "")
@@ -77,7 +77,7 @@ def is_absorbed(view: View, work: Work) -> bool:
     return action is None or action.seen >= work.version
 
 
-def _swept(view: View, work: Work, now_s: int) -> Enact | None:
+def _swept(view: View, work: SagaRun, now_s: int) -> Enact | None:
     migration = view.records.get(Migration, work.migration or "")
     if migration is None or work.phase != "done" or migration.status != "done":
         return None
@@ -89,7 +89,7 @@ def _swept(view: View, work: Work, now_s: int) -> Enact | None:
     return Enact((replaced(view, after),))
 
 
-def _told(action: Action, work: Work) -> Action:
+def _told(action: Action, work: SagaRun) -> Action:
     """The action, as far as the order has come."""
     events = tuple(_event(entry) for entry in work.log)
     message = f"Error: {work.reason}" if work.phase == "failed" else None
@@ -110,7 +110,7 @@ def _event(entry: StepLog) -> ActionEvent:
     )
 
 
-def _under_way(view: View, server: Server, work: Work, now_s: int) -> list[RecordChanged]:
+def _under_way(view: View, server: Server, work: SagaRun, now_s: int) -> list[RecordChanged]:
     """An order may move the claim to an alternate: server and migration say so at once."""
     changes = []
     place = work.dest if work.operation in ("create", "unshelve") else server.place
@@ -149,7 +149,7 @@ def _under_way(view: View, server: Server, work: Work, now_s: int) -> list[Recor
 
 
 def finished(
-    server: Server, migration: Migration | None, work: Work, now_s: int
+    server: Server, migration: Migration | None, work: SagaRun, now_s: int
 ) -> tuple[Server, Migration | None]:
     """Server and migration when the order has come to its end, whichever."""
     is_done = work.phase == "done"
@@ -175,7 +175,7 @@ def finished(
     return ended, _migration_after(migration, work, now_s)
 
 
-def _state_after(server: Server, work: Work) -> VmState:
+def _state_after(server: Server, work: SagaRun) -> VmState:
     operation = operation_of(work)
     before = server.state_before or server.state
     if work.phase == "done":
@@ -192,24 +192,24 @@ def _state_after(server: Server, work: Work) -> VmState:
     return stopped_as or operation.state_failed or before
 
 
-def _is_untouched(work: Work) -> bool:
+def _is_untouched(work: SagaRun) -> bool:
     """Whether the order ended before anything was done to the server."""
     return work.phase == "failed" and step_of(work).stopped_as == "unchanged"
 
 
-def _undo_failed(work: Work) -> bool:
+def _undo_failed(work: SagaRun) -> bool:
     """Whether the server could not be run again where it was."""
     names = {f"undo {step.name}" for step in operation_of(work).steps if runs_again(step)}
     return any(entry.error is not None and entry.step in names for entry in work.log)
 
 
-def _power(state: VmState, work: Work) -> int:
+def _power(state: VmState, work: SagaRun) -> int:
     if state == "resized":
         return RUNNING if work.runs else SHUT_DOWN
     return _POWER.get(state, NO_STATE)
 
 
-def _in_place(server: Server, work: Work) -> Server:
+def _in_place(server: Server, work: SagaRun) -> Server:
     match work.operation, work.phase:
         case (("create" | "unshelve"), "done"):
             return msgspec.structs.replace(server, place=work.dest, state_before=None)
@@ -219,7 +219,7 @@ def _in_place(server: Server, work: Work) -> Server:
     return msgspec.structs.replace(server, state_before=None)
 
 
-def _moved(server: Server, migration: Migration, work: Work) -> Server:
+def _moved(server: Server, migration: Migration, work: SagaRun) -> Server:
     """The server after an order that its migration has a part in."""
     at_dest = msgspec.structs.replace(server, place=work.dest, migration=None, flavor_before=None)
     at_source = msgspec.structs.replace(
@@ -248,7 +248,7 @@ def _moved(server: Server, migration: Migration, work: Work) -> Server:
     return server
 
 
-def _migration_after(migration: Migration, work: Work, now_s: int) -> Migration:
+def _migration_after(migration: Migration, work: SagaRun, now_s: int) -> Migration:
     status: dict[tuple[str, str], MigrationStatus] = {
         ("resize", "done"): "finished",
         ("migrate", "done"): "finished",
@@ -279,14 +279,14 @@ def _migration_after(migration: Migration, work: Work, now_s: int) -> Migration:
 # -- hosts --------------------------------------------------------------------------------------
 
 
-def _host_records(view: View, work: Work) -> tuple[BooksCommand, ...]:
+def _host_records(view: View, work: SagaRun) -> tuple[LedgerCommand, ...]:
     """A host where something could not be built is taken last, until something can."""
     failures: dict[str, int] = {}
     for entry in work.log:
         if entry.host is None or entry.step not in ("build", "prepare"):
             continue
         failures[entry.host] = 0 if entry.error is None else failures.get(entry.host, 0) + 1
-    commands: list[BooksCommand] = []
+    commands: list[LedgerCommand] = []
     for name, count in failures.items():
         host = view.names.get(name)
         if host is None or host.parent is not None:

@@ -25,7 +25,7 @@ from berth.model.consumer import Holdings
 from berth.model.events import RecordChanged
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.rejections import ServerChangedByOthers
-from berth.model.saga_runs import Book
+from berth.model.saga_runs import ClaimSnapshot
 from berth.model.servers import Conflict, ConflictPolicy, Held, Migration, Server
 from berth.view import View
 
@@ -131,14 +131,14 @@ class Rules(NamedTuple):
     repeat: Repeat = "merge"
 
 
-class Standing(NamedTuple):
+class ServerHoldings(NamedTuple):
     """What a server holds when an operation begins; ``kept`` is the part that others have added.
     ``migration`` is what its migration holds, where that takes part."""
 
     held: Held
     kept: Held
     generation: int | None
-    migration: Book
+    migration: ClaimSnapshot
 
 
 def standing(
@@ -151,7 +151,7 @@ def standing(
     migration: Migration | None = None,
     released: Collection[str] = (),
     is_forced: bool = False,
-) -> Standing | Enact | ServerChangedByOthers:
+) -> ServerHoldings | Enact | ServerChangedByOthers:
     """What a server holds; or the refusal, with what was found in it. ``migration`` is judged with the
     server. ``released``: which of both the operation is to release, "server" or "migration"."""
     now, generation = held_now(view, server.id), generation_of(view, server.id)
@@ -162,16 +162,18 @@ def standing(
             return refused
     is_taken_as_it_is = is_forced or rules.policy == "retry"
     kept = () if is_taken_as_it_is else added(now, minus(server.held, server.kept))
-    return Standing(now, kept, generation, _migration_book(view, migration, theirs, released))
+    return ServerHoldings(now, kept, generation, _migration_book(view, migration, theirs, released))
 
 
-def _migration_book(view: View, migration: Migration | None, now: Held, released: Collection[str]) -> Book:
+def _migration_book(
+    view: View, migration: Migration | None, now: Held, released: Collection[str]
+) -> ClaimSnapshot:
     if migration is None:
-        return Book((), None)
+        return ClaimSnapshot((), None)
     if not now and "migration" not in released:
         # It is gone, and the server is to have it back: it is claimed again.
-        return Book(migration.held, None)
-    return Book(now, generation_of(view, migration.id))
+        return ClaimSnapshot(migration.held, None)
+    return ClaimSnapshot(now, generation_of(view, migration.id))
 
 
 def _refused(
@@ -205,13 +207,13 @@ def _refused(
     return Enact((RecordChanged(server, after),), refused=refused)
 
 
-def taken_over(server: Server, stands: Standing) -> Server:
+def taken_over(server: Server, stands: ServerHoldings) -> Server:
     """The server's record with what it holds now: whatever others have changed is known."""
     return msgspec.structs.replace(
         server, held=stands.held, kept=stands.kept, generation=stands.generation, conflict=None
     )
 
 
-def migration_taken_over(migration: Migration, stands: Standing) -> Migration:
+def migration_taken_over(migration: Migration, stands: ServerHoldings) -> Migration:
     book = stands.migration
     return msgspec.structs.replace(migration, held=book.held, generation=book.generation)

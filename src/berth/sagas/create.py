@@ -9,10 +9,10 @@ from berth.model.events import RecordChanged
 from berth.model.ids import ConsumerId
 from berth.model.quotas import amounts_of
 from berth.model.rejections import ConsumerGenerationConflict, HostUnknown, Rejection, ServerHoldsAlready
-from berth.model.saga_runs import Book, Outbox
+from berth.model.saga_runs import ClaimSnapshot, Outbox
 from berth.model.scheduling import Placement
 from berth.model.servers import Action, ActionEvent, Fault, Server
-from berth.sagas.proposals import Asked, action_of, busy, order
+from berth.sagas.proposals import Context, action_of, busy, order
 from berth.sagas.requests import asked as needed_by
 from berth.sagas.requests import place_of, schedule_request, way
 from berth.scheduler.plan import plan
@@ -24,7 +24,7 @@ NAME = "create"
 def begin(
     view: View,
     now_s: int,
-    asked: Asked,
+    asked: Context,
     servers: tuple[Server, ...],
     at_least: int,
     *,
@@ -71,11 +71,13 @@ def begin(
     return Enact(tuple(changes), (ReplaceAllocations(planned.claims),), quotas=asked.quotas)
 
 
-def placed(view: View, now_s: int, asked: Asked, server: Server, placement: Placement) -> list[RecordChanged]:
+def placed(
+    view: View, now_s: int, asked: Context, server: Server, placement: Placement
+) -> list[RecordChanged]:
     """The records of a server that has been given a place: itself, the order to build it, and the action."""
     view.steps.take(30 + 10 * len(placement.alternates))
     chosen = way(view, server, placement.chosen)
-    books = Book(chosen.held, 1)
+    books = ClaimSnapshot(chosen.held, 1)
     alternates = tuple(way(view, server, other) for other in placement.alternates)
     server = msgspec.structs.replace(
         server,
@@ -91,7 +93,7 @@ def placed(view: View, now_s: int, asked: Asked, server: Server, placement: Plac
     return [RecordChanged(None, record) for record in (busy(server, work, now_s), outbox, action)]
 
 
-def unplaced(view: View, now_s: int, asked: Asked, servers: tuple[Server, ...], why: str) -> Enact:
+def unplaced(view: View, now_s: int, asked: Context, servers: tuple[Server, ...], why: str) -> Enact:
     """Servers for which there was no place: they are there to say so, and hold nothing."""
     changes = []
     for server in servers:

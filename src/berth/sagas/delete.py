@@ -2,20 +2,20 @@
 
 import msgspec
 
-from berth.model.commands import BooksCommand, ChangeMembers, DeleteAllocations, Enact
+from berth.model.commands import ChangeMembers, DeleteAllocations, Enact, LedgerCommand
 from berth.model.ids import ConsumerId
 from berth.model.rejections import Rejection
-from berth.model.saga_runs import Book
+from berth.model.saga_runs import ClaimSnapshot
 from berth.model.servers import Action, Migration, Server
-from berth.sagas.conflicts import Standing, migration_taken_over, standing, taken_over
-from berth.sagas.proposals import Asked, begun, order, removed, startable
+from berth.sagas.conflicts import ServerHoldings, migration_taken_over, standing, taken_over
+from berth.sagas.proposals import Context, begun, order, removed, startable
 from berth.sagas.saga import BY_NAME, released_by
 from berth.view import View
 
 OPERATION = BY_NAME["delete"]
 
 
-def begin(view: View, now_s: int, asked: Asked, id: str, *, is_forced: bool = False) -> Enact | Rejection:
+def begin(view: View, now_s: int, asked: Context, id: str, *, is_forced: bool = False) -> Enact | Rejection:
     """``is_forced``: whatever others have changed meanwhile."""
     server = startable(view, id, OPERATION)
     if isinstance(server, Rejection):
@@ -31,12 +31,12 @@ def begin(view: View, now_s: int, asked: Asked, id: str, *, is_forced: bool = Fa
         released=released_by(OPERATION),
         is_forced=is_forced,
     )
-    if not isinstance(stands, Standing):
+    if not isinstance(stands, ServerHoldings):
         return stands
     if server.place is None and migration is None:
         # No host has it, and so no cell need be told.
         end = gone(view, server)
-        held: tuple[BooksCommand, ...] = (DeleteAllocations(ConsumerId(id)),) if stands.held else ()
+        held: tuple[LedgerCommand, ...] = (DeleteAllocations(ConsumerId(id)),) if stands.held else ()
         return Enact(end.changes, (*held, *end.commands))
     cell = server.place.cell if server.place is not None else migration.source.cell if migration else ""
     source = migration.source if migration is not None else None
@@ -50,7 +50,7 @@ def begin(view: View, now_s: int, asked: Asked, id: str, *, is_forced: bool = Fa
         asked,
         server,
         OPERATION.name,
-        Book(server.held, server.generation),
+        ClaimSnapshot(server.held, server.generation),
         source=source,
         dest=dest,
         migration=migration,
@@ -71,7 +71,7 @@ def gone(view: View, server: Server) -> Enact:
         if migration.status != "done"
     ]
     membership = view.groups.memberships.get(ConsumerId(server.id))
-    commands: tuple[BooksCommand, ...] = ()
+    commands: tuple[LedgerCommand, ...] = ()
     if membership is not None:
         commands = (ChangeMembers(membership.group, (), (ConsumerId(server.id),)),)
     return Enact(tuple(changes), commands)

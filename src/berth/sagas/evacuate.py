@@ -5,14 +5,14 @@ from berth.model.commands import Enact
 from berth.model.rejections import HostNotDown, Rejection
 from berth.sagas.hosts import is_down
 from berth.sagas.move import begin_move
-from berth.sagas.proposals import Asked, startable, unsettled
+from berth.sagas.proposals import Context, startable, unsettled
 from berth.sagas.saga import BY_NAME
 from berth.view import View
 
 OPERATION = BY_NAME["evacuate"]
 
 
-def begin(view: View, now_s: int, asked: Asked, id: str, host: str | None = None) -> Enact | Rejection:
+def begin(view: View, now_s: int, asked: Context, id: str, host: str | None = None) -> Enact | Rejection:
     server = startable(view, id, OPERATION)
     if isinstance(server, Rejection):
         return server

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from berth.model.aggregates import Label
-from berth.model.commands import BooksCommand, Enact, LabelAggregate, SetHostStatus
+from berth.model.commands import Enact, LabelAggregate, LedgerCommand, SetHostStatus
 from berth.model.hosts import HEALTHY, HostStatus
 from berth.model.ids import AggregateId, ProviderId
 from berth.model.records import AnyRecord
@@ -63,7 +63,7 @@ def heard_of(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
         is_silent=agent.is_down,
         complaints=agent.complaints,
     )
-    commands: list[BooksCommand] = []
+    commands: list[LedgerCommand] = []
     status = view.hosts.get(id, HEALTHY)
     down = after.is_silent or after.is_forced_down
     if provider is not None and status.down != down:

@@ -8,12 +8,12 @@ import msgspec
 from berth.model.commands import Enact
 from berth.model.ids import ProviderId
 from berth.model.rejections import HostIsDown, HostLacksTraits, HostUnfitForImage, Rejection
-from berth.model.saga_runs import Book
+from berth.model.saga_runs import ClaimSnapshot
 from berth.model.scheduling import SpecInvalid
 from berth.model.servers import Image, Server
-from berth.sagas.conflicts import Standing, standing, taken_over
+from berth.sagas.conflicts import ServerHoldings, standing, taken_over
 from berth.sagas.hosts import is_down
-from berth.sagas.proposals import Asked, begun, order, startable, unsettled
+from berth.sagas.proposals import Context, begun, order, startable, unsettled
 from berth.sagas.requests import schedule_request, sizes
 from berth.sagas.saga import BY_NAME, released_by
 from berth.scheduler.flavors import FlavorAsk, ask_of
@@ -26,7 +26,7 @@ _READ_IMAGES: Final = ("architecture", "hypervisor_type", "image_isolation")
 
 
 def begin(
-    view: View, now_s: int, asked: Asked, id: str, name: str, after: Server | None = None
+    view: View, now_s: int, asked: Context, id: str, name: str, after: Server | None = None
 ) -> Enact | Rejection:
     """``name`` is one of start, stop, shelve, shelve_away, shelve_offload, unshelve_here, rebuild."""
     operation = BY_NAME[name]
@@ -42,14 +42,14 @@ def begin(
     if any(step.at == "books" for step in operation.steps):
         released = released_by(operation)
         stands = standing(view, server, asked.rules, operation.action, now_s, released=released)
-        if not isinstance(stands, Standing):
+        if not isinstance(stands, ServerHoldings):
             return stands
         server = taken_over(server, stands)
     work = order(
         asked,
         after or server,
         name,
-        Book(server.held, server.generation),
+        ClaimSnapshot(server.held, server.generation),
         dest=place,
         runs=server.state != "stopped",
     )
@@ -60,7 +60,7 @@ def begin(
 def begin_rebuild(
     view: View,
     now_s: int,
-    asked: Asked,
+    asked: Context,
     id: str,
     image: Image,
     renewed: Callable[[Server], Server] = lambda server: server,
@@ -86,7 +86,7 @@ def begin_rebuild(
     return begin(view, now_s, asked, id, "rebuild", after)
 
 
-def _unfit(view: View, asked: Asked, server: Server, needed: FlavorAsk) -> HostUnfitForImage | None:
+def _unfit(view: View, asked: Context, server: Server, needed: FlavorAsk) -> HostUnfitForImage | None:
     """What the filters that read images say of the server's host."""
     host = None if server.place is None else view.providers.get(ProviderId(server.place.id))
     request = schedule_request(server, needed)

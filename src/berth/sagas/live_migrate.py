@@ -10,18 +10,18 @@ from berth.model.rejections import (
     Rejection,
     ServerNotFound,
 )
-from berth.model.saga_runs import Outbox, Work
+from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import Migration, Server
 from berth.sagas.hosts import is_down
 from berth.sagas.move import begin_move
-from berth.sagas.proposals import Asked, replaced, startable
+from berth.sagas.proposals import Context, replaced, startable
 from berth.sagas.saga import BY_NAME
 from berth.view import View
 
 OPERATION = BY_NAME["live_migrate"]
 
 
-def begin(view: View, now_s: int, asked: Asked, id: str, host: str | None = None) -> Enact | Rejection:
+def begin(view: View, now_s: int, asked: Context, id: str, host: str | None = None) -> Enact | Rejection:
     server = startable(view, id, OPERATION)
     if isinstance(server, Rejection):
         return server
@@ -48,5 +48,5 @@ def begin_abort(view: View, id: str, migration_id: str) -> Enact | Rejection:
     return Enact((replaced(view, outbox),))
 
 
-def aborted(work: Work) -> Work:
+def aborted(work: SagaRun) -> SagaRun:
     return msgspec.structs.replace(work, abort=True, version=work.version + 1)

@@ -17,12 +17,12 @@ from berth.model.commands import UNCHECKED, Claim, Enact, ReplaceAllocations
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.rejections import HostInAnotherCell, Rejection, ServerChangedByOthers
 from berth.model.requests import CandidatesRequest
-from berth.model.saga_runs import Book
+from berth.model.saga_runs import ClaimSnapshot
 from berth.model.scheduling import ANY_CELL, HostCandidate, NoFit, ScheduleRequest
 from berth.model.servers import Held, Host, Migration, MigrationKind, Place, Server
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
-from berth.sagas.conflicts import Standing, difference, minus, overlap, standing, still_there
-from berth.sagas.proposals import Asked, begun, counted, order
+from berth.sagas.conflicts import ServerHoldings, difference, minus, overlap, standing, still_there
+from berth.sagas.proposals import Context, begun, counted, order
 from berth.sagas.requests import MIGRATION, hinted, kept_needs, schedule_request, way
 from berth.sagas.requests import asked as needed_by
 from berth.sagas.saga import BY_NAME
@@ -34,7 +34,7 @@ from berth.view.trial import Trial
 def begin_move(
     view: View,
     now_s: int,
-    asked: Asked,
+    asked: Context,
     server: Server,
     operation: str,
     kind: MigrationKind,
@@ -51,7 +51,7 @@ def begin_move(
     if known and known[0].cell != server.place.cell:
         return HostInAnotherCell(server.id, action, server.place.cell, known[0].name, known[0].cell)
     stands = standing(view, server, asked.rules, action, now_s)
-    if not isinstance(stands, Standing):
+    if not isinstance(stands, ServerHoldings):
         return stands
     before, kept = stands.held, stands.kept
     if not _split(view, before, server.place)[0]:
@@ -94,7 +94,7 @@ def begin_move(
     placement = planned.placements[0]
     chosen = way(view, after, placement.chosen, others, shared)
     (held_at_source,) = migrations(placement.chosen)
-    books = Book(chosen.held, (stands.generation or 0) + 1)
+    books = ClaimSnapshot(chosen.held, (stands.generation or 0) + 1)
     claim = request.claim(ConsumerId(server.id), books.held, stands.generation)
     counter = counted(view, "migration")
     migration = Migration(

@@ -31,7 +31,7 @@ from berth.model.rejections import (
 )
 from berth.model.requests import CandidatesRequest
 from berth.model.servers import Held, Need, Place, Server
-from berth.sagas.conflicts import Rules, Standing, minus, plus, standing
+from berth.sagas.conflicts import Rules, ServerHoldings, minus, plus, standing
 from berth.sagas.proposals import replaced
 from berth.sagas.requests import INSTANCE, group_of
 from berth.search.masks import unknown_traits
@@ -56,7 +56,7 @@ def put(view: View, now_s: int, rules: Rules, id: str, need: Need) -> Enact | Re
     if before is None and len(others) >= NEEDS_MAX:
         return TooManyNeeds(id, NEEDS_MAX)
     stands = standing(view, server, rules, _ASKED, now_s)
-    if not isinstance(stands, Standing):
+    if not isinstance(stands, ServerHoldings):
         return stands
     rest = _rest(stands, before)
     if server.place is None or not stands.held:
@@ -79,7 +79,7 @@ def remove(view: View, now_s: int, rules: Rules, id: str, name: str) -> Enact | 
     if not before.held:
         return Enact((replaced(view, _with(server, others, now_s)),))
     stands = standing(view, server, rules, _ASKED, now_s)
-    if not isinstance(stands, Standing):
+    if not isinstance(stands, ServerHoldings):
         return stands
     return _claimed(view, server, others, _rest(stands, before), stands, now_s)
 
@@ -111,7 +111,7 @@ def _apart(server: Server, name: str) -> tuple[tuple[Need, ...], Need | None]:
     return others, before
 
 
-def _rest(stands: Standing, before: Need | None) -> Held:
+def _rest(stands: ServerHoldings, before: Need | None) -> Held:
     """What is held beside a need."""
     return stands.held if before is None else minus(stands.held, before.held)
 
@@ -121,7 +121,7 @@ def _with(server: Server, needs: tuple[Need, ...], now_s: int) -> Server:
 
 
 def _claimed(
-    view: View, server: Server, needs: tuple[Need, ...], held: Held, stands: Standing, now_s: int
+    view: View, server: Server, needs: tuple[Need, ...], held: Held, stands: ServerHoldings, now_s: int
 ) -> Enact:
     """The command that has the server hold this from now on, and its record say so."""
     after = msgspec.structs.replace(

@@ -5,17 +5,17 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from berth.model.commands import BooksCommand, Enact
+from berth.model.commands import Enact, LedgerCommand
 from berth.model.events import RecordChanged
 from berth.model.quotas import RESOURCES, Quotas
 from berth.model.records import AnyRecord
 from berth.model.rejections import Rejection, ServerBusy, ServerNotFound, ServerStateWrong, ServerUnsettled
-from berth.model.saga_runs import Book, Outbox, Spec, Way, Work
+from berth.model.saga_runs import ClaimSnapshot, Destination, Outbox, SagaRun, Spec
 from berth.model.servers import Action, ConflictPolicy, Counter, Migration, Place, Server
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.sagas.conflicts import Repeat, Rules
-from berth.sagas.saga import BY_NAME, Operation
+from berth.sagas.saga import BY_NAME, Saga
 from berth.scheduler.options import SchedulerOptions
 from berth.scheduler.spec_table import read_properties
 from berth.view import View
@@ -24,7 +24,7 @@ PAST_MAX: Final = 100
 """How many actions, and how many migrations that are over, are remembered of a server."""
 
 
-class Asked(NamedTuple):
+class Context(NamedTuple):
     """Who asks, and by which rules it is done."""
 
     request_id: str
@@ -52,7 +52,7 @@ def quotas_in(settings: Settings) -> Quotas:
     return Quotas(**{name: getattr(settings, f"quota_{name}") for name in RESOURCES})
 
 
-def startable(view: View, id: str, operation: Operation) -> Server | Rejection:
+def startable(view: View, id: str, operation: Saga) -> Server | Rejection:
     """The server, if the operation may begin with it now."""
     server = view.records.get(Server, id)
     if server is None:
@@ -64,7 +64,7 @@ def startable(view: View, id: str, operation: Operation) -> Server | Rejection:
     return server
 
 
-def unsettled(server: Server, operation: Operation) -> Rejection:
+def unsettled(server: Server, operation: Saga) -> Rejection:
     """Why nothing can be done to a server where it is: it is nowhere, or in two places."""
     if server.migration is not None:
         return ServerUnsettled(server.id, operation.action, server.migration)
@@ -73,21 +73,21 @@ def unsettled(server: Server, operation: Operation) -> Rejection:
 
 
 def order(
-    asked: Asked,
+    asked: Context,
     server: Server,
     operation: str,
-    books: Book,
+    books: ClaimSnapshot,
     *,
     source: Place | None = None,
     dest: Place | None = None,
     migration: Migration | None = None,
-    alternates: tuple[Way, ...] = (),
+    alternates: tuple[Destination, ...] = (),
     is_forced: bool = False,
     runs: bool = True,
-) -> Work:
+) -> SagaRun:
     """The order that goes down. ``server`` is as it will be while it is carried out."""
-    migration_books = None if migration is None else Book(migration.held, migration.generation)
-    return Work(
+    migration_books = None if migration is None else ClaimSnapshot(migration.held, migration.generation)
+    return SagaRun(
         id=asked.ids.uuid(),
         number=server.works + 1,
         server=server.id,
@@ -119,7 +119,7 @@ def order(
     )
 
 
-def busy(server: Server, work: Work, now_s: int) -> Server:
+def busy(server: Server, work: SagaRun, now_s: int) -> Server:
     """The server while an order is carried out for it."""
     return msgspec.structs.replace(
         server,
@@ -130,7 +130,7 @@ def busy(server: Server, work: Work, now_s: int) -> Server:
     )
 
 
-def action_of(asked: Asked, work: Work, now_s: int, message: str | None = None) -> Action:
+def action_of(asked: Context, work: SagaRun, now_s: int, message: str | None = None) -> Action:
     return Action(
         id=work.id,
         server=work.server,
@@ -147,14 +147,14 @@ def action_of(asked: Asked, work: Work, now_s: int, message: str | None = None) 
 
 def begun(
     view: View,
-    asked: Asked,
+    asked: Context,
     server: Server,
-    work: Work,
+    work: SagaRun,
     cell: str,
     now_s: int,
     *,
     changed: Iterable[AnyRecord] = (),
-    commands: tuple[BooksCommand, ...] = (),
+    commands: tuple[LedgerCommand, ...] = (),
 ) -> Enact:
     """The command that begins an operation: the server is busy, the order is on its way, and the action says
     so. ``server`` is what the record shall be, but for that."""

@@ -5,7 +5,7 @@ import msgspec
 
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
-from berth.model.saga_runs import Evacuated, Instance, Spec, Work
+from berth.model.saga_runs import Evacuated, Instance, SagaRun, Spec
 from berth.model.servers import Flavor
 from berth.runtime.ids import Ids
 from berth.view import View
@@ -24,8 +24,8 @@ def sweep(view: View, ids: Ids, host: str, now_ns: int) -> Enact | None:
     return Enact(tuple(changes)) if changes else None
 
 
-def _order(ids: Ids, instance: Instance, one: Evacuated, now_ns: int) -> Work:
-    return Work(
+def _order(ids: Ids, instance: Instance, one: Evacuated, now_ns: int) -> SagaRun:
+    return SagaRun(
         id=ids.uuid(),
         number=instance.last,
         server=instance.id,

@@ -6,7 +6,7 @@ import msgspec
 from berth.model.consumer import Wanted
 from berth.model.ids import ConsumerId, GroupId, ProviderId
 from berth.model.requests import RequestGroup
-from berth.model.saga_runs import Way
+from berth.model.saga_runs import Destination
 from berth.model.scheduling import ANY_CELL, Generation, Hints, HostCandidate, ScheduleRequest, SpecInvalid
 from berth.model.servers import Flavor, Held, Need, Place, Server, ServerHints
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
@@ -106,10 +106,10 @@ def hinted(view: View, server: Server) -> Server:
 
 def way(
     view: View, server: Server, planned: HostCandidate, kept: tuple[Need, ...] = (), shared: Held = ()
-) -> Way:
+) -> Destination:
     """A way for a server, as an order has it. ``shared`` is what the server held on sharing providers
     before."""
-    return Way(
+    return Destination(
         place_of(view, planned.host),
         planned.wanted,
         met_on(server.needs, planned),

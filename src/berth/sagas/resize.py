@@ -7,13 +7,13 @@ from berth.model.rejections import HostIsDown, Rejection, SameFlavor
 from berth.model.servers import Flavor
 from berth.sagas.hosts import is_down
 from berth.sagas.move import begin_move
-from berth.sagas.proposals import Asked, startable
+from berth.sagas.proposals import Context, startable
 from berth.sagas.saga import BY_NAME
 from berth.view import View
 
 
 def begin(
-    view: View, now_s: int, asked: Asked, id: str, flavor: Flavor | None, host: str | None = None
+    view: View, now_s: int, asked: Context, id: str, flavor: Flavor | None, host: str | None = None
 ) -> Enact | Rejection:
     """``flavor`` None migrates. A resize may stay on its host; a migration may not."""
     operation = BY_NAME["migrate" if flavor is None else "resize"]

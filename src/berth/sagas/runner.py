@@ -17,9 +17,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from berth.model.saga_runs import Book, StepLog, Way, Work
+from berth.model.saga_runs import ClaimSnapshot, Destination, SagaRun, StepLog
 from berth.model.servers import Conflict, Held, Place
-from berth.sagas.saga import BOOKS, BY_NAME, Entry, Operation, Step, Verb
+from berth.sagas.saga import BY_NAME, PLACEMENT, ClaimChange, Saga, Step, Verb
 
 LOG_MAX: Final = 60
 ABORTABLE: Final = ("prepare", "live migrate")
@@ -34,36 +34,36 @@ class AgentTask(NamedTuple):
     verb: Verb
 
 
-class BooksTask(NamedTuple):
-    entry: Entry
+class ClaimTask(NamedTuple):
+    entry: ClaimChange
 
 
 class MoveClaim(NamedTuple):
     """Move the server's claim to an alternate."""
 
-    way: Way
+    way: Destination
 
 
 class Skip(NamedTuple):
     """There is nothing to do at this step."""
 
 
-Task = AgentTask | BooksTask | MoveClaim | Skip
+Task = AgentTask | ClaimTask | MoveClaim | Skip
 
 
-def operation_of(work: Work) -> Operation:
+def operation_of(work: SagaRun) -> Saga:
     return BY_NAME[work.operation]
 
 
-def is_finished(work: Work) -> bool:
+def is_finished(work: SagaRun) -> bool:
     return work.phase in ("done", "failed")
 
 
-def step_of(work: Work) -> Step:
+def step_of(work: SagaRun) -> Step:
     return operation_of(work).steps[work.step]
 
 
-def task_of(work: Work) -> Task:
+def task_of(work: SagaRun) -> Task:
     """What is to be done now for an order that is not finished."""
     step = step_of(work)
     is_back = work.phase == "back"
@@ -72,8 +72,8 @@ def task_of(work: Work) -> Task:
     does = step.undo if is_back else step.does
     if does is None or does == "claimed" or (is_back and does == "start" and not work.runs):
         return Skip()
-    if step.at == BOOKS:
-        return BooksTask(does)  # type: ignore[arg-type]
+    if step.at == PLACEMENT:
+        return ClaimTask(does)  # type: ignore[arg-type]
     place = work.source if step.at == "source" else work.dest
     if place is None:
         return Skip()
@@ -85,13 +85,13 @@ def task_of(work: Work) -> Task:
     return AgentTask(id, place, does)  # type: ignore[arg-type]
 
 
-def must_be_made(work: Work) -> bool:
+def must_be_made(work: SagaRun) -> bool:
     """Whether the change of the books at hand must be made for the order to end well: one that undoes, and
     one that follows what cannot be undone. A check may be refused."""
     return work.phase == "back" or step_of(work).does != "check"
 
 
-def conflict_found(work: Work, found: tuple[Held, Held] | None, now_ns: int) -> Conflict | None:
+def conflict_found(work: SagaRun, found: tuple[Held, Held] | None, now_ns: int) -> Conflict | None:
     """What a check has found, for the server's record."""
     if found is None:
         return None
@@ -101,12 +101,12 @@ def conflict_found(work: Work, found: tuple[Held, Held] | None, now_ns: int) -> 
 
 
 def succeeded(
-    work: Work,
+    work: SagaRun,
     now_ns: int,
-    books: Book | None = None,
-    migration_books: Book | None = None,
+    books: ClaimSnapshot | None = None,
+    migration_books: ClaimSnapshot | None = None,
     note: str | None = None,
-) -> Work:
+) -> SagaRun:
     """The order after its step was done. ``note`` says what did not matter."""
     if books is not None or migration_books is not None:
         work = _next_version(
@@ -120,7 +120,7 @@ def succeeded(
     return _next_version(work, step=work.step + 1, since_ns=now_ns)
 
 
-def failed(work: Work, now_ns: int, error: str, conflict: Conflict | None = None) -> Work:
+def failed(work: SagaRun, now_ns: int, error: str, conflict: Conflict | None = None) -> SagaRun:
     """The order after its step was refused, failed, or took too long. ``conflict`` is what others were found
     to have changed."""
     step = step_of(work)
@@ -139,7 +139,9 @@ def failed(work: Work, now_ns: int, error: str, conflict: Conflict | None = None
     return _next_version(work, phase="back", retry=step.failing == "next" and not work.abort)
 
 
-def claim_moved(work: Work, now_ns: int, books: Book, migration_books: Book | None) -> Work:
+def claim_moved(
+    work: SagaRun, now_ns: int, books: ClaimSnapshot, migration_books: ClaimSnapshot | None
+) -> SagaRun:
     """The order after its claim stands at the first of the alternates."""
     way, *rest = work.alternates
     work = _logged(work, now_ns, None, "move the claim", way.place.name)
@@ -160,7 +162,7 @@ def claim_moved(work: Work, now_ns: int, books: Book, migration_books: Book | No
     )
 
 
-def claim_refused(work: Work, now_ns: int, error: str) -> Work:
+def claim_refused(work: SagaRun, now_ns: int, error: str) -> SagaRun:
     """The order after its claim could not be moved to the first of the alternates."""
     way, *rest = work.alternates
     return _next_version(
@@ -170,28 +172,28 @@ def claim_refused(work: Work, now_ns: int, error: str) -> Work:
     )
 
 
-def has_given_back(work: Work) -> bool:
+def has_given_back(work: SagaRun) -> bool:
     """Whether the migration has nothing left, in an order that may give back."""
     return work.migration_books is None or not work.migration_books.held
 
 
-def _is_on_one_host(work: Work) -> bool:
+def _is_on_one_host(work: SagaRun) -> bool:
     return work.source is not None and work.dest is not None and work.source.id == work.dest.id
 
 
-def _may_retry(work: Work) -> bool:
+def _may_retry(work: SagaRun) -> bool:
     return work.retry and not work.abort and bool(work.alternates) and work.attempt < work.attempts_max
 
 
-def _further_back(work: Work) -> Work:
+def _further_back(work: SagaRun) -> SagaRun:
     if work.step == 0:
         return _next_version(work, phase="failed")
     return _next_version(work, step=work.step - 1)
 
 
 def _logged(
-    work: Work, now_ns: int, error: str | None, name: str | None = None, host: str | None = None
-) -> Work:
+    work: SagaRun, now_ns: int, error: str | None, name: str | None = None, host: str | None = None
+) -> SagaRun:
     task = task_of(work)
     if name is None and isinstance(task, Skip):
         return msgspec.structs.replace(work, since_ns=now_ns)
@@ -203,5 +205,5 @@ def _logged(
     return msgspec.structs.replace(work, log=(*work.log, entry)[-LOG_MAX:], since_ns=now_ns)
 
 
-def _next_version(work: Work, **changes: object) -> Work:
+def _next_version(work: SagaRun, **changes: object) -> SagaRun:
     return msgspec.structs.replace(work, version=work.version + 1, **changes)

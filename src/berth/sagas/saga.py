@@ -40,7 +40,7 @@ Verb = Literal[
 """What an agent can do to a server. ``prepare`` makes room for one that comes, ``send`` shuts one down that
 goes and keeps it, ``receive`` runs what has come, ``resume`` runs again what was sent, or was to be."""
 
-Entry = Literal["claimed", "give_back", "release", "release_migration", "check"]
+ClaimChange = Literal["claimed", "give_back", "release", "release_migration", "check"]
 """What can be done in the books. ``claimed`` was done in the region; ``give_back`` gives the server what its
 migration holds; ``release`` releases everything; ``check`` looks whether others have changed what the steps
 after it write."""
@@ -48,7 +48,7 @@ after it write."""
 Holds = Literal["nothing", "source", "dest", "dest, migration source"]
 """Which parts of a server's are held, and by whom: by itself, unless it says migration."""
 
-BOOKS: Final = "books"
+PLACEMENT: Final = "books"
 
 
 class Step(NamedTuple):
@@ -58,14 +58,14 @@ class Step(NamedTuple):
 
     name: str
     at: Role | Literal["books"]
-    does: Verb | Entry
-    undo: Verb | Entry | None = None
+    does: Verb | ClaimChange
+    undo: Verb | ClaimChange | None = None
     failing: Failing = "stop"
     unless_down: bool = False
     stopped_as: VmState | Literal["unchanged"] | None = None
 
 
-class Operation(NamedTuple):
+class Saga(NamedTuple):
     """``before``: in which states it may begin. ``done`` and ``failed``: which hosts may have the server then
     (None: as before), and what is held. ``state_done`` and ``state_failed``: what the server is then; None:
     what it was before, where a resize begins before its confirmation, and what was in error is active once
@@ -89,13 +89,13 @@ def runs_again(step: Step) -> bool:
     return step.undo in ("resume", "start")
 
 
-def released_by(operation: Operation) -> frozenset[str]:
+def released_by(operation: Saga) -> frozenset[str]:
     """Whose allocations the operation releases when it succeeds: "server", "migration", both or none."""
     by_entry = {"release": ("server", "migration"), "release_migration": ("migration",)}
     return frozenset(who for step in operation.steps for who in by_entry.get(step.does, ()))
 
 
-def written_by(operation: Operation) -> frozenset[str]:
+def written_by(operation: Saga) -> frozenset[str]:
     """Whose allocations the conductor changes in the operation, where everything succeeds."""
     gives_back = any(step.does == "give_back" for step in operation.steps)
     return released_by(operation) | (frozenset(("server", "migration")) if gives_back else frozenset())
@@ -117,11 +117,11 @@ _RELEASE_MIGRATION: Final = Step("release", "books", "release_migration", None, 
 _ANY: Final = _on("active", "stopped", "resized", "shelved", "shelved_offloaded", "error")
 
 ALL: Final = (
-    Operation(
+    Saga(
         "create", "create", "spawning", _on(), (_CLAIMED_NEW, _BUILD),
         "active", "error", ("dest",), (), "dest", "nothing",
     ),
-    Operation(
+    Saga(
         "delete", "delete", "deleting", _ANY,
         (
             _CHECK._replace(stopped_as="unchanged"),
@@ -131,17 +131,17 @@ ALL: Final = (
         ),
         "", "error", (), None, "nothing", "dest",
     ),
-    Operation(
+    Saga(
         "resize", "resize", "resize_prep", _on("active", "stopped"),
         (_CLAIMED_MOVE, _PREPARE, _SEND, _RECEIVE),
         "resized", None, ("source", "dest"), ("source",), "dest, migration source", "source",
     ),
-    Operation(
+    Saga(
         "migrate", "migrate", "resize_prep", _on("active", "stopped"),
         (_CLAIMED_MOVE, _PREPARE, _SEND, _RECEIVE),
         "resized", None, ("source", "dest"), ("source",), "dest, migration source", "source",
     ),
-    Operation(
+    Saga(
         "confirm", "confirmResize", "resize_confirming", _on("resized", "error"),
         (
             _CHECK,
@@ -150,7 +150,7 @@ ALL: Final = (
         ),
         None, "resized", ("dest",), ("source", "dest"), "dest", "dest, migration source",
     ),
-    Operation(
+    Saga(
         "revert", "revertResize", "resize_reverting", _on("resized", "error"),
         (
             _CHECK,
@@ -160,7 +160,7 @@ ALL: Final = (
         ),
         None, "error", ("source",), ("source", "dest"), "source", "dest, migration source",
     ),
-    Operation(
+    Saga(
         "live_migrate", "live-migration", "migrating", _on("active"),
         (
             _CLAIMED_MOVE,
@@ -172,17 +172,17 @@ ALL: Final = (
         ),
         "active", None, ("dest",), ("source",), "dest", "source",
     ),
-    Operation(
+    Saga(
         "evacuate", "evacuate", "rebuilding", _on("active", "stopped", "error"),
         (_CLAIMED_MOVE, _BUILD),
         None, "error", ("dest",), ("source",), "dest, migration source", "source",
     ),
-    Operation(
+    Saga(
         "rebuild", "rebuild", "rebuilding", _on("active", "stopped", "error"),
         (Step("rebuild", "dest", "rebuild"),),
         None, "error", None, None, "dest", "dest",
     ),
-    Operation(
+    Saga(
         "shelve", "shelve", "shelving", _on("active", "stopped"),
         (
             Step("stop", "dest", "stop", "start", "back"),
@@ -190,7 +190,7 @@ ALL: Final = (
         ),
         "shelved", None, None, None, "dest", "dest",
     ),
-    Operation(
+    Saga(
         "shelve_offload", "shelveOffload", "shelving_offloading", _on("shelved"),
         (
             _CHECK,
@@ -199,7 +199,7 @@ ALL: Final = (
         ),
         "shelved_offloaded", "shelved", (), None, "nothing", "dest",
     ),
-    Operation(
+    Saga(
         "shelve_away", "shelve", "shelving", _on("active", "stopped"),
         (
             Step("stop", "dest", "stop", "start", "back"),
@@ -210,27 +210,27 @@ ALL: Final = (
         ),
         "shelved_offloaded", None, (), None, "nothing", "dest",
     ),
-    Operation(
+    Saga(
         "unshelve", "unshelve", "unshelving", _on("shelved_offloaded"),
         (_CLAIMED_NEW, _BUILD),
         "active", "shelved_offloaded", ("dest",), (), "dest", "nothing",
     ),
-    Operation(
+    Saga(
         "unshelve_here", "unshelve", "unshelving", _on("shelved"),
         (Step("start", "dest", "start"),),
         "active", "shelved", None, None, "dest", "dest",
     ),
-    Operation(
+    Saga(
         "start", "start", "powering-on", _on("stopped"),
         (Step("start", "dest", "start"),),
         "active", None, None, None, "dest", "dest",
     ),
-    Operation(
+    Saga(
         "stop", "stop", "powering-off", _on("active", "error"),
         (Step("stop", "dest", "stop"),),
         "stopped", None, None, None, "dest", "dest",
     ),
-    Operation(
+    Saga(
         "sweep", "sweep", "deleting", _on(),
         (_RELEASE_MIGRATION,),
         None, None, None, None, "dest", "dest, migration source",

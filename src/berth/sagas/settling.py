@@ -7,14 +7,14 @@ from typing import Literal
 import msgspec
 
 from berth.ledger import decide
-from berth.model.commands import BooksCommand, Claim, Enact, ReplaceAllocations
+from berth.model.commands import Claim, Enact, LedgerCommand, ReplaceAllocations
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.rejections import ConfirmBegun, NeedDoesNotFit, Rejection, RevertBegun, ServerStateWrong
 from berth.model.requests import CandidatesRequest
-from berth.model.saga_runs import Book
+from berth.model.saga_runs import ClaimSnapshot
 from berth.model.servers import Held, Migration, Server
 from berth.sagas.conflicts import (
-    Standing,
+    ServerHoldings,
     migration_taken_over,
     minus,
     overlap,
@@ -22,7 +22,7 @@ from berth.sagas.conflicts import (
     standing,
     taken_over,
 )
-from berth.sagas.proposals import Asked, begun, order, startable
+from berth.sagas.proposals import Context, begun, order, startable
 from berth.sagas.requests import MIGRATION, group_of, kept_needs
 from berth.sagas.saga import BY_NAME, released_by
 from berth.scheduler.candidates import HostCandidates
@@ -31,7 +31,7 @@ from berth.view import View
 
 
 def begin(
-    view: View, now_s: int, asked: Asked, id: str, name: Literal["confirm", "revert"]
+    view: View, now_s: int, asked: Context, id: str, name: Literal["confirm", "revert"]
 ) -> Enact | Rejection:
     operation = BY_NAME[name]
     server = startable(view, id, operation)
@@ -54,7 +54,7 @@ def begin(
         migration=migration,
         released=released_by(operation),
     )
-    if not isinstance(stands, Standing):
+    if not isinstance(stands, ServerHoldings):
         return stands
     added_since = minus(stands.kept, server.kept) if name == "revert" else ()
     last = server
@@ -67,7 +67,7 @@ def begin(
     migration = msgspec.structs.replace(
         migration, held=plus((migration.held, missing)), shared=minus(migration.shared, missing)
     )
-    claims: tuple[BooksCommand, ...] = ()
+    claims: tuple[LedgerCommand, ...] = ()
     if added_since:
         # The server goes back, and what others have added at the destination goes with it.
         taken = _taken_along(view, now_s, server, migration, added_since)
@@ -83,7 +83,7 @@ def begin(
         asked,
         msgspec.structs.replace(server, flavor=sized or server.flavor),
         name,
-        Book(server.held, server.generation),
+        ClaimSnapshot(server.held, server.generation),
         source=migration.source,
         dest=server.place,
         migration=migration,
@@ -96,7 +96,7 @@ def begin(
 
 def _taken_along(
     view: View, now_s: int, server: Server, migration: Migration, more: Held
-) -> tuple[Migration, tuple[BooksCommand, ...]] | Rejection:
+) -> tuple[Migration, tuple[LedgerCommand, ...]] | Rejection:
     """The migration when it holds at the source what others have added at the destination as well."""
     source = view.providers.get(ProviderId(migration.source.id))
     needs = kept_needs(view, more)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from berth.model.servers import VmState
-from berth.sagas.saga import ALL, BOOKS, Entry, Holds, Operation, Step, Verb, runs_again
+from berth.sagas.saga import ALL, PLACEMENT, ClaimChange, Holds, Saga, Step, Verb, runs_again
 
 AS_BEFORE: Final = "as before"
 GONE: Final = "gone"
@@ -27,7 +27,7 @@ _HELD_AFTER: Final[dict[str, Holds]] = {
 }
 
 
-def held_at(operation: Operation, number: int) -> Holds:
+def held_at(operation: Saga, number: int) -> Holds:
     """What is held while a step is being done: what the steps before it have left."""
     claims = {"release": "dest", "give_back": "dest, migration source"}
     first = operation.steps[0]
@@ -42,12 +42,12 @@ def held_at(operation: Operation, number: int) -> Holds:
     return held
 
 
-def after_success(operation: Operation) -> Outcome:
+def after_success(operation: Saga) -> Outcome:
     state = operation.state_done
     return Outcome(GONE if state == "" else state or AS_BEFORE, operation.holds_done)
 
 
-def after_failure(operation: Operation, number: int) -> Outcome | None:
+def after_failure(operation: Saga, number: int) -> Outcome | None:
     """What there is when the order has ended because a step failed, and what was to be undone was; None where
     it goes on all the same."""
     step = operation.steps[number]
@@ -64,7 +64,7 @@ def after_failure(operation: Operation, number: int) -> Outcome | None:
     return Outcome(operation.state_failed or AS_BEFORE, held)
 
 
-def may_end_in_error(operation: Operation, number: int) -> bool:
+def may_end_in_error(operation: Saga, number: int) -> bool:
     """Whether a failure there ends in error if, on top of it, the server cannot be run again where it was."""
     is_undone = operation.steps[number].failing in ("back", "next")
     return is_undone and any(runs_again(step) for step in operation.steps[: number + 1])
@@ -131,7 +131,7 @@ VERBS: Final[dict[Verb, str]] = {
     "stop": "shut it down",
 }
 
-ENTRIES: Final[dict[Entry, str]] = {
+ENTRIES: Final[dict[ClaimChange, str]] = {
     "claimed": "done in the region, when the operation began: the claim, the records and the order are one "
     "change",
     "give_back": "the server gets what its migration holds, the migration holds nothing: one change",
@@ -223,7 +223,7 @@ def _status(state: str) -> str:
     return _STATUS.get(state, state)
 
 
-def _summary(operation: Operation) -> tuple[str, ...]:
+def _summary(operation: Saga) -> tuple[str, ...]:
     before = ", ".join(_STATUS[state] for state in _STATUS if state in operation.before) or "-"
     after = after_success(operation)
     return (
@@ -237,18 +237,18 @@ def _summary(operation: Operation) -> tuple[str, ...]:
     )
 
 
-def _steps(operation: Operation) -> Iterable[tuple[str, ...]]:
+def _steps(operation: Saga) -> Iterable[tuple[str, ...]]:
     for number, step in enumerate(operation.steps):
         yield (operation.name, step.name, *_deed(operation, step), *_failure(operation, number))
 
 
-def _deed(operation: Operation, step: Step) -> tuple[str, str, str]:
-    places = {BOOKS: BOOKS, "source": "source", "dest": _dest(operation)}
+def _deed(operation: Saga, step: Step) -> tuple[str, str, str]:
+    places = {PLACEMENT: PLACEMENT, "source": "source", "dest": _dest(operation)}
     note = "²" if step.unless_down else ""
     return places[step.at], f"`{step.does}`{note}", "-" if step.undo is None else f"`{step.undo}`"
 
 
-def _failure(operation: Operation, number: int) -> tuple[str, str, str]:
+def _failure(operation: Saga, number: int) -> tuple[str, str, str]:
     step = operation.steps[number]
     if step.does == "claimed" and operation.name == "create":
         return "there is no place for it", _status("error"), _HOLDS["nothing"]
@@ -261,10 +261,10 @@ def _failure(operation: Operation, number: int) -> tuple[str, str, str]:
     return _FAILING[step.failing], _status(after.state) + note, _held(operation, after.holds)
 
 
-def _held(operation: Operation, holds: Holds) -> str:
+def _held(operation: Saga, holds: Holds) -> str:
     return _HOLDS[holds].format(dest=_dest(operation))
 
 
-def _dest(operation: Operation) -> str:
+def _dest(operation: Saga) -> str:
     """What the place is called where a server is, or is to be."""
     return "destination" if "migration" in operation.holds_done + held_at(operation, 0) else "its place"

@@ -5,11 +5,11 @@ import msgspec
 from berth.model.commands import Enact, ReplaceAllocations
 from berth.model.ids import ConsumerId
 from berth.model.rejections import Rejection
-from berth.model.saga_runs import Book
+from berth.model.saga_runs import ClaimSnapshot
 from berth.model.servers import Server
 from berth.sagas import in_place
-from berth.sagas.conflicts import Standing, standing
-from berth.sagas.proposals import Asked, begun, order, startable
+from berth.sagas.conflicts import ServerHoldings, standing
+from berth.sagas.proposals import Context, begun, order, startable
 from berth.sagas.requests import asked as needed_by
 from berth.sagas.requests import hinted, kept_needs, schedule_request, way
 from berth.sagas.saga import BY_NAME
@@ -22,7 +22,7 @@ OPERATION = BY_NAME["unshelve"]
 def begin(
     view: View,
     now_s: int,
-    asked: Asked,
+    asked: Context,
     id: str,
     *,
     zone: str | msgspec.UnsetType | None = msgspec.UNSET,
@@ -36,7 +36,7 @@ def begin(
     if isinstance(server, Rejection):
         return server
     stands = standing(view, server, asked.rules, OPERATION.action, now_s)
-    if not isinstance(stands, Standing):
+    if not isinstance(stands, ServerHoldings):
         return stands
     others = kept_needs(view, stands.kept)
     if not isinstance(zone, msgspec.UnsetType):
@@ -56,7 +56,7 @@ def begin(
         return planned
     placement = planned.placements[0]
     chosen = way(view, server, placement.chosen, others)
-    books = Book(chosen.held, (stands.generation or 0) + 1)
+    books = ClaimSnapshot(chosen.held, (stands.generation or 0) + 1)
     after = msgspec.structs.replace(
         server,
         place=chosen.place,

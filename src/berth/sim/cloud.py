@@ -33,23 +33,23 @@ from berth.cell.agent_api import AgentApi
 from berth.cell.application import Quiet, cell_engine, opened
 from berth.cell.conductor import Deadlines
 from berth.cell.hosts import Hosts
-from berth.cell.placement import VERSION, Books
+from berth.cell.placement import VERSION, ClaimWriter
 from berth.cell.providers import Providers
 from berth.client.http import Unreachable
-from berth.clusters.keeper import Keeper
+from berth.clusters.keeper import ClusterReconciler
 from berth.engine import Engine, Unavailable
 from berth.journal import open_journal, parse_address
 from berth.model.commands import Enact
 from berth.model.origin import Origin
 from berth.model.rejections import Rejection
-from berth.model.saga_runs import Outbox, Work
+from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import ConflictPolicy, Host, Server
 from berth.region.courier import Courier
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import Telemetry
-from berth.sagas.proposals import Asked
+from berth.sagas.proposals import Context
 from berth.scheduler.options import scheduler_options
 from berth.sim.direct import DirectClient
 from berth.sim.faults import FaultPlan, FaultyConductor, FaultyDesk
@@ -96,7 +96,7 @@ class SimCell:
         desk = FaultyDesk()
         client = DirectClient(cloud.call_api, _HEADERS)
         conductor = FaultyConductor(
-            engine, Books(client), desk, cloud.clock, cloud.deadlines, cloud.plan, self._crash_soon
+            engine, ClaimWriter(client), desk, cloud.clock, cloud.deadlines, cloud.plan, self._crash_soon
         )
         hosts = Hosts(
             engine,
@@ -196,8 +196,8 @@ class SimCloud:
 
     # -- asking ---------------------------------------------------------------------------------
 
-    def asked(self, policy: ConflictPolicy = "fail") -> Asked:
-        return Asked(self.ids.request_id(), "project", "user", self.ids, self.scheduler, policy)
+    def asked(self, policy: ConflictPolicy = "fail") -> Context:
+        return Context(self.ids.request_id(), "project", "user", self.ids, self.scheduler, policy)
 
     async def begin(self, propose: Begin) -> Rejection | None:
         """Begin an operation; why not, if it is refused."""
@@ -237,7 +237,7 @@ class SimCloud:
         )
         async with asyncio.timeout(_PATIENCE_S):
             for cell in self.cells.values():
-                while await cell.from_region.read(lambda view: view.records.count(Work) > 0):
+                while await cell.from_region.read(lambda view: view.records.count(SagaRun) > 0):
                     await asyncio.sleep(0.02)
 
     def hosts_with(self, server: str) -> set[str]:
@@ -320,7 +320,7 @@ class SimCloud:
             await asyncio.gather(self._courier, return_exceptions=True)
 
     def start_keeper(self) -> None:
-        keeper = Keeper(self.region, self.clock, self.ids, self.scheduler, self.settings)
+        keeper = ClusterReconciler(self.region, self.clock, self.ids, self.scheduler, self.settings)
         self._keeper = asyncio.create_task(keeper.run())
 
     async def kill_keeper(self) -> None:

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from typing import Final, Literal, NamedTuple
 
 from berth.cell.conductor import Conductor, Deadlines
-from berth.cell.mailbox import Desk
-from berth.cell.placement import Books, BooksAway
+from berth.cell.mailbox import Mailbox
+from berth.cell.placement import ClaimWriter, PlacementUnavailable
 from berth.engine import Engine
-from berth.model.saga_runs import Phase, Work
+from berth.model.saga_runs import Phase, SagaRun
 from berth.runtime.clock import Clock
 from berth.sagas.runner import AgentTask, Skip, failed, task_of
 
@@ -46,7 +46,7 @@ class FaultPlan:
     def add(self, fault: Fault) -> None:
         self._waiting.append(fault)
 
-    def take(self, work: Work) -> Fault | None:
+    def take(self, work: SagaRun) -> Fault | None:
         """The fault that is due at the step of an order, if one is."""
         for fault in self._waiting:
             if (fault.server, fault.operation, fault.step, fault.phase) == (
@@ -61,7 +61,7 @@ class FaultPlan:
         return None
 
 
-class FaultyDesk(Desk):
+class FaultyDesk(Mailbox):
     """Does not hear the answers to some orders: the next one, or none at all."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ class FaultyConductor(Conductor):
     def __init__(
         self,
         engine: Engine,
-        books: Books,
+        books: ClaimWriter,
         desk: FaultyDesk,
         clock: Clock,
         deadlines: Deadlines,
@@ -102,7 +102,7 @@ class FaultyConductor(Conductor):
         self._plan = plan
         self._crashed = crashed
 
-    async def _step(self, work: Work) -> Callable[[Work], Work]:
+    async def _step(self, work: SagaRun) -> Callable[[SagaRun], SagaRun]:
         task = task_of(work)
         fault = None if isinstance(task, Skip) else self._plan.take(work)
         if fault is None:
@@ -112,7 +112,7 @@ class FaultyConductor(Conductor):
             case "fail":
                 if work.phase == "back" and not is_agents:
                     # What is undone in the books is never refused; it may have to wait.
-                    raise BooksAway("injected")
+                    raise PlacementUnavailable("injected")
                 return lambda order: failed(order, self._clock.now_ns(), "injected")
             case "repeat":
                 await super()._step(work)
@@ -128,9 +128,9 @@ class FaultyConductor(Conductor):
                     self._faulty_desk.never_hear(task.id)
             case "lose":
                 await super()._step(work)
-                raise BooksAway("injected: the answer was lost")
+                raise PlacementUnavailable("injected: the answer was lost")
             case "late":
-                raise BooksAway("injected: no answer in time")
+                raise PlacementUnavailable("injected: no answer in time")
         return await super()._step(work)
 
     async def _die(self) -> None:

@@ -32,7 +32,7 @@ class Oracle(Facts):
 
     # -- commands -------------------------------------------------------------------------------
 
-    def carry_out(self, command: c.BooksCommand, now_s: int) -> Kinds:
+    def carry_out(self, command: c.LedgerCommand, now_s: int) -> Kinds:
         """Do what the command says if no rule speaks against it; the rules that do."""
         match command:
             case c.CreateResourceClass():

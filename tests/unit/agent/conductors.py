@@ -21,8 +21,8 @@ from berth.agent.fleet import SimHost, register
 from berth.agent.host import HostAgent, Pace
 from berth.agent.state import HostState, state_path
 from berth.cell import protocol
-from berth.cell.mailbox import Desk
-from berth.cell.protocol import Order, Orders, Poll, Register, Report, Stray
+from berth.cell.mailbox import Mailbox
+from berth.cell.protocol import AgentCommand, Leftover, Poll, PollAnswer, Register, Report
 from berth.client.http import HttpClient
 from berth.model.saga_runs import Spec
 from berth.model.servers import Flavor
@@ -51,8 +51,8 @@ def order(
     server: str | None = None,
     name: str = "web-1",
     runs: bool = True,
-) -> Order:
-    return Order(
+) -> AgentCommand:
+    return AgentCommand(
         id=id or f"{verb} {fence}",
         fence=fence,
         verb=verb,
@@ -77,13 +77,13 @@ class FakeConductor:
     """``answers``: statuses to refuse with, for each path, before it is answered properly again."""
 
     def __init__(self, silence_s: float = 1.0) -> None:
-        self.desk = Desk()
+        self.desk = Mailbox()
         self.registered: dict[str, Register] = {}
         self.polls: list[Poll] = []
         self.reports: list[Report] = []
         self.tokens: set[str] = set()
         self.answers: dict[str, list[int]] = {}
-        self.strays: tuple[Stray, ...] = ()
+        self.strays: tuple[Leftover, ...] = ()
         self.at_once = 0
         self.at_once_most = 0
         """Hosts that were registering at the same time."""
@@ -128,9 +128,9 @@ class FakeConductor:
         if not (strays or orders or set(aborts) & set(poll.busy)):
             await self.desk.news(poll.host, poll.wait_seconds)
             orders, aborts = self.desk.for_host(poll.host, poll.busy)
-        await _respond(send, 200, Orders(orders=orders, aborts=aborts, strays=strays))
+        await _respond(send, 200, PollAnswer(orders=orders, aborts=aborts, strays=strays))
 
-    async def have(self, order: Order, host: SimHost = THE_HOST) -> str | None:
+    async def have(self, order: AgentCommand, host: SimHost = THE_HOST) -> str | None:
         """Have a host carry an order out."""
         return await self.desk.carry_out(host.id, order, PATIENCE_S)
 

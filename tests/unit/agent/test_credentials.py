@@ -347,7 +347,7 @@ def test_an_agent_works_with_a_conductor_of_the_release_before(tmp_path: Path) -
     run(story)
 
 
-class NewerOrder(protocol.Order, frozen=True, kw_only=True):
+class NewerOrder(protocol.AgentCommand, frozen=True, kw_only=True):
     colour: str = "green"
 
 

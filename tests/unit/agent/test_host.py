@@ -11,7 +11,7 @@ from berth.agent.commands import SUPERSEDED
 from berth.agent.drivers.behaviour import Rule, SimBehaviour
 from berth.agent.state import HostState, StateError
 from berth.cell import protocol
-from berth.cell.protocol import Stray
+from berth.cell.protocol import Leftover
 from tests.servers import free_port
 from tests.unit.agent.conductors import (
     THE_HOST,
@@ -199,8 +199,8 @@ def test_strays_are_destroyed_unless_there_was_a_later_order(
             await conductor.have(order("build", "a", fence=(1, 3)))
             await conductor.have(order("build", "b", fence=(3, 0), server=server_id(2)))
             conductor.strays = (
-                Stray(server=server_id(1), fence=(2, LAST)),
-                Stray(server=server_id(2), fence=(2, LAST)),
+                Leftover(server=server_id(1), fence=(2, LAST)),
+                Leftover(server=server_id(2), fence=(2, LAST)),
             )
             await until(lambda: host.state.disk == {server_id(2): "running"})
             conductor.strays = ()
@@ -222,7 +222,7 @@ def test_a_stray_that_cannot_be_destroyed_is_tried_again(tmp_path: Path) -> None
     async def story() -> None:
         async with world(tmp_path, failing) as (conductor, host):
             await conductor.have(order("build"))
-            conductor.strays = (Stray(server=server_id(), fence=(2, LAST)),)
+            conductor.strays = (Leftover(server=server_id(), fence=(2, LAST)),)
             await until(lambda: host.state.disk == {})
             # Known by the polls alone: nobody waits for a report of it.
             assert [report.order for report in conductor.reports] == ["build (1, 0)"]
@@ -236,7 +236,7 @@ def test_polls_that_are_answered_at_once_do_not_follow_one_another_at_once(tmp_p
     async def story() -> None:
         async with world(tmp_path, behaviour) as (conductor, _):
             await conductor.have(order("build"))
-            conductor.strays = (Stray(server=server_id(), fence=(2, LAST)),)
+            conductor.strays = (Leftover(server=server_id(), fence=(2, LAST)),)
             before, started_s = len(conductor.polls), asyncio.get_running_loop().time()
             await until(lambda: len(conductor.polls) >= before + 6)
             # Each pause is twice the one before, from 0.02 s on.

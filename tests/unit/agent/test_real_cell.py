@@ -19,7 +19,7 @@ from berth.client.http import HttpClient
 from berth.engine import Engine
 from berth.model.origin import Origin
 from berth.model.rejections import RecordMoved
-from berth.model.saga_runs import Agent, Book, Spec, Work
+from berth.model.saga_runs import Agent, ClaimSnapshot, SagaRun, Spec
 from berth.model.servers import Place
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
@@ -56,7 +56,7 @@ class World:
 
     async def order(self, operation: str, number: int, host: SimHost) -> None:
         """Write an order into the cell's journal, as a region does."""
-        work = Work(
+        work = SagaRun(
             id=f"{operation} {number}",
             number=number,
             server=server_id(),
@@ -66,7 +66,7 @@ class World:
             project="project",
             user="user",
             dest=Place(id=host.id, name=host.name, cell=CELL),
-            books=Book((), None),
+            books=ClaimSnapshot((), None),
         )
         await self._engine.submit(
             lambda view, now_s: saga_runs.taken(view, work, now_s * 10**9) or RecordMoved("Work", work.id),
@@ -77,7 +77,7 @@ class World:
     async def until_done(self, id: str) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                work = await self._engine.read(lambda view: view.records.get(Work, id))
+                work = await self._engine.read(lambda view: view.records.get(SagaRun, id))
                 assert work is not None
                 assert work.phase != "failed", work.reason
                 if work.phase == "done":

@@ -18,7 +18,7 @@ from berth.api.kernel.cors import Cors
 from berth.api.kernel.health import Health
 from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
-from berth.cell.placement import VERSION, Books, Refused
+from berth.cell.placement import VERSION, ClaimRefused, ClaimWriter
 from berth.client.http import Answer as ClientAnswer
 from berth.client.http import HttpClient
 from berth.engine import Engine
@@ -28,7 +28,7 @@ from berth.model.events import RecordChanged
 from berth.model.origin import Origin
 from berth.model.records import AnyRecord
 from berth.model.rejections import Rejection
-from berth.model.saga_runs import Outbox, Work
+from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import Flavor, Image, Migration, Server
 from berth.region.progress import absorb
 from berth.runtime.ids import Ids
@@ -71,7 +71,7 @@ class Region(World):
     def __init__(self, path: Path, **settings: Any) -> None:
         super().__init__(path, **settings)
         self.clock = FakeClock()
-        self.books = Books(cast(HttpClient, _InProcess(self)))
+        self.books = ClaimWriter(cast(HttpClient, _InProcess(self)))
 
     def run(self, story: Callable[["Region"], Awaitable[T]]) -> T:
         async def told() -> T:
@@ -195,7 +195,7 @@ class Region(World):
     def migrations(self, id: str) -> list[Migration]:
         return self.engine.view.records.find(Migration, "server", id)
 
-    def order(self, id: str) -> Work:
+    def order(self, id: str) -> SagaRun:
         """The order on its way for a server."""
         outbox = self.engine.view.records.get(Outbox, self.record(id).work or "")
         assert outbox is not None
@@ -207,26 +207,26 @@ class Region(World):
         wherever it is tried."""
         await self.carry_out(self.order(id), error)
 
-    async def carry_out(self, work: Work, error: str | None = None) -> None:
+    async def carry_out(self, work: SagaRun, error: str | None = None) -> None:
         while not runner.is_finished(work):
             work = await self._stepped(work, error)
         await self.tell(work)
 
-    async def tell(self, work: Work) -> None:
+    async def tell(self, work: SagaRun) -> None:
         """Bring an order up, however far it has come."""
         await self.enact(lambda view, now_s: absorb(view, work, now_s) or Enact(()))
 
-    async def _stepped(self, work: Work, error: str | None) -> Work:
+    async def _stepped(self, work: SagaRun, error: str | None) -> SagaRun:
         now_ns = self.clock.now_ns()
         task = runner.task_of(work)
         match task:
-            case runner.BooksTask(entry):
+            case runner.ClaimTask(entry):
                 books, of_migration = await self.books.write(work, entry)
                 return runner.succeeded(work, now_ns, books, of_migration)
             case runner.MoveClaim(way):
                 try:
                     return runner.claim_moved(work, now_ns, *await self.books.move(work, way))
-                except Refused as refused:
+                except ClaimRefused as refused:
                     return runner.claim_refused(work, now_ns, str(refused))
             case runner.AgentTask() if error is not None and work.phase == "forward":
                 return runner.failed(work, now_ns, error)

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from berth.model.saga_runs import Outbox, Work
+from berth.model.saga_runs import Outbox, SagaRun
 from berth.sagas import runner
 from tests.unit.compute.regions import LARGE, Region
 from tests.unit.native.worlds import uuid_of
@@ -35,7 +35,7 @@ async def live(region: Region) -> str:
     return id
 
 
-def begun(work: Work, region: Region) -> Work:
+def begun(work: SagaRun, region: Region) -> SagaRun:
     """An order at its second step."""
     return runner.succeeded(work, region.clock.now_ns())
 

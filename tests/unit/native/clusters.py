@@ -8,7 +8,7 @@ from berth.model.clusters import Cluster
 from berth.model.commands import Enact
 from berth.model.saga_runs import Outbox
 from berth.runtime.ids import Ids
-from berth.sagas.proposals import Asked, quotas_in, removed
+from berth.sagas.proposals import Context, quotas_in, removed
 from berth.scheduler.options import scheduler_options
 from tests.unit.compute.regions import CIRROS, INVENTORY, LARGE, SECRET, SMALL, Region
 from tests.unit.native.worlds import Answer, uuid_of
@@ -98,5 +98,5 @@ async def _carried_out(region: Region, outbox: Outbox, error: str | None) -> Non
 
 async def _brought_on(region: Region, one: Cluster) -> None:
     quotas = quotas_in(region.settings)
-    asked = Asked("req-keeper", one.project, one.user, _IDS, scheduler_options(), quotas=quotas)
+    asked = Context("req-keeper", one.project, one.user, _IDS, scheduler_options(), quotas=quotas)
     await region.enact(lambda view, now_s: next_step(view, now_s, asked, one.id) or Enact(()))

@@ -17,7 +17,7 @@ from berth.model import events as e
 from berth.model.clusters import Cluster
 from berth.model.events import RecordChanged
 from berth.model.records import AnyRecord
-from berth.model.saga_runs import Agent, Book, Instance, Outbox, Spec, Term, Work
+from berth.model.saga_runs import Agent, ClaimSnapshot, Instance, Outbox, SagaRun, Spec, Term
 from berth.model.servers import (
     Action,
     Aggregate,
@@ -41,7 +41,7 @@ GUIDE = Path(__file__).parents[3] / "docs/guides/native-api.md"
 FLAVOR = Flavor(id="f", name="small", vcpus=1, memory_mb=1)
 PLACE = Place("p", "host-1", "cell1")
 SERVER = Server(id="s", name="db", project="p", user="u", flavor=FLAVOR)
-WORK = Work(
+WORK = SagaRun(
     id="w",
     number=1,
     server="s",
@@ -50,7 +50,7 @@ WORK = Work(
     spec=Spec("db", "p", "u", FLAVOR),
     project="p",
     user="u",
-    books=Book((), None),
+    books=ClaimSnapshot((), None),
 )
 SAMPLES: tuple[AnyRecord, ...] = (
     SERVER,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from berth.cell import saga_runs
-from berth.cell.placement import Books, Refused
+from berth.cell.placement import ClaimRefused, ClaimWriter
 from berth.client.http import Answer, HttpClient
 from berth.ledger import decide
 from berth.model import commands as c
@@ -22,7 +22,7 @@ from berth.model.hosts import HEALTHY
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.inventory import Inventory
 from berth.model.rejections import ConsumerGenerationConflict, Rejection
-from berth.model.saga_runs import Agent, Instance, Outbox, Work
+from berth.model.saga_runs import Agent, Instance, Outbox, SagaRun
 from berth.model.servers import ConflictPolicy, Flavor, Held, Host, Image, Migration, Place, Server
 from berth.region.progress import absorb
 from berth.runtime.ids import Ids
@@ -30,10 +30,10 @@ from berth.sagas import create, delete, evacuate, in_place, live_migrate, resize
 from berth.sagas import release as sweeping
 from berth.sagas.conflicts import as_dict, held_now, named
 from berth.sagas.hosts import cell_aggregate
-from berth.sagas.proposals import Asked
+from berth.sagas.proposals import Context
 from berth.sagas.runner import (
     AgentTask,
-    BooksTask,
+    ClaimTask,
     MoveClaim,
     Skip,
     claim_moved,
@@ -97,8 +97,8 @@ class Region:
         self.cell = View()
         self.ids = Ids(seed=7)
         self.now_s = NOW_S
-        self.works: list[Work] = []
-        self.watch: Callable[[Work], None] | None = None
+        self.works: list[SagaRun] = []
+        self.watch: Callable[[SagaRun], None] | None = None
         """Called with an order before each of its steps, and when it has ended."""
         self.do(c.LabelAggregate(cell_aggregate(CELL), Label("cell", CELL)))
         for number in range(1, hosts + 1):
@@ -198,8 +198,8 @@ class Region:
         record = self.view.consumers.get(ConsumerId(consumer))
         return [] if record is None else sorted(host.name for host in self.view.hosts_held(record.held))
 
-    def asked(self, policy: ConflictPolicy = "fail", alternates: int = 2) -> Asked:
-        return Asked("req-1", "project", "user", self.ids, SCHEDULER, policy, 3, alternates)
+    def asked(self, policy: ConflictPolicy = "fail", alternates: int = 2) -> Context:
+        return Context("req-1", "project", "user", self.ids, SCHEDULER, policy, 3, alternates)
 
     # -- operations -----------------------------------------------------------------------------
 
@@ -236,13 +236,13 @@ class Region:
 
         return self.tries(propose)
 
-    def run(self, operation: str, id: str, faults: Faults | None = None, **more: Any) -> Work:
+    def run(self, operation: str, id: str, faults: Faults | None = None, **more: Any) -> SagaRun:
         """Begin an operation, and carry its order out to its end."""
         refused = self.begin(operation, id, **more)
         assert refused is None, refused
         return self.carry_out(faults)
 
-    def carry_out(self, faults: Faults | None = None) -> Work:
+    def carry_out(self, faults: Faults | None = None) -> SagaRun:
         """Hand the order that is on its way to the cell, and bring up what comes of it, step by step."""
         (outbox,) = self.view.records.all(Outbox)
         assert outbox.work is not None
@@ -252,15 +252,15 @@ class Region:
         self.do(c.Enact((RecordChanged(outbox, None),)))
         return self._finish(outbox.work.id, faults or Faults())
 
-    def sweep(self, number: int) -> list[Work]:
+    def sweep(self, number: int) -> list[SagaRun]:
         """The host is back and clean."""
         command = sweeping.sweep(self.cell, self.ids, host_id(number), self.now_s * 10**9)
         if command is None:
             return []
         self._write(self.cell, command)
-        return [self._finish(work.id, Faults()) for work in list(self.cell.records.all(Work))]
+        return [self._finish(work.id, Faults()) for work in list(self.cell.records.all(SagaRun))]
 
-    def _finish(self, id: str, faults: Faults) -> Work:
+    def _finish(self, id: str, faults: Faults) -> SagaRun:
         work = self._order(id)
         while not is_finished(work):
             self._bring_up(work)
@@ -283,22 +283,22 @@ class Region:
         self.works.append(work)
         return work
 
-    def _order(self, id: str) -> Work:
-        work = self.cell.records.get(Work, id)
+    def _order(self, id: str) -> SagaRun:
+        work = self.cell.records.get(SagaRun, id)
         assert work is not None
         return work
 
-    def _bring_up(self, work: Work) -> None:
+    def _bring_up(self, work: SagaRun) -> None:
         command = absorb(self.view, work, self.now_s)
         if command is not None:
             self.do(command)
 
-    async def _step(self, work: Work, faults: Faults) -> Callable[[Work], Work]:
+    async def _step(self, work: SagaRun, faults: Faults) -> Callable[[SagaRun], SagaRun]:
         """What a conductor would do, without waiting."""
         now_ns = self.now_s * 10**9
         task = task_of(work)
         name = f"undo {step_of(work).name}" if work.phase == "back" else step_of(work).name
-        books = Books(_Placement(self))
+        books = ClaimWriter(_Placement(self))
         match task:
             case Skip():
                 return lambda order: succeeded(order, now_ns)
@@ -308,13 +308,13 @@ class Region:
                     return partial(claim_refused, now_ns=now_ns, error=error)
                 moved = await books.move(work, way)
                 return lambda order: claim_moved(order, now_ns, *moved)
-            case BooksTask(entry):
+            case ClaimTask(entry):
                 error = faults.error(name)
                 if error is not None and work.phase != "back":
                     return partial(failed, now_ns=now_ns, error=error)
                 try:
                     both = await books.write(work, entry)
-                except Refused as refused:
+                except ClaimRefused as refused:
                     assert not must_be_made(work), "what must be done is refused"
                     conflict = conflict_found(work, refused.found, now_ns)
                     return partial(failed, now_ns=now_ns, error=str(refused), conflict=conflict)

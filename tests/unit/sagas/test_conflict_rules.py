@@ -10,7 +10,7 @@ from berth.doctor.findings import examine
 from berth.model import commands as c
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.rejections import Rejection, ServerChangedByOthers, ServerHoldsAlready
-from berth.model.saga_runs import Work
+from berth.model.saga_runs import SagaRun
 from berth.model.servers import ConflictPolicy, Held, Migration, Server
 from berth.sagas.conflicts import held_now, same
 from berth.sagas.saga import BY_NAME
@@ -164,14 +164,14 @@ class Run:
         self.state_before = None if name == "create" else self.region.server("s").state
         self.source = None if name == "create" else self.region.server("s").place
 
-    def carried_out(self) -> Work:
+    def carried_out(self) -> SagaRun:
         self.moments = 0
         self.region.watch = self._before_a_step
         work = self.region.carry_out(self._faults)
         self.region.watch = None
         return work
 
-    def _before_a_step(self, work: Work) -> None:
+    def _before_a_step(self, work: SagaRun) -> None:
         if work.phase in ("done", "failed"):
             return
         self.moments += 1
@@ -311,7 +311,7 @@ def runs(
     kind: Kind,
     fails: tuple[str, ...] = (),
     once: tuple[str, ...] = (),
-) -> Iterator[tuple[Run, Work]]:
+) -> Iterator[tuple[Run, SagaRun]]:
     """The operation with the write before its first step, before its second, and so on."""
     for victim in victims(name):
         moment, moments = 1, 1

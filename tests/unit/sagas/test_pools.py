@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from berth.doctor.findings import examine
 from berth.model.ids import ProviderId
 from berth.model.rejections import Rejection
-from berth.model.saga_runs import Outbox, Work
+from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.scheduling import NoFit
 from berth.model.servers import Flavor
 from tests.unit.sagas.regions import Faults, Region, pool_id
@@ -339,9 +339,9 @@ def _do(region: Region, oracle: Oracle, deed: Deed, number: int) -> None:
         sized["flavor"] = flavor(disk_gb, vcpus=1 + number % 2)
     refused: Rejection | None = region.begin(action, id, **sized)
     if refused is None and region.view.records.count(Outbox):
-        seen: list[Work] = []
+        seen: list[SagaRun] = []
 
-        def look(work: Work) -> None:
+        def look(work: SagaRun) -> None:
             seen.append(work)
             if work.phase not in ("done", "failed"):
                 oracle.check((deed, work.phase, work.step))

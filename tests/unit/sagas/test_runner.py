@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.model.ids import ProviderId
-from berth.model.saga_runs import Book, Spec, Way, Work
+from berth.model.saga_runs import ClaimSnapshot, Destination, SagaRun, Spec
 from berth.model.servers import Held, Place
 from berth.sagas.live_migrate import aborted
 from berth.sagas.runner import (
     LOG_MAX,
     AgentTask,
-    BooksTask,
+    ClaimTask,
     MoveClaim,
     Skip,
     claim_moved,
@@ -37,9 +37,9 @@ def held(place: Place) -> Held:
     return ((ProviderId(place.id), (("VCPU", 1),)),)
 
 
-def order(name: str, alternates: int = 3, attempts_max: int = 3, *, runs: bool = True) -> Work:
+def order(name: str, alternates: int = 3, attempts_max: int = 3, *, runs: bool = True) -> SagaRun:
     has_source = any(step.at == "source" for step in BY_NAME[name].steps) or name == "evacuate"
-    return Work(
+    return SagaRun(
         id="order",
         number=1,
         server="s",
@@ -50,27 +50,27 @@ def order(name: str, alternates: int = 3, attempts_max: int = 3, *, runs: bool =
         user="user",
         source=PLACES[0] if has_source else None,
         dest=PLACES[1],
-        books=Book(held(PLACES[1]), 1),
+        books=ClaimSnapshot(held(PLACES[1]), 1),
         migration="m" if has_source else None,
-        migration_books=Book(held(PLACES[0]), 1) if has_source else None,
-        alternates=tuple(Way(place, held(place)) for place in PLACES[2 : 2 + alternates]),
+        migration_books=ClaimSnapshot(held(PLACES[0]), 1) if has_source else None,
+        alternates=tuple(Destination(place, held(place)) for place in PLACES[2 : 2 + alternates]),
         attempts_max=attempts_max,
         runs=runs,
     )
 
 
-def next_version(work: Work, is_good: bool, now_ns: int) -> Work:
+def next_version(work: SagaRun, is_good: bool, now_ns: int) -> SagaRun:
     match task_of(work):
         case Skip():
             return succeeded(work, now_ns)
         case MoveClaim(way) if is_good:
-            return claim_moved(work, now_ns, Book(way.held, 2), work.migration_books)
+            return claim_moved(work, now_ns, ClaimSnapshot(way.held, 2), work.migration_books)
         case MoveClaim():
             return claim_refused(work, now_ns, "no room")
-        case BooksTask() if work.phase == "back":
+        case ClaimTask() if work.phase == "back":
             # Undoing in the books is tried until it is done.
-            return succeeded(work, now_ns, Book((), None), Book((), None))
-        case AgentTask() | BooksTask():
+            return succeeded(work, now_ns, ClaimSnapshot((), None), ClaimSnapshot((), None))
+        case AgentTask() | ClaimTask():
             return succeeded(work, now_ns) if is_good else failed(work, now_ns, "broken")
 
 
@@ -141,7 +141,7 @@ def test_an_order_that_is_aborted_is_not_tried_elsewhere() -> None:
         tasks.append(task_of(work))
         work = next_version(work, True, 0)
     assert not any(isinstance(task, MoveClaim) for task in tasks)
-    assert tasks[-1] == BooksTask("give_back")
+    assert tasks[-1] == ClaimTask("give_back")
     assert work.dest == PLACES[1]
 
 

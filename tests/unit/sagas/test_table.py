@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from berth.sagas.saga import ALL, BOOKS, Entry, Verb
+from berth.sagas.saga import ALL, PLACEMENT, ClaimChange, Verb
 from berth.sagas.table import ENTRIES, VERBS, after_failure, after_success, page
 from tests.servers import ROOT
 
@@ -24,7 +24,7 @@ def test_every_step_of_every_operation_is_on_it() -> None:
 
 def test_every_order_and_entry_is_explained() -> None:
     assert tuple(VERBS) == get_args(Verb)
-    assert tuple(ENTRIES) == get_args(Entry)
+    assert tuple(ENTRIES) == get_args(ClaimChange)
     used = {step.does for operation in ALL for step in operation.steps}
     used |= {step.undo for operation in ALL for step in operation.steps if step.undo is not None}
     assert used <= VERBS.keys() | ENTRIES.keys()
@@ -33,7 +33,7 @@ def test_every_order_and_entry_is_explained() -> None:
 def test_a_step_is_an_order_or_an_entry_according_to_where_it_is() -> None:
     for operation in ALL:
         for step in operation.steps:
-            known: object = ENTRIES if step.at == BOOKS else VERBS
+            known: object = ENTRIES if step.at == PLACEMENT else VERBS
             assert step.does in known, (operation.name, step)  # type: ignore[operator]
             assert step.undo is None or step.undo in known, (operation.name, step)  # type: ignore[operator]
 
@@ -51,4 +51,4 @@ def test_what_an_operation_says_it_leaves_is_what_its_steps_leave() -> None:
 def test_only_the_books_are_tried_until_it_is_done() -> None:
     again = [step for operation in ALL for step in operation.steps if step.failing == "again"]
     assert again
-    assert {step.at for step in again} == {BOOKS}
+    assert {step.at for step in again} == {PLACEMENT}

@@ -7,7 +7,7 @@ asked at a time; of several, several at once.
 from collections.abc import Collection
 from typing import Protocol
 
-from berth.cell.protocol import Order
+from berth.cell.protocol import AgentCommand
 
 
 class DriverError(Exception):
@@ -19,7 +19,7 @@ class Driver(Protocol):
     def name(self) -> str:
         """What kind of hypervisor this is."""
 
-    async def carry_out(self, order: Order) -> None:
+    async def carry_out(self, order: AgentCommand) -> None:
         """Do what an order says, or DriverError. One that is cancelled leaves the server as it is."""
 
     def servers(self) -> Collection[str]:

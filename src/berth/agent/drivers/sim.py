@@ -14,7 +14,7 @@ from typing import Final, Literal, cast
 
 from berth.agent.drivers.behaviour import Behaviours, Fate
 from berth.agent.drivers.driver import DriverError
-from berth.cell.protocol import Order
+from berth.cell.protocol import AgentCommand
 from berth.sagas.saga import Verb
 
 ServerState = Literal["running", "stopped", "incoming", "outgoing"]
@@ -64,7 +64,7 @@ class SimDriver:
         if server in self._aborts:
             self._aborts[server].set()
 
-    async def carry_out(self, order: Order) -> None:
+    async def carry_out(self, order: AgentCommand) -> None:
         after = self._effect(order)
         if order.verb == "destroy" and order.server not in self._disk:
             return
@@ -90,7 +90,7 @@ class SimDriver:
         finally:
             del self._aborts[server]
 
-    def _effect(self, order: Order) -> ServerState | Literal["absent"]:
+    def _effect(self, order: AgentCommand) -> ServerState | Literal["absent"]:
         before: _Before = self._disk.get(order.server, "absent")
         effects = _EFFECTS.get(order.verb)
         if effects is None:

@@ -21,7 +21,7 @@ from berth.api.compute.showing import time_or_none
 from berth.api.compute.zoning import Zoned, hosts_of, rezoned
 from berth.api.kernel.http import Response
 from berth.model.aggregates import Label
-from berth.model.commands import BooksCommand, Command, Enact, LabelAggregate
+from berth.model.commands import Command, Enact, LabelAggregate, LedgerCommand
 from berth.model.ids import AggregateId, ProviderId
 from berth.model.servers import Aggregate, Host
 from berth.sagas.proposals import removed, replaced
@@ -173,7 +173,7 @@ def _enacted(
     view: View, before: Aggregate | None, after: Aggregate | None, hosts: tuple[ProviderRecord, ...]
 ) -> Enact:
     """The aggregate as it shall be, with these hosts."""
-    commands: list[BooksCommand] = rezoned(view, Zoned(before, after, hosts))
+    commands: list[LedgerCommand] = rezoned(view, Zoned(before, after, hosts))
     if after is not None:
         label = Label(None, after.name, tuple(sorted(_metadata(after).items())))
         commands.append(LabelAggregate(AggregateId(after.id), label))

@@ -19,7 +19,7 @@ from berth.model.rejections import Rejection
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
-from berth.sagas.proposals import Asked, quotas_in
+from berth.sagas.proposals import Context, quotas_in
 from berth.scheduler.options import SchedulerOptions
 from berth.view import View
 
@@ -97,7 +97,7 @@ class Call(NamedTuple):
         for rule in self.rules:
             self.require(rule, project)
 
-    def asked(self) -> Asked:
+    def asked(self) -> Context:
         """Who asks, for an operation; the conflict policy may come with the request."""
         settings = self.services.settings
         policy = self.request.headers.get("x-berth-conflict-policy", settings.conflict_policy)
@@ -105,7 +105,7 @@ class Call(NamedTuple):
             raise ComputeProblem(
                 400, f"X-Berth-Conflict-Policy is {policy!r}; it must be fail, retry or merge."
             )
-        return Asked(
+        return Context(
             self.request.request_id,
             self.project,
             self.user,

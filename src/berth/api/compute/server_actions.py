@@ -32,11 +32,11 @@ from berth.model.rejections import Rejection
 from berth.model.servers import Server
 from berth.sagas import evacuate as evacuating
 from berth.sagas import in_place, live_migrate, resize, settling, unshelve
-from berth.sagas.proposals import Asked
+from berth.sagas.proposals import Context
 from berth.view import View
 
 T = TypeVar("T")
-Begin = Callable[[View, int, Asked, str], Enact | Rejection]
+Begin = Callable[[View, int, Context, str], Enact | Rejection]
 
 
 async def act(call: Call) -> Response:
@@ -94,7 +94,7 @@ async def _resize(call: Call, raw: msgspec.Raw) -> Response:
     body = _sent(raw, sent.Resize)
     refuse_fields("resize", body)
 
-    def begin(view: View, now_s: int, asked: Asked, id: str) -> Enact | Rejection:
+    def begin(view: View, now_s: int, asked: Context, id: str) -> Enact | Rejection:
         return resize.begin(view, now_s, asked, id, usable_flavor(call, view, body.flavor_ref))
 
     return await _begun(call, begin)
@@ -106,21 +106,21 @@ async def _migrate(call: Call, raw: msgspec.Raw) -> Response:
     if isinstance(body.host, str):
         call.require("os_compute_api:os-migrate-server:migrate:host")
 
-    def begin(view: View, now_s: int, asked: Asked, id: str) -> Enact | Rejection:
+    def begin(view: View, now_s: int, asked: Context, id: str) -> Enact | Rejection:
         return resize.begin(view, now_s, asked, id, None, _host(view, body.host))
 
     return await _begun(call, begin)
 
 
 async def _confirm(call: Call, raw: msgspec.Raw) -> Response:
-    def begin(view: View, now_s: int, asked: Asked, id: str) -> Enact | Rejection:
+    def begin(view: View, now_s: int, asked: Context, id: str) -> Enact | Rejection:
         return settling.begin(view, now_s, asked, id, "confirm")
 
     return await _begun(call, begin, 204)
 
 
 async def _revert(call: Call, raw: msgspec.Raw) -> Response:
-    def begin(view: View, now_s: int, asked: Asked, id: str) -> Enact | Rejection:
+    def begin(view: View, now_s: int, asked: Context, id: str) -> Enact | Rejection:
         return settling.begin(view, now_s, asked, id, "revert")
 
     return await _begun(call, begin)
@@ -133,7 +133,7 @@ async def _live_migrate(call: Call, raw: msgspec.Raw) -> Response:
     # Before 2.25 it had to be said, and this is what clients said.
     refuse_fields("os-migrateLive", body, block_migration=(False,) if call.version < 25 else ())
 
-    def begin(view: View, now_s: int, asked: Asked, id: str) -> Enact | Rejection:
+    def begin(view: View, now_s: int, asked: Context, id: str) -> Enact | Rejection:
         return live_migrate.begin(view, now_s, asked, id, _host(view, body.host))
 
     return await _begun(call, begin)
@@ -143,7 +143,7 @@ async def _evacuate(call: Call, raw: msgspec.Raw) -> Response:
     body = _sent(raw, sent.Evacuate)
     refuse_fields("evacuate", body)
 
-    def begin(view: View, now_s: int, asked: Asked, id: str) -> Enact | Rejection:
+    def begin(view: View, now_s: int, asked: Context, id: str) -> Enact | Rejection:
         return evacuating.begin(view, now_s, asked, id, _host(view, body.host))
 
     return await _begun(call, begin, 200)
@@ -170,7 +170,7 @@ async def _rebuild(call: Call, raw: msgspec.Raw) -> Response:
             server = msgspec.structs.replace(server, key_name=None)
         return server
 
-    def begin(view: View, now_s: int, asked: Asked, id: str) -> Enact | Rejection:
+    def begin(view: View, now_s: int, asked: Context, id: str) -> Enact | Rejection:
         image = usable_image(call, view, body.image_ref)
         return in_place.begin_rebuild(view, now_s, asked, id, image, renewed)
 
@@ -203,7 +203,7 @@ async def _unshelve(call: Call, raw: msgspec.Raw) -> Response:
             400, "Invalid input: an availability_zone of null is understood from microversion 2.91 on."
         )
 
-    def begin(view: View, now_s: int, asked: Asked, id: str) -> Enact | Rejection:
+    def begin(view: View, now_s: int, asked: Context, id: str) -> Enact | Rejection:
         server = visible(call, view, id)
         if server.state == "shelved" and body != sent.Unshelve():
             raise ComputeProblem(

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from berth.api.compute.errors import ComputeProblem
 from berth.model.aggregates import Label
-from berth.model.commands import BooksCommand, LabelAggregate, SetAggregates
+from berth.model.commands import LabelAggregate, LedgerCommand, SetAggregates
 from berth.model.ids import AggregateId
 from berth.model.servers import Aggregate, Server
 from berth.scheduler.filters.zone import KIND
@@ -61,7 +61,7 @@ def zone_aggregate(view: View, zone: str) -> AggregateId:
     return AggregateId(str(uuid.uuid5(_NAMESPACE, zone)))
 
 
-def rezoned(view: View, change: Zoned) -> list[BooksCommand]:
+def rezoned(view: View, change: Zoned) -> list[LedgerCommand]:
     """What the ledger must be told: of every host at most once, because commands are judged one by one."""
     commands = _labels(view, change)
     had = () if change.before is None else hosts_of(view, change.before)
@@ -129,12 +129,12 @@ def _refuse_second_zone(
             )
 
 
-def _labels(view: View, change: Zoned) -> list[BooksCommand]:
+def _labels(view: View, change: Zoned) -> list[LedgerCommand]:
     """The new zone gets its label; the old one loses it with the last aggregate that names it."""
     zone_before, zone_after = change.zones
     if zone_before == zone_after:
         return []
-    commands: list[BooksCommand] = []
+    commands: list[LedgerCommand] = []
     if zone_after is not None:
         commands.append(LabelAggregate(zone_aggregate(view, zone_after), Label(KIND, zone_after)))
     if zone_before is not None and _is_done_with(view, change, zone_before):

@@ -19,7 +19,7 @@ from berth.clusters import proposals as operation
 from berth.model.clusters import Cluster
 from berth.model.commands import Enact
 from berth.model.rejections import ClusterNotFound, Rejection
-from berth.sagas.proposals import Asked
+from berth.sagas.proposals import Context
 from berth.view import View
 
 
@@ -111,9 +111,9 @@ async def delete(call: Call) -> Response:
 # -- who, and what ------------------------------------------------------------------------------
 
 
-def _asked(call: Call) -> Asked:
+def _asked(call: Call) -> Context:
     services, caller = call.services, call.caller
-    return Asked(
+    return Context(
         call.request.request_id,
         caller.project_id or "",
         caller.user_id or "",

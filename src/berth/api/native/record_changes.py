@@ -16,7 +16,7 @@ from berth.model.clusters import Cluster
 from berth.model.events import RecordChanged
 from berth.model.identity import RevokedToken
 from berth.model.records import AnyRecord
-from berth.model.saga_runs import Agent, HostTree, Instance, Outbox, Term, Work
+from berth.model.saga_runs import Agent, HostTree, Instance, Outbox, SagaRun, Term
 from berth.model.servers import Action, Aggregate, Counter, Flavor, Host, Image, Migration, QuotaSet, Server
 
 TEXT_MAX: Final = 255
@@ -215,7 +215,7 @@ _SHOWN: Final[dict[type, tuple[type[Any], Callable[[Any, _Cut], wire.RecordValue
     QuotaSet: (wire.QuotasChange, _quotas),
 }
 
-_INTERNAL: Final = frozenset((Agent, Counter, HostTree, Instance, Outbox, RevokedToken, Term, Work))
+_INTERNAL: Final = frozenset((Agent, Counter, HostTree, Instance, Outbox, RevokedToken, Term, SagaRun))
 """Of these it is told that one has changed, and no more: how a region and its cells get their work done."""
 
 
