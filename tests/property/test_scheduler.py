@@ -31,8 +31,8 @@ from berth.model.rejections import GroupPolicyBroken, Rejection
 from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
 from berth.model.scheduling import Hints, HostCandidate, NoFit, Placement, Plan, ScheduleRequest
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.scheduler.constraints import count_steps, narrow_down
 from berth.scheduler.filters import group_policy
-from berth.scheduler.narrowing import narrow, steps
 from berth.scheduler.options import SchedulerOptions, scheduler_options
 from berth.scheduler.plan import plan
 from berth.search.candidates import SearchOptions, find_candidates
@@ -315,21 +315,21 @@ def check_plan(view: View, request: ScheduleRequest, found: Plan) -> None:
         check_alternates(view, request, placement)
 
 
-def check_narrowing(
+def check_result(
     view: View, request: ScheduleRequest, options: SchedulerOptions, found: Plan | Rejection, note: str
 ) -> None:
     """No constraint removes the host that was chosen; where none could be, they remove all of them."""
-    narrowings = narrow(view, request, options)
-    assert not isinstance(narrowings, Rejection)
-    for before, after in itertools.pairwise(narrowings):
+    results = narrow_down(view, request, options)
+    assert not isinstance(results, Rejection)
+    for before, after in itertools.pairwise(results):
         assert not (after.left & ~before.left).any(), f"{note}: {after.constraint} brings a host back"
     if isinstance(found, Plan):
         row = view.providers[found.placements[0].chosen.host].row
-        removed = [narrowing.constraint for narrowing in narrowings if not narrowing.left[row]]
+        removed = [result.constraint for result in results if not result.left[row]]
         assert not removed, f"{note}: the host that was chosen is removed by {removed}"
     if isinstance(found, NoFit) and found.refused is None:
-        assert not narrowings[-1].left.any(), f"{note}: hosts are left, and none was chosen"
-        assert found.steps == steps(narrowings)
+        assert not results[-1].left.any(), f"{note}: hosts are left, and none was chosen"
+        assert found.steps == count_steps(results)
 
 
 def check_alternates(view: View, request: ScheduleRequest, placement: Placement) -> None:
@@ -368,7 +368,7 @@ def test_one_member_is_placed_if_and_only_if_it_can_be(block: int) -> None:
         assert plan(view, request, options, random.Random(seed), 1) == found, f"seed {seed}"
         possible = grantable(view, request) if not isinstance(found, Plan) else []
         assert not possible, f"seed {seed}: {possible} would do, and the answer is {found}"
-        check_narrowing(view, request, options, found, f"seed {seed}")
+        check_result(view, request, options, found, f"seed {seed}")
         if isinstance(found, Plan):
             check_plan(view, request, found)
 

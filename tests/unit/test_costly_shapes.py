@@ -37,13 +37,12 @@ from berth.model.servers import Flavor, Server
 from berth.runtime.ids import Ids
 from berth.sagas import create as create_operation
 from berth.sagas.proposals import Context
-from berth.scheduler.capacity import capacity
-from berth.scheduler.capacity_fits import Fits
-from berth.scheduler.capacity_rooms import HostRows
-from berth.scheduler.explain import explain
+from berth.scheduler.capacity.members import FitCounter, capacity
+from berth.scheduler.capacity.rooms import HostRows
+from berth.scheduler.explain.explanation import explain
+from berth.scheduler.explain.variants import Variant, Variants
 from berth.scheduler.options import scheduler_options
 from berth.scheduler.plan import plan
-from berth.scheduler.smallest_trials import Variant, Variants
 from berth.search.assignments import LOOKED_AT_MAX
 from berth.search.candidates import Candidates, SearchOptions, find_candidates
 from berth.search.providers import find_providers
@@ -279,7 +278,7 @@ def test_a_cluster_of_more_nodes_than_domains_allow_is_refused_by_counting(
 
 
 def test_an_explanation_that_is_given_up_says_so(fleet: View, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("berth.scheduler.smallest_trials.STEPS_MAX", 100_000)
+    monkeypatch.setattr("berth.scheduler.explain.variants.STEPS_MAX", 100_000)
     asked = request(1, parts(8, "VCPU", 16, member_of=different_lists(100)), isolate=True)
     left = fleet.steps.left
     explained = explain(fleet, asked, OPTIONS)
@@ -296,7 +295,7 @@ def test_what_is_said_twice_is_asked_once(tmp_path: Path, monkeypatch: pytest.Mo
     tried = 0
     fits = Variants.fits
 
-    def counted(self: Variants, variant: Variant) -> tuple[Fits, HostRows]:
+    def counted(self: Variants, variant: Variant) -> tuple[FitCounter, HostRows]:
         nonlocal tried
         tried += 1
         return fits(self, variant)

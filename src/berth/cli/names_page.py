@@ -10,7 +10,7 @@ from berth.scheduler.spec_table import (
     IMAGE_PROPERTIES,
     OLD_NAMES,
     Fate,
-    Row,
+    SpecRow,
 )
 
 _INTRODUCTION: Final = """\
@@ -138,12 +138,12 @@ def _row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
-def _row_with_values(row: Row) -> str:
+def _row_with_values(row: SpecRow) -> str:
     values = "" if row.fate is Fate.REFUSED else row.values.accepted
     return _row(_keys(row), _fate(row.fate), values, row.words)
 
 
-def _keys(row: Row) -> str:
+def _keys(row: SpecRow) -> str:
     return ", ".join(key if " " in key else f"`{key}`" for key in row.keys)
 
 

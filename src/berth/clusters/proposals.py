@@ -33,7 +33,7 @@ from berth.model.rejections import (
     TooManyNodeGroups,
     TooManyNodes,
 )
-from berth.model.scheduling import NoFit, Step
+from berth.model.scheduling import ConstraintStep, NoFit
 from berth.model.servers import Server
 from berth.sagas.hosts import is_down
 from berth.sagas.proposals import Context
@@ -75,7 +75,9 @@ def _no_room_by_count(view: View, whole: Cluster) -> NoFit | None:
         return None
     asked = f"at most {whole.ratio} of the nodes that keep apart on one {whole.domain}, with {domains} in all"
     hosts = len(view.providers) - view.nested_count
-    return NoFit(len(whole.nodes), len(whole.nodes) - apart + room, (Step("group_policy", asked, hosts, 0),))
+    return NoFit(
+        len(whole.nodes), len(whole.nodes) - apart + room, (ConstraintStep("group_policy", asked, hosts, 0),)
+    )
 
 
 def _apart(whole: Cluster) -> int:

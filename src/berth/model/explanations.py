@@ -7,7 +7,7 @@ import msgspec
 
 from berth.model.ids import AggregateId, Index, ProviderId
 from berth.model.rejections import Rejection
-from berth.model.scheduling import Step
+from berth.model.scheduling import ConstraintStep
 
 # -- one host -----------------------------------------------------------------------------------
 
@@ -102,7 +102,7 @@ class Explanation(msgspec.Struct, frozen=True):
     needed: int
     fitting: int
     hosts_total: int
-    steps: tuple[Step, ...]
+    steps: tuple[ConstraintStep, ...]
     text: str
     hosts: tuple[HostChecks, ...] = ()
     closest: HostChecks | None = None

@@ -109,7 +109,7 @@ class Plan(msgspec.Struct, frozen=True):
         )
 
 
-class Step(msgspec.Struct, frozen=True):
+class ConstraintStep(msgspec.Struct, frozen=True):
     """A constraint in its turn: how many hosts it removed of those that were left, and how many it left."""
 
     constraint: str
@@ -126,7 +126,7 @@ class NoFit(Rejection, frozen=True):
     advice = Advice.REPLAN
     needed: int
     fitting: int
-    steps: tuple[Step, ...]
+    steps: tuple[ConstraintStep, ...]
     refused: Rejection | None = None
     gave_up: bool = False
 

@@ -13,7 +13,7 @@ from berth.model.records import AnyRecord
 from berth.model.saga_runs import Agent
 from berth.model.servers import Host, Place
 from berth.sagas.proposals import counted, replaced
-from berth.scheduler.cells import KIND
+from berth.scheduler.hosts import CELL_KIND
 from berth.view import ProviderRecord, View
 
 _NAMESPACE: Final = uuid.UUID("5b3f1c1e-8d57-4f0e-9e0b-2f5f2f9c7a11")
@@ -68,7 +68,7 @@ def heard_of(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
     down = after.is_silent or after.is_forced_down
     if provider is not None and status.down != down:
         commands.append(SetHostStatus(id, msgspec.structs.replace(status, down=down)))
-    label = Label(KIND, cell)
+    label = Label(CELL_KIND, cell)
     aggregate = cell_aggregate(cell)
     if view.groups.labels.get(aggregate) != label:
         commands.append(LabelAggregate(aggregate, label))

@@ -17,8 +17,8 @@ from berth.sagas.proposals import Context, begun, order, startable, unsettled
 from berth.sagas.requests import schedule_request, sizes
 from berth.sagas.saga import BY_NAME, released_by
 from berth.scheduler.flavors import FlavorAsk, ask_of
-from berth.scheduler.image_properties import properties_kept
 from berth.scheduler.plugins import name_of
+from berth.scheduler.spec_table import keep_properties
 from berth.view import View
 
 _READ_IMAGES: Final = ("architecture", "hypervisor_type", "image_isolation")
@@ -73,7 +73,7 @@ def begin_rebuild(
     needed = ask_of(sizes(server.flavor), image.properties)
     if isinstance(needed, SpecInvalid):
         return needed
-    properties = properties_kept(image.properties)
+    properties = keep_properties(image.properties)
     if isinstance(properties, SpecInvalid):
         return properties
     lacking = _lacking(view, server, image)

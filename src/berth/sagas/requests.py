@@ -11,10 +11,10 @@ from berth.model.scheduling import ANY_CELL, Generation, Hints, HostCandidate, S
 from berth.model.servers import Flavor, Held, Need, Place, Server, ServerHints
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.sagas.conflicts import overlap, plus
-from berth.scheduler.cells import KIND as CELL
 from berth.scheduler.flavors import Flavor as Sizes
 from berth.scheduler.flavors import FlavorAsk, ask_of
-from berth.scheduler.labelled import names_of
+from berth.scheduler.hosts import CELL_KIND as CELL
+from berth.scheduler.hosts import aggregate_names
 from berth.view import View
 
 INSTANCE = "INSTANCE"
@@ -137,7 +137,7 @@ def _device_traits(view: View, provider: ProviderId) -> tuple[str, ...]:
 
 def place_of(view: View, host: ProviderId) -> Place:
     record = view.providers[host]
-    cells = names_of(view, CELL, record)
+    cells = aggregate_names(view, CELL, record)
     return Place(record.id, record.name, cells[0] if cells else "")
 
 

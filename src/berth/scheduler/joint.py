@@ -21,15 +21,24 @@ import numpy as np
 
 from berth.ledger import decide
 from berth.model.commands import UNCHECKED, ReplaceAllocations
+from berth.model.groups import HOST
 from berth.model.rejections import Rejection
 from berth.model.scheduling import HostCandidate, NoFit, Placement, Plan, ScheduleRequest
-from berth.scheduler import roomiest
-from berth.scheduler.capacity_fits import Fits, asked_of, filters_asked, one_each, open_hosts
-from berth.scheduler.cells import same_cell
+from berth.scheduler.capacity.members import (
+    FitCounter,
+    find_filters,
+    find_open_hosts,
+    limit_to_one_each,
+    resolve_ask,
+)
+from berth.scheduler.capacity.trees import COUNT_MAX, TreeEffort
+from berth.scheduler.free_resources import sum_amounts
+from berth.scheduler.groups import group_of
+from berth.scheduler.hosts import hosts_of_same_cell
 from berth.scheduler.options import SchedulerOptions
 from berth.scheduler.plan import plan
-from berth.scheduler.rooms import amounts_of
-from berth.scheduler.weighing import Rng
+from berth.scheduler.plugins import Rows, Weights
+from berth.scheduler.ranking import Rng
 from berth.view import View
 from berth.view.trial import Trial
 
@@ -73,7 +82,7 @@ def _attempts(
 
 
 def _by_room(options: SchedulerOptions) -> SchedulerOptions:
-    return msgspec.structs.replace(options, weighers=((roomiest, 1.0),), subset_size=1)
+    return msgspec.structs.replace(options, weighers=((_RoomWeigher(), 1.0),), subset_size=1)
 
 
 class _Attempt:
@@ -157,7 +166,7 @@ class _Attempt:
     def _is_near(self, chosen: HostCandidate, other: HostCandidate) -> bool:
         """Whether two hosts are in one cell."""
         providers = self._view.providers
-        cell = same_cell(self._view, providers[chosen.host])
+        cell = hosts_of_same_cell(self._view, providers[chosen.host])
         return cell is None or bool(cell[providers[other.host].row])
 
 
@@ -179,8 +188,8 @@ def _larger_first(view: View, requests: Sequence[ScheduleRequest]) -> Order:
 
 
 def _share(view: View, request: ScheduleRequest) -> float:
-    free = {id: view.classes.column(id).free()[1].sum() for id in amounts_of(view, request.ask)}
-    return max((n / max(1, free[id]) for id, n in amounts_of(view, request.ask).items()), default=0.0)
+    free = {id: view.classes.column(id).free()[1].sum() for id in sum_amounts(view, request.ask)}
+    return max((n / max(1, free[id]) for id, n in sum_amounts(view, request.ask).items()), default=0.0)
 
 
 def _least_choice_first(view: View, requests: Sequence[ScheduleRequest], options: SchedulerOptions) -> Order:
@@ -194,9 +203,44 @@ def _least_choice_first(view: View, requests: Sequence[ScheduleRequest], options
 
 
 def _fitting(view: View, request: ScheduleRequest, options: SchedulerOptions) -> int:
-    filters = filters_asked(view, request, options)
-    asked = asked_of(view, request.ask)
+    filters = find_filters(view, request, options)
+    asked = resolve_ask(view, request.ask)
     if isinstance(filters, Rejection) or isinstance(asked, Rejection):
         return _NO_CHOICE
-    rooms = one_each(asked.rooms(view, open_hosts(view, request, filters)), filters)
-    return Fits(view, request, rooms).among(np.flatnonzero(rooms.each)).members
+    rooms = limit_to_one_each(asked.rooms(view, find_open_hosts(view, request, filters)), filters)
+    return FitCounter(view, request, rooms).among(np.flatnonzero(rooms.each)).members
+
+
+# -- by room ------------------------------------------------------------------------------------
+
+
+_EFFORT: Final = TreeEffort(members_max=500, each_max=100, hosts_max=COUNT_MAX)
+
+
+class _RoomWeigher:
+    """Hosts come first where the most members of the same size still fit. Where a group keeps its members
+    apart by rack, the rack's room counts. A configuration cannot name it: it ignores what operators
+    prefer."""
+
+    __name__ = "room"
+
+    def weigh(self, view: View, request: ScheduleRequest, hosts: Rows) -> Weights | None:
+        asked = resolve_ask(view, request.ask)
+        if isinstance(asked, Rejection):
+            return None
+        mask = np.zeros(view.row_end, np.bool_)
+        mask[hosts] = True
+        rooms = asked.rooms(view, mask, _EFFORT).each.astype(np.float64)
+        record = group_of(view, request)
+        if record is not None and record.group.domain != HOST:
+            rooms = _sum_by_domain(view, record.group.domain, rooms)
+        return rooms[hosts]
+
+
+def _sum_by_domain(view: View, kind: str, rooms: Weights) -> Weights:
+    """For each host the room of its domain; of several, of the one with the most."""
+    most = np.zeros(view.row_end)
+    for domain in view.groups.of_kind(kind):
+        inside = view.rows_in_aggregate(domain).mask(view.row_end)
+        most[inside] = np.maximum(most[inside], rooms[inside].sum())
+    return most

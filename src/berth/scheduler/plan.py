@@ -29,12 +29,11 @@ from berth.model.rejections import (
 )
 from berth.model.scheduling import Generation, HostCandidate, NoFit, Placement, Plan, ScheduleRequest
 from berth.scheduler.candidates import HostCandidates
-from berth.scheduler.cells import same_cell
-from berth.scheduler.hints import unknown_in
-from berth.scheduler.narrowing import forced_host, narrow, steps
+from berth.scheduler.constraints import count_steps, forced_host, narrow_down
+from berth.scheduler.groups import hosts_of_same_domain, keep_roomiest, stays_together
+from berth.scheduler.hosts import find_unknown, hosts_of_same_cell
 from berth.scheduler.options import SchedulerOptions
-from berth.scheduler.together import domain_of, stays_together, with_most_room
-from berth.scheduler.weighing import Ranking, Rng, weights_of
+from berth.scheduler.ranking import Ranking, Rng, weigh_hosts
 from berth.view import View
 from berth.view.rowset import Mask
 from berth.view.trial import Trial
@@ -62,7 +61,7 @@ def plan(
     """A plan for as many members as fit, if these are enough; NoFit if not; or what is wrong with the
     request. The view is as it was before."""
     view.steps.take(200 + view.row_end // 50)
-    unknown = unknown_in(view, request.hints)
+    unknown = find_unknown(view, request.hints)
     if unknown is not None:
         return unknown
     twice = _named_twice(request.members)
@@ -76,7 +75,7 @@ def plan(
         if not attempt.placed or len(attempt.placed) == len(request.members):
             break
         host = view.providers[attempt.placed[0].chosen.host]
-        allowed = attempt.allowed & ~domain_of(view, request, host)
+        allowed = attempt.allowed & ~hosts_of_same_domain(view, request, host)
         attempt = _Attempt(view, request, options, rng, now_s, allowed, beside)
         other = attempt.answer()
         gave_up = any(isinstance(each, NoFit) and each.gave_up for each in (answer, other))
@@ -175,10 +174,10 @@ class _Attempt:
         # A group that is full is full wherever one looks.
         gave_up = gave_up and not isinstance(self._refused, GroupFull)
         rest = msgspec.structs.replace(request, members=request.members[len(self.placed) :])
-        narrowings = narrow(self._view, rest, self._options)
-        if isinstance(narrowings, Rejection):
-            return narrowings
-        return NoFit(request.at_least, len(self.placed), steps(narrowings), self._refused, gave_up)
+        results = narrow_down(self._view, rest, self._options)
+        if isinstance(results, Rejection):
+            return results
+        return NoFit(request.at_least, len(self.placed), count_steps(results), self._refused, gave_up)
 
     # -- one member -----------------------------------------------------------------------------
 
@@ -190,8 +189,8 @@ class _Attempt:
             mask &= passing
         hosts = np.flatnonzero(mask)
         if not self.placed and stays_together(self._view, self._request):
-            hosts = with_most_room(self._view, self._request, hosts)
-        return Ranking(hosts, weights_of(self._view, one, self._options, hosts))
+            hosts = keep_roomiest(self._view, self._request, hosts)
+        return Ranking(hosts, weigh_hosts(self._view, one, self._options, hosts))
 
     def _passing_now(self, one: ScheduleRequest) -> Iterator[Mask]:
         """What filters say that are to be asked for each member anew."""
@@ -238,7 +237,7 @@ class _Attempt:
         to go elsewhere, with the others where they are."""
         view, request = self._view, self._request
         hosts = np.flatnonzero(candidates.hosts & self.allowed)
-        ranking = Ranking(hosts, weights_of(view, request, self._options, hosts))
+        ranking = Ranking(hosts, weigh_hosts(view, request, self._options, hosts))
         ranked = np.fromiter(ranking.best_first(), np.intp, len(hosts))
         for number, placement in enumerate(self.placed):
             one = msgspec.structs.replace(request, members=(placement.member,))
@@ -258,7 +257,7 @@ class _Attempt:
             return ()
         found: list[HostCandidate] = []
         host = self._view.providers[chosen.host]
-        cell = same_cell(self._view, host)
+        cell = hosts_of_same_cell(self._view, host)
         others = (row for row in rows if row != host.row and (cell is None or cell[row]))
         for row in others:
             if not self._patience:
@@ -269,3 +268,26 @@ class _Attempt:
                 if len(found) == count:
                     break
         return tuple(found)
+
+
+def find_objection(view: View, plan: Plan, options: SchedulerOptions) -> str | None:
+    """Why a plan made earlier can no longer be carried out, in words, as far as filters tell. Whether there
+    is still room, and whether policies hold, is the ledger's to say: filters that follow claims would have to
+    be asked for each member in turn."""
+    request = plan.request
+    hosts = {placement.chosen.host: placement.chosen.host_name for placement in plan.placements}
+    for id, name in hosts.items():
+        if id not in view.providers:
+            return f"host {name} is gone"
+    if request.hints.forced_host is not None:
+        return None
+    for filter in options.filters:
+        asked = None if filter.FOLLOWS_CLAIMS else filter.asked(view, request)
+        if asked is None:
+            continue
+        passing = filter.passing(view, request)
+        for id, name in hosts.items():
+            record = view.providers[id]
+            if not passing[record.row]:
+                return f"host {name} has {filter.found(view, request, record)}, and {asked} is asked for"
+    return None

@@ -37,21 +37,21 @@ class Fate(StrEnum):
     REFUSED = "refused"
 
 
-class Values(NamedTuple):
+class SpecValues(NamedTuple):
     """Which values a key may have, in words and as a test."""
 
     accepted: str
     are: Callable[[str], bool]
 
 
-class Row(NamedTuple):
+class SpecRow(NamedTuple):
     """Keys that share a fate. ``{N}`` and the like stand for the variable part of a key. ``words`` say what
     it is used for, or what is not offered; ``values`` do not matter where it is refused."""
 
     keys: tuple[str, ...]
     fate: Fate
     words: str
-    values: Values
+    values: SpecValues
 
 
 # -- values -------------------------------------------------------------------------------------
@@ -61,20 +61,20 @@ _FALSE: Final = ("0", "f", "false", "off", "n", "no")
 _WHOLE: Final = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 
 
-def _number(least: int, most: int = _INTEGER_MAX) -> Values:
+def _number(least: int, most: int = _INTEGER_MAX) -> SpecValues:
     words = f"a whole number from {least} to {most}"
-    return Values(words, lambda text: _WHOLE.fullmatch(text) is not None and least <= int(text) <= most)
+    return SpecValues(words, lambda text: _WHOLE.fullmatch(text) is not None and least <= int(text) <= most)
 
 
-def _one_of(*names: str) -> Values:
-    return Values(names[0] if len(names) == 1 else f"one of {', '.join(names)}", names.__contains__)
+def _one_of(*names: str) -> SpecValues:
+    return SpecValues(names[0] if len(names) == 1 else f"one of {', '.join(names)}", names.__contains__)
 
 
-_FLAG: Final = Values("true or false", lambda text: text.strip().lower() in _TRUE + _FALSE)
-_TEXT: Final = Values(
+_FLAG: Final = SpecValues("true or false", lambda text: text.strip().lower() in _TRUE + _FALSE)
+_TEXT: Final = SpecValues(
     f"a text of 1 to {VALUE_LENGTH_MAX} characters", lambda text: 1 <= len(text) <= VALUE_LENGTH_MAX
 )
-_ANY: Final = Values("anything", lambda text: True)
+_ANY: Final = SpecValues("anything", lambda text: True)
 
 # -- architectures and hypervisors --------------------------------------------------------------
 
@@ -114,10 +114,10 @@ HYPERVISORS: Final = (
     "zvm",
 )
 
-_ARCHITECTURE: Final = Values(
+_ARCHITECTURE: Final = SpecValues(
     f"one of {', '.join(sorted(ARCHITECTURES))}", lambda text: _architecture(text) in ARCHITECTURES
 )
-_HYPERVISOR: Final = Values(f"one of {', '.join(HYPERVISORS)}", lambda text: text.lower() in HYPERVISORS)
+_HYPERVISOR: Final = SpecValues(f"one of {', '.join(HYPERVISORS)}", lambda text: text.lower() in HYPERVISORS)
 
 
 def _architecture(text: str) -> str:
@@ -129,16 +129,16 @@ def _architecture(text: str) -> str:
 _NOT_YET: Final = "is not built yet"
 
 
-def _used(key: str, words: str, values: Values) -> Row:
-    return Row((key,), Fate.USED, words, values)
+def _used(key: str, words: str, values: SpecValues) -> SpecRow:
+    return SpecRow((key,), Fate.USED, words, values)
 
 
-def _passed(values: Values, words: str, *keys: str) -> Row:
-    return Row(keys, Fate.PASSED, words, values)
+def _passed(values: SpecValues, words: str, *keys: str) -> SpecRow:
+    return SpecRow(keys, Fate.PASSED, words, values)
 
 
-def _refused(words: str, *keys: str) -> Row:
-    return Row(keys, Fate.REFUSED, words, _ANY)
+def _refused(words: str, *keys: str) -> SpecRow:
+    return SpecRow(keys, Fate.REFUSED, words, _ANY)
 
 
 _REQUIRED: Final = _one_of("required", "forbidden")
@@ -158,12 +158,14 @@ EXTRA_SPECS: Final = (
     _used(
         "same_subtree{N}",
         "names of numbered groups, with commas, whose providers must be below one of them",
-        Values("names of numbered groups, with commas between them", lambda text: bool(suffixes_in(text))),
+        SpecValues(
+            "names of numbered groups, with commas between them", lambda text: bool(suffixes_in(text))
+        ),
     ),
     _used(
         METADATA_SCOPE + "{key}",
         "what the metadata of the host's aggregates must say: a value, or a comparison such as `>= 5`",
-        Values(
+        SpecValues(
             "a text, or a comparison such as >= 5 or <or> a <or> b", lambda text: not wrong_comparison(text)
         ),
     ),
@@ -438,11 +440,11 @@ _OWN_PREFIXES: Final = ("hw_", "img_", "os_", "trait:", "traits_")
 class _Index:
     """The rows of a table by key."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    def __init__(self, rows: Iterable[SpecRow]) -> None:
         self._rows = {key: row for row in rows for key in row.keys}
         self._patterns = [(_pattern(key), row) for key, row in self._rows.items() if "{" in key]
 
-    def row(self, key: str) -> Row | None:
+    def row(self, key: str) -> SpecRow | None:
         found = self._rows.get(key) if "{" not in key else None
         return found or next((row for pattern, row in self._patterns if pattern.fullmatch(key)), None)
 
@@ -456,12 +458,12 @@ _SPEC_INDEX: Final = _Index(EXTRA_SPECS)
 _PROPERTY_INDEX: Final = _Index(IMAGE_PROPERTIES)
 
 
-def extra_spec(key: str) -> Row | None:
+def extra_spec(key: str) -> SpecRow | None:
     """What is known of an extra spec; None if it is nobody's but its operator's."""
     return _SPEC_INDEX.row(key)
 
 
-def image_property(key: str) -> Row | None:
+def image_property(key: str) -> SpecRow | None:
     return _PROPERTY_INDEX.row(OLD_NAMES.get(key, key))
 
 
@@ -508,7 +510,7 @@ def _invalid(key: str, value: str, accepted: str) -> SpecInvalid:
     return SpecInvalid(key, value[:_SHOWN_MAX], accepted)
 
 
-def _wrong(row: Row, key: str, value: str) -> SpecInvalid | None:
+def _wrong(row: SpecRow, key: str, value: str) -> SpecInvalid | None:
     if row.fate is Fate.REFUSED:
         return _invalid(key, value, f"left out: {row.words}")
     if not row.values.are(value):
@@ -566,7 +568,7 @@ def read_properties(properties: Mapping[str, str]) -> dict[str, str]:
     return dict(sorted(found.items()))
 
 
-def _spelled(row: Row, value: str) -> str:
+def _spelled(row: SpecRow, value: str) -> str:
     if row.values is _FLAG:
         return "true" if value.strip().lower() in _TRUE else "false"
     if row.values is _ARCHITECTURE:
@@ -616,3 +618,23 @@ def wrong_metadata(metadata: Mapping[str, str]) -> SpecInvalid | None:
             if wrong is not None:
                 return wrong
     return None
+
+
+KEPT_BYTES_MAX: Final = 16 << 10
+"""A server's record is written whole with every change, before and after: it keeps of its image only the
+properties that the scheduler or a driver reads, and no notes of people, which may be long."""
+
+
+def keep_properties(properties: Mapping[str, str]) -> dict[str, str] | SpecInvalid:
+    """The properties that are read, or why there are too many of them."""
+    kept = read_properties(properties)
+    size = count_bytes(kept)
+    if size > KEPT_BYTES_MAX:
+        accepted = f"{KEPT_BYTES_MAX} bytes at most, names and values together"
+        return SpecInvalid("trait:, hw_, os_ and img_ properties", f"{size} bytes", accepted)
+    return kept
+
+
+def count_bytes(texts: Mapping[str, str]) -> int:
+    """How many bytes names and values have together."""
+    return sum(len(name.encode()) + len(value.encode()) for name, value in texts.items())

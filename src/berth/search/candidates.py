@@ -33,7 +33,7 @@ from berth.view import ProviderRecord, View
 T = TypeVar("T")
 
 
-class Rng(Protocol):
+class Sampler(Protocol):
     """The part of ``random.Random`` that a search uses; it has no randomness of its own."""
 
     def sample(self, population: Sequence[T], k: int) -> list[T]: ...
@@ -45,7 +45,7 @@ class SearchOptions(msgspec.Struct, frozen=True):
 
     max_candidates: int = -1
     breadth_first: bool = True
-    rng: Rng | None = None
+    rng: Sampler | None = None
 
 
 class OneProviderCandidates(Sequence[Candidate]):

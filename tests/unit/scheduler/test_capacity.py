@@ -15,8 +15,7 @@ from berth.model.rejections import GroupNotFound, Rejection
 from berth.model.scheduling import Hints, HostCandidate, ScheduleRequest
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.scheduler.candidates import HostCandidates
-from berth.scheduler.capacity import capacity
-from berth.scheduler.capacity_fits import filters_asked, open_hosts
+from berth.scheduler.capacity.members import capacity, find_filters, find_open_hosts
 from berth.scheduler.options import scheduler_options
 from berth.view import View
 from tests.unit.scheduler.fleets import Fleet, asking, request, resources
@@ -60,11 +59,11 @@ class _Trying:
 
     def _candidates(self) -> Iterator[HostCandidate]:
         view, wanted = self._view, self._wanted
-        filters = filters_asked(view, wanted, OPTIONS)
+        filters = find_filters(view, wanted, OPTIONS)
         candidates = HostCandidates.of(view, wanted.ask)
         assert not isinstance(filters, Rejection)
         assert not isinstance(candidates, Rejection)
-        hosts = open_hosts(view, wanted, filters)
+        hosts = find_open_hosts(view, wanted, filters)
         for record in list(view.providers.values()):
             inside = self._aggregate is None or self._aggregate in record.aggregates
             if record.parent is None and hosts[record.row] and inside:

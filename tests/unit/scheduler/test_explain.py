@@ -31,8 +31,7 @@ from berth.model.rejections import (
 from berth.model.requests import CandidatesRequest, RequestGroup
 from berth.model.scheduling import Hints, Plan, ScheduleRequest, UnknownHost
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
-from berth.scheduler.explain import HOSTS_EXPLAINED_MAX, explain
-from berth.scheduler.explain_words import refusal
+from berth.scheduler.explain.explanation import HOSTS_EXPLAINED_MAX, explain, refusal
 from berth.scheduler.options import DEFAULT_FILTERS, scheduler_options
 from berth.scheduler.plan import plan
 from tests.unit.scheduler.fleets import Fleet, asking, request, resources

@@ -21,11 +21,11 @@ from berth.model.rejections import (
 )
 from berth.model.requests import RequestGroup
 from berth.model.scheduling import (
+    ConstraintStep,
     Hints,
     NoFit,
     Plan,
     ScheduleRequest,
-    Step,
     UnknownConsumer,
     UnknownHost,
 )
@@ -271,12 +271,12 @@ def test_steps_say_what_removed_how_many() -> None:
     found = planned(fleet, request(asking(resources(VCPU=2, MEMORY_MB=8)), zone="east"))
     assert isinstance(found, NoFit)
     assert found.steps == (
-        Step("enabled", "a host that is not disabled", 1, 3),
-        Step("host_state", "a host that is up", 0, 3),
-        Step("zone", "the zone east", 1, 2),
-        Step("resources:VCPU", "2 VCPU free", 1, 1),
-        Step("resources:MEMORY_MB", "8 MEMORY_MB free", 1, 0),
-        Step("together", "all of it at once on one host", 0, 0),
+        ConstraintStep("enabled", "a host that is not disabled", 1, 3),
+        ConstraintStep("host_state", "a host that is up", 0, 3),
+        ConstraintStep("zone", "the zone east", 1, 2),
+        ConstraintStep("resources:VCPU", "2 VCPU free", 1, 1),
+        ConstraintStep("resources:MEMORY_MB", "8 MEMORY_MB free", 1, 0),
+        ConstraintStep("together", "all of it at once on one host", 0, 0),
     )
 
 
@@ -288,7 +288,7 @@ def test_what_only_all_together_rules_out_is_said_so() -> None:
     wanted = asking(*(resources(suffix, VCPU=2) for suffix in "123"))
     found = planned(fleet, request(wanted))
     assert isinstance(found, NoFit)
-    assert found.steps[-1] == Step("together", "all of it at once on one host", 1, 0)
+    assert found.steps[-1] == ConstraintStep("together", "all of it at once on one host", 1, 0)
 
 
 def test_traits_that_no_single_provider_has_are_the_step_that_removes() -> None:
@@ -333,7 +333,7 @@ def test_a_forced_host_is_asked_no_filter_but_judged_by_the_ledger() -> None:
     assert alternates(found) == [[], []]
     found = planned(fleet, request(ONE_CPU, 5, hints=forced))
     assert isinstance(found, NoFit)
-    assert found.steps[0] == Step("forced_host", "the host a", 1, 1)
+    assert found.steps[0] == ConstraintStep("forced_host", "the host a", 1, 1)
     assert hosts(planned(fleet, request(ONE_CPU, hints=Hints(forced_host=fleet.id_of("b"))))) == ["b"]
 
 

@@ -9,7 +9,7 @@ from berth.model.hosts import HostStatus
 from berth.model.scheduling import ScheduleRequest
 from berth.scheduler.options import DEFAULT_WEIGHERS, scheduler_options
 from berth.scheduler.plugins import UnknownPlugin, WrongOption, weighers
-from berth.scheduler.weighing import Ranking, weights_of
+from berth.scheduler.ranking import Ranking, weigh_hosts
 from tests.unit.scheduler.fleets import Fleet, asking, request, resources
 
 pytestmark = pytest.mark.fast
@@ -151,7 +151,7 @@ def test_weights_are_brought_to_one_scale_before_they_are_added() -> None:
     fleet = fleet_of({"VCPU": 11, "MEMORY_MB": 1}, {"VCPU": 6, "MEMORY_MB": 100_001})
     options = scheduler_options(weigher_settings=["cpu=3", "memory=-1"])
     rows = np.arange(2)
-    assert weights_of(fleet.view, WANTED, options, rows).tolist() == [3.0, -1.0]
+    assert weigh_hosts(fleet.view, WANTED, options, rows).tolist() == [3.0, -1.0]
 
 
 @pytest.mark.parametrize("count", [0, 1, 5, 32, 128, 129, 1000])

@@ -23,7 +23,7 @@ from berth.model.servers import Flavor
 from berth.sagas.proposals import removed, replaced
 from berth.sagas.requests import sizes
 from berth.scheduler.flavors import ask_of
-from berth.scheduler.image_properties import bytes_in
+from berth.scheduler.spec_table import count_bytes
 from berth.view import View
 
 DESCRIPTION: Final = 55
@@ -257,7 +257,7 @@ def checked(flavor: Flavor) -> Flavor:
     ask = ask_of(sizes(flavor))
     if isinstance(ask, SpecInvalid):
         raise problem_of(ask)
-    size = bytes_in(flavor.extra_specs)
+    size = count_bytes(flavor.extra_specs)
     if size > _SPECS_BYTES_MAX:
         raise ComputeProblem(
             400,

@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from berth.api.compute.errors import ComputeProblem
-from berth.scheduler.image_properties import bytes_in
+from berth.scheduler.spec_table import count_bytes
 
 COUNT_MAX: Final = 1000
 METADATA_BYTES_MAX: Final = 64 << 10
@@ -174,7 +174,7 @@ def checked_name(name: str) -> str:
 
 
 def checked_metadata(metadata: dict[str, str]) -> dict[str, str]:
-    size = bytes_in(metadata)
+    size = count_bytes(metadata)
     if size > METADATA_BYTES_MAX:
         raise ComputeProblem(
             403, f"The metadata of a server has {METADATA_BYTES_MAX} bytes at most, and this would be {size}."

@@ -26,8 +26,8 @@ from berth.model.scheduling import SpecInvalid, UnknownConsumer
 from berth.model.servers import Image, Server, ServerHints
 from berth.sagas import create as operation
 from berth.scheduler.filters.zone import KIND as ZONE
-from berth.scheduler.hints import host_called
-from berth.scheduler.image_properties import properties_kept
+from berth.scheduler.hosts import find_host
+from berth.scheduler.spec_table import keep_properties
 from berth.view import View
 
 _SINCE: Final = {"description": 19, "tags": 52, "host": 74, "hypervisor_hostname": 74}
@@ -145,7 +145,7 @@ def require_zone(view: View, zone: str) -> None:
 
 def require_host(view: View, name: str) -> str:
     """The name of a host that is named, or given by its uuid."""
-    host = host_called(view, name)
+    host = find_host(view, name)
     if host is None:
         raise problem_of(HostUnknown(name))
     return host.name
@@ -186,7 +186,7 @@ def _described(
 
 
 def _properties(image: Image) -> dict[str, str]:
-    kept = properties_kept(image.properties)
+    kept = keep_properties(image.properties)
     if isinstance(kept, SpecInvalid):
         raise problem_of(kept)
     return kept

@@ -18,7 +18,7 @@ from berth.model.ids import ConsumerId, ProviderId
 from berth.model.servers import Action, Server, Task, VmState
 from berth.scheduler.filters.zone import KIND as ZONE
 from berth.scheduler.filters.zone import NO_ZONE
-from berth.scheduler.labelled import names_of
+from berth.scheduler.hosts import aggregate_names
 from berth.view import View
 
 DEFAULT_ZONE: Final = NO_ZONE
@@ -71,7 +71,7 @@ def zone_of(view: View, server: Server) -> str:
     host = None if server.place is None else view.providers.get(ProviderId(server.place.id))
     if host is None:
         return server.zone or ""
-    return next(iter(names_of(view, ZONE, host)), DEFAULT_ZONE)
+    return next(iter(aggregate_names(view, ZONE, host)), DEFAULT_ZONE)
 
 
 def summary(call: Call, server: Server) -> dict[str, Any]:

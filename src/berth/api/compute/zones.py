@@ -14,7 +14,7 @@ from berth.model.hosts import HEALTHY
 from berth.model.ids import ProviderId
 from berth.model.servers import Host
 from berth.scheduler.filters.zone import KIND, NO_ZONE
-from berth.scheduler.labelled import names_of
+from berth.scheduler.hosts import aggregate_names
 from berth.view import View
 
 BINARY: Final = "nova-compute"
@@ -23,7 +23,7 @@ BINARY: Final = "nova-compute"
 
 def zone_of(view: View, host: Host) -> str:
     provider = view.providers.get(ProviderId(host.id))
-    names = [] if provider is None else names_of(view, KIND, provider)
+    names = [] if provider is None else aggregate_names(view, KIND, provider)
     return names[0] if names else NO_ZONE
 
 

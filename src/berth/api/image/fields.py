@@ -13,8 +13,7 @@ from berth.model.scheduling import SpecInvalid
 from berth.model.servers import Image
 from berth.scheduler.flavors import Flavor as Sizes
 from berth.scheduler.flavors import ask_of
-from berth.scheduler.image_properties import bytes_in, properties_kept
-from berth.scheduler.spec_table import wrong_image_property
+from berth.scheduler.spec_table import count_bytes, keep_properties, wrong_image_property
 
 _PROPERTIES_MAX: Final = 128
 _PROPERTIES_BYTES_MAX: Final = 64 << 10
@@ -60,14 +59,14 @@ def checked(image: Image, before: Image | None = None) -> Image:
             f"The limit has been exceeded on the number of allowed image properties. Attempted: "
             f"{len(image.properties)}, Maximum: {_PROPERTIES_MAX}",
         )
-    size = bytes_in(image.properties)
+    size = count_bytes(image.properties)
     if size > _PROPERTIES_BYTES_MAX:
         raise ComputeProblem(
             413,
             f"The properties of the image would have {size} bytes together, names and values; they may have "
             f"{_PROPERTIES_BYTES_MAX} at most.",
         )
-    kept = properties_kept(image.properties)
+    kept = keep_properties(image.properties)
     if isinstance(kept, SpecInvalid):
         raise problem_of(kept)
     had = {} if before is None else before.properties

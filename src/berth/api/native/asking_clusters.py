@@ -12,8 +12,7 @@ from berth.api.native.rejected import problem
 from berth.model.clusters import Cluster, NodeGroup
 from berth.model.scheduling import SpecInvalid
 from berth.model.servers import Flavor, Image
-from berth.scheduler.image_properties import properties_kept
-from berth.scheduler.spec_table import wrong_extra_spec, wrong_image_property
+from berth.scheduler.spec_table import keep_properties, wrong_extra_spec, wrong_image_property
 from berth.view import View
 
 
@@ -87,7 +86,7 @@ def _image(call: Call, view: View, asked: sent.NewNodeGroup, ref: str) -> Image:
             "active"
         )
     _refuse(asked, f"image {ref}", wrong_image_property(active[0].properties))
-    kept = properties_kept(active[0].properties)
+    kept = keep_properties(active[0].properties)
     if isinstance(kept, SpecInvalid):
         raise problem(kept)
     return msgspec.structs.replace(active[0], properties=kept, tags=())

@@ -4,7 +4,7 @@ from berth.api.native import wire_schedule as wire
 from berth.api.native.rejected import problem
 from berth.model.rejections import Rejection
 from berth.model.scheduling import ScheduleRequest
-from berth.scheduler.explain import explain
+from berth.scheduler.explain.explanation import explain
 from berth.scheduler.options import SchedulerOptions
 from berth.view import View
 

@@ -14,7 +14,7 @@ from berth.model.ids import ProviderId
 from berth.model.rejections import NotAHost, ProviderNotFound
 from berth.model.servers import Host
 from berth.sagas.hosts import status_of
-from berth.scheduler.pools import is_pool
+from berth.scheduler.hosts import is_pool
 from berth.view import View
 
 

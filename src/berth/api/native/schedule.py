@@ -26,10 +26,9 @@ from berth.model.consumer import Wanted
 from berth.model.rejections import Rejection
 from berth.model.scheduling import HostCandidate, Plan, ScheduleRequest
 from berth.runtime.ids import Ids
-from berth.scheduler.capacity import capacity as count_capacity
-from berth.scheduler.plan import plan
-from berth.scheduler.recheck import objection
-from berth.scheduler.weighing import Rng
+from berth.scheduler.capacity.members import capacity as count_capacity
+from berth.scheduler.plan import find_objection, plan
+from berth.scheduler.ranking import Rng
 from berth.view import View
 
 _STEPS_PER_WAY: Final = 5
@@ -120,7 +119,9 @@ async def _commit(call: Call, asked: sent.Schedule, token: str) -> Response:
 
     def claim(view: View, now_s: int) -> Planned:
         outcome = plan_of(told, request, view)
-        against = outcome if isinstance(outcome, str) else objection(view, outcome, call.services.scheduler)
+        against = (
+            outcome if isinstance(outcome, str) else find_objection(view, outcome, call.services.scheduler)
+        )
         if isinstance(outcome, str) or against is not None:
             raise _moved(told, f"{against}.")
         made = wire.Schedule(view.index, True, _placements(view, outcome))

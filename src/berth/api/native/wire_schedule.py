@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from berth.api.native.wire import Amounts, Index, Uuid
 from berth.model.explanations import Check, SmallestChange
-from berth.model.scheduling import Step
+from berth.model.scheduling import ConstraintStep
 
 
 class Resources(msgspec.Struct):
@@ -50,7 +50,7 @@ class Explanation(msgspec.Struct):
     needed: int
     fitting: int
     hosts_total: int
-    steps: tuple[Step, ...]
+    steps: tuple[ConstraintStep, ...]
     text: str
     hosts: list[HostExplanation]
     change: SmallestChange | None

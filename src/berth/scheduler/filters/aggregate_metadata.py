@@ -10,7 +10,7 @@ import numpy as np
 
 from berth.model.scheduling import ScheduleRequest
 from berth.scheduler.comparison import is_met
-from berth.scheduler.labelled import hosts_saying, said_of
+from berth.scheduler.hosts import hosts_with_metadata, metadata_values
 from berth.view import ProviderRecord, View
 from berth.view.rowset import Mask
 
@@ -25,7 +25,7 @@ def asked(view: View, request: ScheduleRequest) -> str | None:
 def passing(view: View, request: ScheduleRequest) -> Mask:
     mask = np.ones(view.row_end, np.bool_)
     for key, wanted in request.metadata:
-        mask &= hosts_saying(view, (key,), partial(is_met, wanted))
+        mask &= hosts_with_metadata(view, (key,), partial(is_met, wanted))
     return mask
 
 
@@ -33,6 +33,6 @@ def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
     said = [
         f"{key}={'|'.join(values)}" if values else f"no {key}"
         for key in dict.fromkeys(key for key, _ in request.metadata)
-        for values in [said_of(view, host, (key,))]
+        for values in [metadata_values(view, host, (key,))]
     ]
     return "its aggregates say " + ", ".join(said)

@@ -2,8 +2,7 @@
 moves within its cell only."""
 
 from berth.model.scheduling import ANY_CELL, ScheduleRequest
-from berth.scheduler.cells import KIND
-from berth.scheduler.labelled import hosts_in, names_of
+from berth.scheduler.hosts import CELL_KIND, aggregate_names, hosts_in_aggregate
 from berth.search.masks import any_of
 from berth.view import ProviderRecord, View
 from berth.view.rowset import Mask
@@ -19,10 +18,10 @@ def asked(view: View, request: ScheduleRequest) -> str | None:
 
 def passing(view: View, request: ScheduleRequest) -> Mask:
     if request.cell == ANY_CELL:
-        return any_of(view, [view.rows_in_aggregate(id) for id in view.groups.of_kind(KIND)])
-    return hosts_in(view, KIND, request.cell)
+        return any_of(view, [view.rows_in_aggregate(id) for id in view.groups.of_kind(CELL_KIND)])
+    return hosts_in_aggregate(view, CELL_KIND, request.cell)
 
 
 def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
-    cells = names_of(view, KIND, host)
+    cells = aggregate_names(view, CELL_KIND, host)
     return f"in the cell {' and '.join(cells)}" if cells else "in no cell"

@@ -17,7 +17,7 @@ import numpy as np
 from berth.model.groups import HOST
 from berth.model.ids import AggregateId, ConsumerId
 from berth.model.scheduling import ScheduleRequest
-from berth.scheduler.membership import group_of, stands_for
+from berth.scheduler.groups import group_of, stands_for
 from berth.search.masks import any_of
 from berth.view import ProviderRecord, View
 from berth.view.groups import Domain, GroupRecord

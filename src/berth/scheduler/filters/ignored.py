@@ -3,7 +3,7 @@
 import numpy as np
 
 from berth.model.scheduling import ScheduleRequest
-from berth.scheduler.hints import host_called
+from berth.scheduler.hosts import find_host
 from berth.view import ProviderRecord, View
 from berth.view.rowset import Mask
 
@@ -11,7 +11,7 @@ FOLLOWS_CLAIMS = False
 
 
 def asked(view: View, request: ScheduleRequest) -> str | None:
-    hosts = ((name, host_called(view, name)) for name in request.hints.ignore_hosts)
+    hosts = ((name, find_host(view, name)) for name in request.hints.ignore_hosts)
     names = sorted(name if host is None else host.name for name, host in hosts)
     return f"not {' or '.join(names)}" if names else None
 
@@ -19,7 +19,7 @@ def asked(view: View, request: ScheduleRequest) -> str | None:
 def passing(view: View, request: ScheduleRequest) -> Mask:
     mask = np.ones(view.row_end, np.bool_)
     for name in request.hints.ignore_hosts:
-        host = host_called(view, name)
+        host = find_host(view, name)
         if host is not None:
             mask[host.row] = False
     return mask

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from berth.model.scheduling import ScheduleRequest
-from berth.scheduler.labelled import hosts_saying, said_of
+from berth.scheduler.hosts import hosts_with_metadata, metadata_values
 from berth.scheduler.spec_table import OLD_NAMES
 from berth.view import ProviderRecord, View
 from berth.view.rowset import Mask
@@ -33,7 +33,7 @@ def asked(view: View, request: ScheduleRequest) -> str | None:
 def passing(view: View, request: ScheduleRequest) -> Mask:
     mask = np.ones(view.row_end, np.bool_)
     for _, value, keys in _compared(view, request):
-        mask &= ~hosts_saying(view, keys) | hosts_saying(view, keys, partial(_is_same, value))
+        mask &= ~hosts_with_metadata(view, keys) | hosts_with_metadata(view, keys, partial(_is_same, value))
     return mask
 
 
@@ -41,7 +41,7 @@ def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
     said = [
         f"{name}={'|'.join(values)}" if values else f"any {name}"
         for name, _, keys in _compared(view, request)
-        for values in [said_of(view, host, keys)]
+        for values in [metadata_values(view, host, keys)]
     ]
     return "its aggregates allow " + ", ".join(said)
 

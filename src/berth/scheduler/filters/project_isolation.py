@@ -7,7 +7,7 @@ In Nova: AggregateMultiTenancyIsolation. Without such a key on any aggregate thi
 """
 
 from berth.model.scheduling import ScheduleRequest
-from berth.scheduler.labelled import hosts_saying, said_of
+from berth.scheduler.hosts import hosts_with_metadata, metadata_values
 from berth.scheduler.spec_table import PROJECTS_KEY
 from berth.view import ProviderRecord, View
 from berth.view.rowset import Mask
@@ -22,11 +22,11 @@ def asked(view: View, request: ScheduleRequest) -> str | None:
 def passing(view: View, request: ScheduleRequest) -> Mask:
     keys = _keys(view)
     project = request.project
-    return ~hosts_saying(view, keys) | hosts_saying(view, keys, lambda value: value == project)
+    return ~hosts_with_metadata(view, keys) | hosts_with_metadata(view, keys, lambda value: value == project)
 
 
 def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
-    projects = said_of(view, host, _keys(view))
+    projects = metadata_values(view, host, _keys(view))
     return f"it is for {' and '.join(projects)} alone" if projects else "it is for all projects"
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 
 from berth.model.scheduling import ScheduleRequest
-from berth.scheduler.hints import hosts_of_consumers
+from berth.scheduler.hosts import hosts_of_consumers
 from berth.view import ProviderRecord, View
 from berth.view.rowset import Mask
 

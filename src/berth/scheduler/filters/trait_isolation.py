@@ -9,7 +9,7 @@ In Nova: isolated aggregates. Without such a key on any aggregate this has no sa
 from typing import Final
 
 from berth.model.scheduling import ScheduleRequest
-from berth.scheduler.labelled import hosts_saying
+from berth.scheduler.hosts import hosts_with_metadata
 from berth.view import ProviderRecord, View
 from berth.view.rowset import Mask
 
@@ -29,7 +29,7 @@ def asked(view: View, request: ScheduleRequest) -> str | None:
 def passing(view: View, request: ScheduleRequest) -> Mask:
     required = _required(request)
     others = [key for key in _keys(view) if key.removeprefix(_KEY) not in required]
-    return ~hosts_saying(view, others, _is_required)
+    return ~hosts_with_metadata(view, others, _is_required)
 
 
 def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:

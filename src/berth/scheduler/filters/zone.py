@@ -4,7 +4,7 @@ has put into one are in the zone that Nova calls by its own name."""
 from typing import Final
 
 from berth.model.scheduling import ScheduleRequest
-from berth.scheduler.labelled import hosts_in, names_of
+from berth.scheduler.hosts import aggregate_names, hosts_in_aggregate
 from berth.search.masks import any_of
 from berth.view import ProviderRecord, View
 from berth.view.rowset import Mask
@@ -19,12 +19,12 @@ def asked(view: View, request: ScheduleRequest) -> str | None:
 
 
 def passing(view: View, request: ScheduleRequest) -> Mask:
-    mask = hosts_in(view, KIND, request.zone)
+    mask = hosts_in_aggregate(view, KIND, request.zone)
     if request.zone == NO_ZONE:
         mask |= ~any_of(view, [view.rows_in_aggregate(id) for id in view.groups.of_kind(KIND)])
     return mask
 
 
 def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
-    zones = names_of(view, KIND, host)
+    zones = aggregate_names(view, KIND, host)
     return f"in the zone {' and '.join(zones)}" if zones else "in no zone"

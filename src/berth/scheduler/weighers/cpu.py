@@ -2,10 +2,10 @@
 With a multiplier below zero the fullest come first, so that members pack."""
 
 from berth.model.scheduling import ScheduleRequest
+from berth.scheduler.free_resources import free_of_classes
 from berth.scheduler.plugins import Rows, Weights
-from berth.scheduler.rooms import free_of
 from berth.view import View
 
 
 def weigh(view: View, request: ScheduleRequest, hosts: Rows) -> Weights | None:
-    return free_of(view, ("VCPU", "PCPU"), hosts)
+    return free_of_classes(view, ("VCPU", "PCPU"), hosts)

@@ -7,14 +7,15 @@ of each class then, in members, is stranded: processors without memory, or half 
 import numpy as np
 
 from berth.model.scheduling import ScheduleRequest
+from berth.scheduler.free_resources import free_of_class, sum_amounts
 from berth.scheduler.plugins import Rows, Weights
-from berth.scheduler.rooms import amounts_of, free_at
 from berth.view import View
 
 
 def weigh(view: View, request: ScheduleRequest, hosts: Rows) -> Weights | None:
     fitting = [
-        free_at(view, class_id, hosts) / amount for class_id, amount in amounts_of(view, request.ask).items()
+        free_of_class(view, class_id, hosts) / amount
+        for class_id, amount in sum_amounts(view, request.ask).items()
     ]
     if not fitting:
         return None

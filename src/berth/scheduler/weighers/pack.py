@@ -4,13 +4,13 @@ members of the same size, so that classes count alike, whatever their units."""
 import numpy as np
 
 from berth.model.scheduling import ScheduleRequest
+from berth.scheduler.free_resources import free_of_class, sum_amounts
 from berth.scheduler.plugins import Rows, Weights
-from berth.scheduler.rooms import amounts_of, free_at
 from berth.view import View
 
 
 def weigh(view: View, request: ScheduleRequest, hosts: Rows) -> Weights:
     left = np.zeros(len(hosts))
-    for class_id, amount in amounts_of(view, request.ask).items():
-        left += free_at(view, class_id, hosts) / amount - 1
+    for class_id, amount in sum_amounts(view, request.ask).items():
+        left += free_of_class(view, class_id, hosts) / amount - 1
     return -left

@@ -2,7 +2,7 @@
 with soft-anti-affinity those near few. Near is in the same domain of the group's kind."""
 
 from berth.model.scheduling import ScheduleRequest
-from berth.scheduler.membership import group_of, members_near
+from berth.scheduler.groups import count_members_near, group_of
 from berth.scheduler.plugins import Rows, Weights
 from berth.view import View
 
@@ -11,5 +11,5 @@ def weigh(view: View, request: ScheduleRequest, hosts: Rows) -> Weights | None:
     record = group_of(view, request)
     if record is None or record.group.is_hard or not record.hosts:
         return None
-    near = members_near(view, record, hosts)
+    near = count_members_near(view, record, hosts)
     return -near if record.group.is_apart else near

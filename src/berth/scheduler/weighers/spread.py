@@ -2,7 +2,7 @@
 hosts of a domain with few members come first. What the policy leaves no choice about is not weighed."""
 
 from berth.model.scheduling import ScheduleRequest
-from berth.scheduler.membership import group_of, members_near
+from berth.scheduler.groups import count_members_near, group_of
 from berth.scheduler.plugins import Rows, Weights
 from berth.view import View
 
@@ -14,4 +14,4 @@ def weigh(view: View, request: ScheduleRequest, hosts: Rows) -> Weights | None:
     group = record.group
     if not group.is_hard or not group.is_apart or group.max_per_domain == 1:
         return None
-    return -members_near(view, record, hosts)
+    return -count_members_near(view, record, hosts)

@@ -19,13 +19,13 @@ from berth.model.requests import CandidatesRequest, RequestGroup
 from berth.model.scheduling import ScheduleRequest
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.scheduler.candidates import HostCandidates
+from berth.scheduler.explain.amounts import AmountPart, split_parts
+from berth.scheduler.explain.variants import aggregate_name
 from berth.scheduler.filters import group_policy
-from berth.scheduler.hints import host_called
-from berth.scheduler.membership import group_of
+from berth.scheduler.groups import group_of
+from berth.scheduler.hosts import find_host
 from berth.scheduler.options import SchedulerOptions
 from berth.scheduler.plugins import name_of
-from berth.scheduler.smallest_amounts import Part, parts_of
-from berth.scheduler.smallest_without import aggregate_name
 from berth.view import ProviderRecord, View
 
 _CANDIDATES_TRIED_MAX: Final = 20
@@ -33,7 +33,7 @@ _MEMBERS_NAMED_MAX: Final = 3
 _NOBODY: Final = ConsumerId("a new member")
 
 
-class HostsChecked:
+class HostChecker:
     """Answers for any host of one view and one request. What concerns all hosts is worked out once."""
 
     def __init__(
@@ -42,14 +42,16 @@ class HostsChecked:
         self._view = view
         self._request = request
         self._candidates = candidates
-        self._parts: list[Part] = [part for group in request.ask.groups for part in parts_of(view, group)]
+        self._parts: list[AmountPart] = [
+            part for group in request.ask.groups for part in split_parts(view, group)
+        ]
         asked = ((filter, filter.asked(view, request)) for filter in options.filters)
         self._filters = [
             (filter, words, filter.passing(view, request)) for filter, words in asked if words is not None
         ]
 
     def at(self, name: str) -> HostChecks:
-        host = host_called(self._view, name)
+        host = find_host(self._view, name)
         if host is None:
             check = Check("host", f"a host called {name}", "there is none", ok=False)
             return HostChecks(name, None, fits=False, checks=(check,))
@@ -84,7 +86,7 @@ class HostsChecked:
         view, request = self._view, self._request
         forced = request.hints.forced_host
         if forced is not None:
-            is_it = host_called(view, forced) is host
+            is_it = find_host(view, forced) is host
             yield Check("forced_host", f"the host {forced}", f"it is {host.name}", is_it)
             return
         for filter, words, passing in self._filters:
@@ -179,7 +181,7 @@ class HostsChecked:
                 f"in_tree{group.suffix}", f"in the tree of {group.in_tree}", f"it is {host.name}", is_it
             )
 
-    def _of_part(self, part: Part, host: ProviderRecord, providers: list[ProviderRecord]) -> Check:
+    def _of_part(self, part: AmountPart, host: ProviderRecord, providers: list[ProviderRecord]) -> Check:
         """A class, on the provider that comes closest of those that could serve; of all, if none could."""
         name = f"resources{part.suffix}:{part.name}"
         asked = f"{part.asked} {part.name}"
@@ -206,7 +208,7 @@ class HostsChecked:
 # -- resources ----------------------------------------------------------------------------------
 
 
-def _stock(record: ProviderRecord, part: Part) -> Stock:
+def _stock(record: ProviderRecord, part: AmountPart) -> Stock:
     inventory, used = record.inventories[part.class_id], record.used.get(part.class_id, 0)
     return Stock(
         provider=record.name,

@@ -4,7 +4,7 @@ Slots that ask for different classes do not get in each other's way: a host take
 slot with the least room, and a slot as many as its providers together. This is exact, and vectors do it.
 
 Two things make it less simple. Slots that are *tied* (they ask for the same class, must be apart, in one
-subtree, or bring a trait between them) are counted tree by tree (capacity_trees.py). What is *lent* is there
+subtree, or bring a trait between them) are counted tree by tree (trees.py). What is *lent* is there
 once for all hosts it is lent to: a host's room on its own is then not its part of the total.
 """
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from berth.model.ids import Row
 from berth.model.requests import UNSUFFIXED, CandidatesRequest
-from berth.scheduler.capacity_trees import COUNT_MAX, THOROUGH, TreeCounts, TreeEffort
+from berth.scheduler.capacity.trees import COUNT_MAX, THOROUGH, TreeCounts, TreeEffort
 from berth.search.assignments import contended_classes
 from berth.search.masks import any_of
 from berth.search.places import Slot
@@ -30,18 +30,18 @@ HostRows = NDArray[np.int32] | NDArray[np.int64]
 """Some hosts, by row."""
 
 
-class Pool(NamedTuple):
+class SharingPool(NamedTuple):
     """How many parts a lender has room for, and which hosts it lends to."""
 
     parts: int
     served: Mask
 
 
-class Lent(NamedTuple):
+class SharedSlot(NamedTuple):
     """A slot that hosts may borrow for: how many parts each has itself, and who lends more."""
 
     own: Counts
-    pools: tuple[Pool, ...]
+    pools: tuple[SharingPool, ...]
 
     def of_each(self) -> Counts:
         """How many parts each host could have, if it were the only one to borrow."""
@@ -71,7 +71,7 @@ class Rooms(NamedTuple):
     ``exact`` False: there may be room for more."""
 
     each: Counts
-    lent: tuple[Lent, ...]
+    lent: tuple[SharedSlot, ...]
     exact: bool
 
     def shared_out(self, rows: HostRows, wanted: Counts) -> tuple[Counts, bool]:
@@ -88,7 +88,7 @@ class Rooms(NamedTuple):
         return given, count == int(wanted.sum()) or (unambiguous and count == bound)
 
 
-def rooms_of(
+def count_rooms(
     view: View, ask: CandidatesRequest, slots: list[Slot], hosts: Mask, effort: TreeEffort = THOROUGH
 ) -> Rooms:
     """The rooms of these hosts; others have none."""
@@ -101,8 +101,8 @@ def rooms_of(
         if slot.lenders:
             view.steps.take(len(slot.lenders) * (2 + view.row_end // 400))
             rows = _parts(view, slot, frozenset())
-            pools = (Pool(int(rows[row]), served) for row, served in slot.lenders.items())
-            lent.append(Lent(own, tuple(pool for pool in pools if pool.parts)))
+            pools = (SharingPool(int(rows[row]), served) for row, served in slot.lenders.items())
+            lent.append(SharedSlot(own, tuple(pool for pool in pools if pool.parts)))
             own = lent[-1].of_each()
         np.minimum(each, own, out=each)
     if len(lent) == len(slots):

@@ -1,20 +1,27 @@
-"""How many members of a request fit together on any set of hosts: rooms, then policy, then what is lent."""
+"""How many more members of a request fit into the fleet now: in all, and in each aggregate by itself.
 
-from collections.abc import Iterable
-from typing import NamedTuple
+The count is of members that could be claimed one after the other while nothing else changes: the room that
+hosts have (rooms.py), of that what the group's policy allows (policies.py), of that what sharing providers
+have enough for. Each of these is a way to place that many members; where another choice might place more, the
+answer says that it is a lower bound.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
 
 import numpy as np
 
+from berth.model.explanations import Capacity, PlaceCapacity
 from berth.model.groups import MEMBERS_MAX, Group
 from berth.model.rejections import GroupNotFound, Rejection
 from berth.model.requests import CandidatesRequest, Constraints
 from berth.model.scheduling import ScheduleRequest
-from berth.scheduler.capacity_policies import NoPolicy, Policy, policy_of
-from berth.scheduler.capacity_rooms import HostRows, Rooms, rooms_of
-from berth.scheduler.capacity_trees import COUNT_MAX, THOROUGH, TreeEffort
+from berth.scheduler.capacity.policies import NoPolicy, PolicyLimit, make_policy
+from berth.scheduler.capacity.rooms import HostRows, Rooms, count_rooms
+from berth.scheduler.capacity.trees import COUNT_MAX, THOROUGH, TreeEffort
 from berth.scheduler.filters import group_policy
-from berth.scheduler.hints import host_called, unknown_in
-from berth.scheduler.membership import group_of
+from berth.scheduler.groups import group_of
+from berth.scheduler.hosts import find_host, find_unknown
 from berth.scheduler.options import SchedulerOptions
 from berth.scheduler.plugins import Filter
 from berth.search.masks import unknown_traits
@@ -24,7 +31,7 @@ from berth.view.groups import GroupRecord, Hosts
 from berth.view.rowset import Mask
 
 
-class Fitting(NamedTuple):
+class FitCount(NamedTuple):
     """How many members fit, whether no more could fit, and how many hosts have room, policies aside."""
 
     members: int
@@ -32,21 +39,21 @@ class Fitting(NamedTuple):
     hosts: int
 
 
-class Fits:
+class FitCounter:
     """``rule`` takes the place of the rule that the request's group has."""
 
     def __init__(self, view: View, request: ScheduleRequest, rooms: Rooms, rule: Group | None = None) -> None:
         self.rooms = rooms
         self._steps = view.steps
-        self._policy: Policy = NoPolicy()
+        self._policy: PolicyLimit = NoPolicy()
         self._joining_max = COUNT_MAX
         record = group_of(view, request)
         if record is not None:
-            self._policy = policy_of(view, rule or record.group, _others(view, record, request))
+            self._policy = make_policy(view, rule or record.group, _others(view, record, request))
             declared = sum(member in record.members for member in request.members)
             self._joining_max = MEMBERS_MAX - len(record.members) + declared
 
-    def among(self, rows: HostRows) -> Fitting:
+    def among(self, rows: HostRows) -> FitCount:
         """How many fit on these hosts, and on no others."""
         rooms, policy = self.rooms, self._policy
         pools = sum(len(lent.pools) for lent in rooms.lent)
@@ -57,11 +64,11 @@ class Fits:
             wanted = policy.limited(rows, each)
             given, is_most = rooms.shared_out(rows, wanted)
             count = int(given.sum())
-            # Hosts that were chosen without asking the lenders may not have been the best.
+            # Hosts that were chosen without regard to sharing providers may not have been the best.
             exact = exact and (count == int(wanted.sum()) if policy.chooses else is_most)
         else:
             count = policy.count(rows, each)
-        return Fitting(min(count, self._joining_max), exact, int(np.count_nonzero(each)))
+        return FitCount(min(count, self._joining_max), exact, int(np.count_nonzero(each)))
 
 
 def _others(view: View, record: GroupRecord, request: ScheduleRequest) -> Hosts:
@@ -84,13 +91,13 @@ FilterAsked = tuple[Filter, str]
 """A filter that has a say, and what it asks for in words."""
 
 
-def filters_asked(
+def find_filters(
     view: View, request: ScheduleRequest, options: SchedulerOptions
 ) -> list[FilterAsked] | Rejection:
     """The filters that have a say, but for the policy of groups: that is counted, not filtered by."""
     if request.group is not None and request.group not in view.groups.records:
         return GroupNotFound(request.group)
-    unknown = unknown_in(view, request.hints)
+    unknown = find_unknown(view, request.hints)
     if unknown is not None:
         return unknown
     if request.hints.forced_host is not None:
@@ -99,10 +106,10 @@ def filters_asked(
     return [(filter, words) for filter, words in asked if words is not None and filter is not group_policy]
 
 
-def open_hosts(view: View, request: ScheduleRequest, filters: Iterable[FilterAsked]) -> Mask:
+def find_open_hosts(view: View, request: ScheduleRequest, filters: Iterable[FilterAsked]) -> Mask:
     """The rows that the filters, or who forces a host, leave. Of rows that are no hosts it says nothing."""
     name = request.hints.forced_host
-    host = host_called(view, name) if name is not None else None
+    host = find_host(view, name) if name is not None else None
     mask: Mask = np.full(view.row_end, host is None)
     if host is not None:
         mask[host.row] = True
@@ -111,7 +118,7 @@ def open_hosts(view: View, request: ScheduleRequest, filters: Iterable[FilterAsk
     return mask
 
 
-class Asked(NamedTuple):
+class ResolvedAsk(NamedTuple):
     """What a request asks for as parts, and the hosts on which each part could be found."""
 
     ask: CandidatesRequest
@@ -120,10 +127,10 @@ class Asked(NamedTuple):
 
     def rooms(self, view: View, hosts: Mask, effort: TreeEffort = THOROUGH) -> Rooms:
         """The rooms of those of the hosts on which all that is asked for can be found."""
-        return rooms_of(view, self.ask, self.slots, hosts & self.anchors, effort)
+        return count_rooms(view, self.ask, self.slots, hosts & self.anchors, effort)
 
 
-def asked_of(view: View, ask: CandidatesRequest) -> Asked | Rejection:
+def resolve_ask(view: View, ask: CandidatesRequest) -> ResolvedAsk | Rejection:
     required = tuple((name,) for name in ask.root_required)
     unknown = unknown_traits(view, Constraints(required=required, forbidden=ask.root_forbidden))
     if unknown is not None:
@@ -133,12 +140,50 @@ def asked_of(view: View, ask: CandidatesRequest) -> Asked | Rejection:
         return slots
     if not any(slot.amounts for slot in slots):
         # One that takes nothing stands nowhere.
-        return Asked(ask, slots, np.zeros(view.row_end, np.bool_))
-    return Asked(ask, slots, anchors_of(view, ask, slots))
+        return ResolvedAsk(ask, slots, np.zeros(view.row_end, np.bool_))
+    return ResolvedAsk(ask, slots, anchors_of(view, ask, slots))
 
 
-def one_each(rooms: Rooms, filters: Iterable[FilterAsked]) -> Rooms:
+def limit_to_one_each(rooms: Rooms, filters: Iterable[FilterAsked]) -> Rooms:
     """A filter that looks at what is claimed may stop the second member on a host: then one is counted."""
     if not any(filter.FOLLOWS_CLAIMS for filter, _ in filters):
         return rooms
     return Rooms(np.minimum(rooms.each, 1), rooms.lent, exact=False)
+
+
+# -- the whole fleet ----------------------------------------------------------------------------
+
+
+_KINDS_FIRST: Final = ("cell", "zone")
+
+
+def capacity(view: View, request: ScheduleRequest, options: SchedulerOptions) -> Capacity | Rejection:
+    """How many more fit. How many members the request has does not matter."""
+    filters = find_filters(view, request, options)
+    if isinstance(filters, Rejection):
+        return filters
+    asked = resolve_ask(view, request.ask)
+    if isinstance(asked, Rejection):
+        return asked
+    rooms = asked.rooms(view, find_open_hosts(view, request, filters))
+    fits = FitCounter(view, request, limit_to_one_each(rooms, filters))
+    whole = fits.among(np.flatnonzero(fits.rooms.each))
+    places = sorted(_places(view, fits), key=lambda place: (_rank(place.kind), place.kind or "", place.name))
+    return Capacity(view.index, whole.members, whole.exact, whole.hosts, tuple(places))
+
+
+def _places(view: View, fits: FitCounter) -> Iterator[PlaceCapacity]:
+    """Every aggregate that has been given a name."""
+    has_room = fits.rooms.each > 0
+    for id, label in view.groups.labels.items():
+        if label.name is not None:
+            rows = np.sort(view.rows_in_aggregate(id).rows())
+            fitting = fits.among(rows[has_room[rows]])
+            yield PlaceCapacity(label.kind, label.name, id, fitting.members, fitting.exact, fitting.hosts)
+
+
+def _rank(kind: str | None) -> int:
+    """Cells and zones before all else, and what is no domain at the end."""
+    if kind is None:
+        return len(_KINDS_FIRST) + 1
+    return _KINDS_FIRST.index(kind) if kind in _KINDS_FIRST else len(_KINDS_FIRST)

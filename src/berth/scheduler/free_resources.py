@@ -14,7 +14,7 @@ _FEW: Final = 8
 """Up to so many hosts are asked one by one; from there on a whole column is cheaper."""
 
 
-def free_at(view: View, class_id: ClassId, hosts: Rows) -> Weights:
+def free_of_class(view: View, class_id: ClassId, hosts: Rows) -> Weights:
     """What is free of a class on each host. One that is over its capacity, or has none, has nothing."""
     if len(hosts) <= _FEW:
         return np.array([_free_of_tree(view, class_id, row) for row in hosts.tolist()], np.float64)
@@ -31,18 +31,18 @@ def free_at(view: View, class_id: ClassId, hosts: Rows) -> Weights:
     return (by_row if len(hosts) == view.row_end else by_row[hosts]).astype(np.float64)
 
 
-def free_of(view: View, names: tuple[str, ...], hosts: Rows) -> Weights | None:
+def free_of_classes(view: View, names: tuple[str, ...], hosts: Rows) -> Weights | None:
     """The same for classes by their names, all together; None if no host has any of them."""
     total: Weights | None = None
     for name in names:
         class_id = view.classes.id_of(name)
         if class_id is not None and len(view.classes.column(class_id)):
-            free = free_at(view, class_id, hosts)
+            free = free_of_class(view, class_id, hosts)
             total = free if total is None else total + free
     return total
 
 
-def amounts_of(view: View, ask: CandidatesRequest) -> dict[ClassId, int]:
+def sum_amounts(view: View, ask: CandidatesRequest) -> dict[ClassId, int]:
     """What a request takes of each class in all, over its groups."""
     amounts: dict[ClassId, int] = {}
     for group in ask.groups:

@@ -21,7 +21,7 @@ class Rng(Protocol):
     def randrange(self, stop: int, /) -> int: ...
 
 
-def weights_of(view: View, request: ScheduleRequest, options: SchedulerOptions, hosts: Rows) -> Weights:
+def weigh_hosts(view: View, request: ScheduleRequest, options: SchedulerOptions, hosts: Rows) -> Weights:
     """A number for each host. What a weigher says is first brought to 0..1 over these hosts, so that a
     multiplier means the same whatever the weigher counts."""
     total = np.zeros(len(hosts))

@@ -1,6 +1,7 @@
 """How many members may come to each of some hosts, under the policy of their group.
 
-Policy, with n(h) the room of host h and s(d) the members that stand in domain d; without a policy it is n(h):
+Policy, with n(h) the room of host h and s(d) the members that stand in domain d; without a policy it is
+n(h):
 
 * apart: over the hosts in d no more than ``max_per_domain`` - s(d). With ``max_skew``, no domain rises beyond
   what the domain that stays lowest reaches, plus the skew: that one reaches s(d) and all the room it has.
@@ -17,13 +18,13 @@ from numpy.typing import NDArray
 
 from berth.model.groups import HOST, Group
 from berth.model.ids import AggregateId
-from berth.scheduler.capacity_rooms import Counts, HostRows
-from berth.scheduler.capacity_trees import COUNT_MAX
+from berth.scheduler.capacity.rooms import Counts, HostRows
+from berth.scheduler.capacity.trees import COUNT_MAX
 from berth.view import View
 from berth.view.groups import Domain, Hosts
 
 
-class Policy(Protocol):
+class PolicyLimit(Protocol):
     """What a group's rule leaves of the room that hosts have."""
 
     exact: bool
@@ -41,7 +42,7 @@ class Policy(Protocol):
         ...
 
 
-def policy_of(view: View, group: Group, standing: Hosts) -> Policy:
+def make_policy(view: View, group: Group, standing: Hosts) -> PolicyLimit:
     """The policy of a group, with these members standing where they do."""
     if not group.is_hard:
         return NoPolicy()

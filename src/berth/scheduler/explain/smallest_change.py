@@ -3,9 +3,9 @@
 Policy. A *variant* is the request with something changed; it helps if enough members then fit, by the same
 count that capacity uses. Tried is each single change:
 
-* other amounts of what is asked for, the nearest that a host could give (smallest_amounts.py);
-* without one trait, aggregate, zone or hint (smallest_without.py);
-* with a host enabled, or a group less strict (smallest_operators.py);
+* other amounts of what is asked for, the nearest that a host could give (amounts.py);
+* without one trait, aggregate, zone or hint (variants.py);
+* with a host enabled, or a group less strict (variants.py);
 * with fewer members.
 
 Each has a cost: the part of an amount or of the members that is lost, or a number by how much it hurts. The
@@ -20,12 +20,17 @@ from itertools import chain, takewhile
 from typing import Final
 
 from berth.model.explanations import Change, Remedy, SmallestChange
-from berth.model.scheduling import ScheduleRequest, Step
-from berth.scheduler.capacity_fits import Fitting
-from berth.scheduler.smallest_amounts import other_amounts
-from berth.scheduler.smallest_operators import other_hosts, other_rule
-from berth.scheduler.smallest_trials import STATES, Variant, Variants
-from berth.scheduler.smallest_without import without_one
+from berth.model.scheduling import ConstraintStep, ScheduleRequest
+from berth.scheduler.capacity.members import FitCount
+from berth.scheduler.explain.amounts import vary_amounts
+from berth.scheduler.explain.variants import (
+    STATES,
+    Variant,
+    Variants,
+    vary_constraints,
+    vary_hosts,
+    vary_rule,
+)
 
 PAIRS_MAX: Final = 40
 OTHERS_MAX: Final = 4
@@ -34,8 +39,8 @@ _GAVE_UP: Final = "There are too many changes to try all of them."
 _Found = list[tuple[float, Remedy]]
 
 
-def smallest_change(
-    variants: Variants, request: ScheduleRequest, steps: tuple[Step, ...], fitting: Fitting
+def find_smallest_change(
+    variants: Variants, request: ScheduleRequest, steps: tuple[ConstraintStep, ...], fitting: FitCount
 ) -> SmallestChange:
     """For a request that does not fit. ``steps`` are what removed its hosts; ``fitting`` is what fits as it
     is."""
@@ -74,10 +79,10 @@ def _best_of_each_kind(found: _Found) -> list[Remedy]:
 def _changed(variants: Variants, variant: Variant) -> Iterator[Variant]:
     """The variant with one thing more changed (or several amounts)."""
     return chain(
-        other_amounts(variants, variant),
-        without_one(variants, variant),
-        other_hosts(variants, variant),
-        other_rule(variants, variant),
+        vary_amounts(variants, variant),
+        vary_constraints(variants, variant),
+        vary_hosts(variants, variant),
+        vary_rule(variants, variant),
     )
 
 
@@ -95,7 +100,7 @@ def _is_amount(variant: Variant) -> bool:
     return variant.changes[-1].after is not None
 
 
-def _fewer_members(variants: Variants, variant: Variant, fitting: Fitting) -> _Found:
+def _fewer_members(variants: Variants, variant: Variant, fitting: FitCount) -> _Found:
     if not fitting.members:
         return []
     host = variants.first_host(variant, *variants.fits(variant))
@@ -121,11 +126,11 @@ def _less_on_closed_hosts(variants: Variants, variant: Variant) -> Iterator[Vari
     """Other amounts that hosts could give which are disabled or down; and with them, which to open."""
     for name in STATES:
         if not variants.is_forced and name in variants.masks and not variants.masks[name].all():
-            for less in other_amounts(variants, variant._replace(unasked=variant.unasked | {name})):
-                yield from other_hosts(variants, less._replace(unasked=variant.unasked))
+            for less in vary_amounts(variants, variant._replace(unasked=variant.unasked | {name})):
+                yield from vary_hosts(variants, less._replace(unasked=variant.unasked))
 
 
-def _nothing_helps(steps: tuple[Step, ...], gave_up: bool) -> str:
+def _nothing_helps(steps: tuple[ConstraintStep, ...], gave_up: bool) -> str:
     worst = max(steps, key=lambda step: step.removed, default=None)
     said = "No small change would make it fit"
     if gave_up:

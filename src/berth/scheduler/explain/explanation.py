@@ -1,39 +1,144 @@
-"""An explanation in sentences: what was asked, what there was, what to do."""
+"""Why a request fits where it does, or nowhere: an answer that depends on a view and the request alone.
+
+It answers three questions: which constraint removed how many hosts (scheduler/constraints.py), how a named
+host does by each of them (checks.py), and, if too few members fit, what the smallest change would be that
+helps (smallest_change.py).
+"""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
+import numpy as np
 
-from berth.model.explanations import HostChecks, SmallestChange
-from berth.model.rejections import CapacityExceeded, GroupPolicyBroken, Rejection, UnitsViolated
+from berth.model.explanations import Explanation, HostChecks, SmallestChange
+from berth.model.ids import ConsumerId, Row
+from berth.model.rejections import (
+    CapacityExceeded,
+    GroupNotFound,
+    GroupPolicyBroken,
+    Rejection,
+    UnitsViolated,
+)
 from berth.model.requests import UNSUFFIXED, RequestGroup
-from berth.model.scheduling import ScheduleRequest, Step
-from berth.scheduler.membership import group_of
+from berth.model.scheduling import ConstraintStep, Plan, ScheduleRequest
+from berth.scheduler.candidates import HostCandidates
+from berth.scheduler.capacity.members import FitCount
+from berth.scheduler.constraints import ConstraintResult, count_steps, narrow_down
+from berth.scheduler.explain.checks import HostChecker
+from berth.scheduler.explain.smallest_change import find_smallest_change
+from berth.scheduler.explain.variants import Variant, Variants
+from berth.scheduler.groups import group_of
+from berth.scheduler.hosts import find_unknown
+from berth.scheduler.options import SchedulerOptions
+from berth.scheduler.plan import plan
 from berth.view import View
+
+HOSTS_EXPLAINED_MAX: Final = 20
+_HOSTS_ASKED_MAX: Final = 10
+_NOBODY: Final = ConsumerId("a new member")
+
+
+def explain(
+    view: View, request: ScheduleRequest, options: SchedulerOptions, hosts: Iterable[str] = ()
+) -> Explanation | Rejection:
+    """What becomes of the request. Of hosts that are named, the first ``HOSTS_EXPLAINED_MAX`` are looked at.
+    Refused are names that do not exist. The view is as it was before; nobody else may look at it
+    meanwhile."""
+    wrong = _wrong(view, request)
+    if wrong is not None:
+        return wrong
+    results = narrow_down(view, request, options)
+    if isinstance(results, Rejection):
+        return results
+    candidates = HostCandidates.of(view, request.ask)
+    assert not isinstance(candidates, Rejection), "names were looked up before"
+    variants = Variants(view, request, options, results[0].left)
+    counted = variants.fitting(Variant(request))
+    if not counted.exact and counted.members < variants.wanted:
+        counted = _planned(view, request, options, counted)
+    fitting = min(counted.members, variants.wanted)
+    taken = count_steps(results)
+    total = int(np.count_nonzero(results[0].left))
+    checked = HostChecker(view, request, options, candidates)
+    refused = change = closest = None
+    if fitting < variants.needed:
+        refused = _refused(view, checked, results)
+        change = find_smallest_change(variants, request, taken, counted)
+        host = change.best.host if change.best is not None else None
+        closest = checked.at(host) if host is not None else None
+    outcome = _Outcome(fitting, variants.needed, total, taken, refused, closest, change)
+    return Explanation(
+        index=view.index,
+        needed=variants.needed,
+        fitting=fitting,
+        hosts_total=total,
+        steps=taken,
+        text=_write_text(view, request, outcome),
+        hosts=tuple(checked.at(name) for name in islice(dict.fromkeys(hosts), HOSTS_EXPLAINED_MAX)),
+        closest=closest,
+        change=change,
+        refused=refused,
+    )
+
+
+class _First:
+    """Leaves nothing to chance, so that asking again gives the same answer."""
+
+    def randrange(self, stop: int, /) -> int:
+        return 0
+
+
+def _planned(view: View, request: ScheduleRequest, options: SchedulerOptions, counted: FitCount) -> FitCount:
+    """What was counted is less than may fit: as many as a plan would place, if these are more."""
+    members = request.members or (_NOBODY,)
+    any_number = msgspec.structs.replace(request, members=members, at_least=1, alternates=0)
+    found = plan(view, any_number, options, _First(), 0)
+    if not isinstance(found, Plan) or len(found.placements) <= counted.members:
+        return counted
+    hosts = {placement.chosen.host for placement in found.placements}
+    return FitCount(len(found.placements), False, max(counted.hosts, len(hosts)))
+
+
+def _wrong(view: View, request: ScheduleRequest) -> Rejection | None:
+    if request.group is not None and request.group not in view.groups.records:
+        return GroupNotFound(request.group)
+    return find_unknown(view, request.hints)
+
+
+def _refused(view: View, checked: HostChecker, results: list[ConstraintResult]) -> Rejection | None:
+    """What the ledger says of the hosts that are left, if it lets nobody come to any that was asked about."""
+    refused = None
+    for row in np.flatnonzero(results[-1].left)[:_HOSTS_ASKED_MAX].tolist():
+        refused = checked.refused_at(view.record(Row(row)))
+        if refused is None:
+            return None
+    return refused
+
 
 _OTHERS_TOLD_MAX: Final = 2
 _TOGETHER: Final = "together"
 
 
-class Outcome(NamedTuple):
+class _Outcome(NamedTuple):
     """What is known of a request, before it is put into words."""
 
     fitting: int
     needed: int
     hosts_total: int
-    steps: tuple[Step, ...]
+    steps: tuple[ConstraintStep, ...]
     refused: Rejection | None
     closest: HostChecks | None
     change: SmallestChange | None
 
 
-def told(view: View, request: ScheduleRequest, outcome: Outcome) -> str:
+def _write_text(view: View, request: ScheduleRequest, outcome: _Outcome) -> str:
     return " ".join(_sentences(view, request, outcome))
 
 
-def _sentences(view: View, request: ScheduleRequest, outcome: Outcome) -> Iterator[str]:
+def _sentences(view: View, request: ScheduleRequest, outcome: _Outcome) -> Iterator[str]:
     yield _asked(view, request)
     yield _verdict(outcome.fitting, outcome.needed)
     yield _removed(outcome.hosts_total, outcome.steps)
@@ -87,7 +192,7 @@ def _verdict(fitting: int, needed: int) -> str:
     return f"Only {fitting} fit{'s' if fitting == 1 else ''}, and {needed} are needed."
 
 
-def _removed(hosts_total: int, steps: tuple[Step, ...]) -> str:
+def _removed(hosts_total: int, steps: tuple[ConstraintStep, ...]) -> str:
     if not hosts_total:
         return "There are no hosts."
     removing = [step for step in steps if step.removed]
@@ -105,7 +210,7 @@ def _removed(hosts_total: int, steps: tuple[Step, ...]) -> str:
     return f"Of {hosts_total} hosts {listed.replace(' by ', f' {verb} removed by ', 1)}; {kept} left."
 
 
-def _free_in_all(view: View, steps: tuple[Step, ...]) -> Iterator[str]:
+def _free_in_all(view: View, steps: tuple[ConstraintStep, ...]) -> Iterator[str]:
     """Where a resource removed the last hosts: whether there is none, or none in one place."""
     last = next((step for step in reversed(steps) if step.removed), None)
     if last is None or not last.constraint.startswith("resources"):

@@ -12,13 +12,12 @@ import numpy as np
 
 from berth.model.rejections import Rejection
 from berth.model.requests import UNSUFFIXED, AnyOf, CandidatesRequest, RequestGroup
-from berth.model.scheduling import ScheduleRequest, Step
+from berth.model.scheduling import ConstraintStep, ScheduleRequest
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.scheduler.candidates import HostCandidates
-from berth.scheduler.hints import host_called
+from berth.scheduler.hosts import find_host, is_pool
 from berth.scheduler.options import SchedulerOptions
 from berth.scheduler.plugins import name_of
-from berth.scheduler.pools import is_pool
 from berth.search.masks import (
     in_all_aggregates,
     in_any_aggregate,
@@ -35,7 +34,7 @@ TOGETHER_MAX: Final = 1_000
 is believed that there is one."""
 
 
-class Narrowing(NamedTuple):
+class ConstraintResult(NamedTuple):
     """A constraint, what it asks for in words, and the hosts that are left after it (a mask of rows)."""
 
     constraint: str
@@ -54,26 +53,30 @@ def all_hosts(view: View, candidates: HostCandidates) -> Mask:
     return mask
 
 
-def narrow(view: View, request: ScheduleRequest, options: SchedulerOptions) -> list[Narrowing] | Rejection:
+def narrow_down(
+    view: View, request: ScheduleRequest, options: SchedulerOptions
+) -> list[ConstraintResult] | Rejection:
     """The constraints in order. The first entry, ``hosts``, is where they start from: all of them."""
     candidates = HostCandidates.of(view, request.ask)
     if isinstance(candidates, Rejection):
         return candidates
     left = all_hosts(view, candidates)
-    found = [Narrowing("hosts", "any host", left)]
+    found = [ConstraintResult("hosts", "any host", left)]
     for name, asked, mask in _constraints(view, request, options):
         left = left & mask
-        found.append(Narrowing(name, asked, left))
-    found.append(Narrowing("together", "all of it at once on one host", _together(view, candidates, left)))
+        found.append(ConstraintResult(name, asked, left))
+    found.append(
+        ConstraintResult("together", "all of it at once on one host", _together(view, candidates, left))
+    )
     return found
 
 
-def steps(narrowings: list[Narrowing]) -> tuple[Step, ...]:
+def count_steps(results: list[ConstraintResult]) -> tuple[ConstraintStep, ...]:
     """The same in numbers."""
-    counts = [int(np.count_nonzero(narrowing.left)) for narrowing in narrowings]
+    counts = [int(np.count_nonzero(result.left)) for result in results]
     return tuple(
-        Step(narrowing.constraint, narrowing.asked, before - count, count)
-        for narrowing, before, count in zip(narrowings[1:], counts, counts[1:], strict=False)
+        ConstraintStep(result.constraint, result.asked, before - count, count)
+        for result, before, count in zip(results[1:], counts, counts[1:], strict=False)
     )
 
 
@@ -97,7 +100,7 @@ def _constraints(
 def forced_host(view: View, name: str) -> Mask:
     """The one host that a request insists on."""
     mask = np.zeros(view.row_end, np.bool_)
-    host = host_called(view, name)
+    host = find_host(view, name)
     if host is not None:
         mask[host.row] = True
     return mask

@@ -19,7 +19,7 @@ from berth.model.ids import ClassId, Row
 from berth.model.inventory import Inventory
 from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
-from berth.scheduler.smallest_trials import Variant, Variants
+from berth.scheduler.explain.variants import Variant, Variants
 from berth.search.masks import in_all_aggregates, in_any_aggregate, narrow, with_all_traits, with_any_trait
 from berth.view import ProviderRecord, View
 from berth.view.rowset import Mask
@@ -35,7 +35,7 @@ Amounts = dict[tuple[str, str], int]
 """Amounts by group and class, of those that change; 0 is to do without."""
 
 
-class Part(NamedTuple):
+class AmountPart(NamedTuple):
     """What one group asks of one class, and the providers that could serve it as far as all else goes."""
 
     suffix: str
@@ -45,10 +45,10 @@ class Part(NamedTuple):
     usable: Mask
 
 
-def other_amounts(variants: Variants, variant: Variant) -> Iterator[Variant]:
+def vary_amounts(variants: Variants, variant: Variant) -> Iterator[Variant]:
     """The request with other amounts, those first that change the least."""
     view, ask = variants.view, variant.request.ask
-    parts = [part for group in ask.groups for part in parts_of(view, group)]
+    parts = [part for group in ask.groups for part in split_parts(view, group)]
     hosts = variants.hosts(variant)
     _leave_root_traits(view, ask, hosts)
     offered: dict[tuple[tuple[tuple[str, str], int], ...], float] = {}
@@ -69,7 +69,7 @@ def other_amounts(variants: Variants, variant: Variant) -> Iterator[Variant]:
 # -- over all hosts -----------------------------------------------------------------------------
 
 
-def parts_of(view: View, group: RequestGroup) -> Iterator[Part]:
+def split_parts(view: View, group: RequestGroup) -> Iterator[AmountPart]:
     """What a group asks for, class by class."""
     usable = np.ones(view.row_end, np.bool_)
     if group.suffix == UNSUFFIXED and (view.nested_count or view.rows_with_trait(SHARES_VIA_AGGREGATE)):
@@ -85,7 +85,7 @@ def parts_of(view: View, group: RequestGroup) -> Iterator[Part]:
     for name, amount in group.resources:
         class_id = view.classes.id_of(name)
         assert class_id is not None, "names were looked up before"
-        yield Part(group.suffix, name, class_id, amount, usable)
+        yield AmountPart(group.suffix, name, class_id, amount, usable)
 
 
 def _leave_root_traits(view: View, ask: CandidatesRequest, hosts: Mask) -> None:
@@ -95,7 +95,7 @@ def _leave_root_traits(view: View, ask: CandidatesRequest, hosts: Mask) -> None:
     hosts &= True if have_not is None else ~have_not
 
 
-def _nearest(view: View, parts: list[Part], hosts: Mask, share: int) -> Iterator[Row]:
+def _nearest(view: View, parts: list[AmountPart], hosts: Mask, share: int) -> Iterator[Row]:
     """Of each sort of hosts those that are nearest to having ``share`` times what is asked."""
     distance = np.zeros(view.row_end)
     sort = np.zeros(view.row_end, np.int64)
@@ -114,11 +114,11 @@ def _nearest(view: View, parts: list[Part], hosts: Mask, share: int) -> Iterator
         yield from (Row(row) for row in alike[:_HOSTS_OF_A_SORT].tolist())
 
 
-def _compete(parts: list[Part]) -> bool:
+def _compete(parts: list[AmountPart]) -> bool:
     return len({part.class_id for part in parts}) < len(parts)
 
 
-def _free_in_all(view: View, parts: list[Part]) -> NDArray[np.float64]:
+def _free_in_all(view: View, parts: list[AmountPart]) -> NDArray[np.float64]:
     """What each host has free of the classes that parts compete for."""
     free_of_all = np.zeros(view.row_end)
     for class_id in {part.class_id for part in parts} if _compete(parts) else ():
@@ -127,7 +127,7 @@ def _free_in_all(view: View, parts: list[Part]) -> NDArray[np.float64]:
     return free_of_all
 
 
-def _best_free(view: View, part: Part, share: int) -> tuple[NDArray[np.int64], Mask]:
+def _best_free(view: View, part: AmountPart, share: int) -> tuple[NDArray[np.int64], Mask]:
     """For each host, what is free on the best provider, and whether one could give what is asked."""
     sharing = view.rows_with_trait(SHARES_VIA_AGGREGATE)
     view.steps.take(20 + (view.row_end // 100) * (1 + len(sharing)))
@@ -163,7 +163,9 @@ def _served(view: View, row: Row) -> Mask:
 # -- on one host --------------------------------------------------------------------------------
 
 
-def _amounts_at(view: View, ask: CandidatesRequest, parts: list[Part], host: Row, share: int) -> Amounts:
+def _amounts_at(
+    view: View, ask: CandidatesRequest, parts: list[AmountPart], host: Row, share: int
+) -> Amounts:
     """The nearest amounts that the host could give ``share`` times, where they are not those asked."""
     sharing = view.rows_with_trait(SHARES_VIA_AGGREGATE)
     view.steps.take(10 + 10 * len(parts) + len(sharing) * (1 + view.row_end // 200))
@@ -183,7 +185,7 @@ class _Given:
         self._taken: dict[tuple[Row, ClassId], int] = {}
         self._holder: dict[Row, str] = {}
 
-    def amount(self, part: Part, share: int) -> int:
+    def amount(self, part: AmountPart, share: int) -> int:
         """The nearest amount there is, from the tightest place for it; 0 if there is none."""
         choices = [
             (abs(amount - part.asked), amount, room, row)
@@ -200,7 +202,7 @@ class _Given:
             self._holder[row] = part.suffix
         return amount
 
-    def _may_hold(self, row: Row, part: Part) -> bool:
+    def _may_hold(self, row: Row, part: AmountPart) -> bool:
         is_apart = self._isolate and part.suffix != UNSUFFIXED
         return bool(part.usable[row]) and not (is_apart and self._holder.get(row, part.suffix) != part.suffix)
 
@@ -223,7 +225,7 @@ def _valid_amounts(inventory: Inventory, free: int, asked: int) -> Iterator[int]
 # -- as a variant ---------------------------------------------------------------------------------
 
 
-def _cost(parts: list[Part], amounts: Amounts) -> float:
+def _cost(parts: list[AmountPart], amounts: Amounts) -> float:
     asked = {(part.suffix, part.name): part.asked for part in parts}
     return sum(
         abs(asked[key] - amount) / asked[key] if amount else WITHOUT_COST for key, amount in amounts.items()
@@ -243,7 +245,7 @@ def _asking(ask: CandidatesRequest, amounts: Amounts) -> CandidatesRequest | Non
     return msgspec.structs.replace(ask, groups=tuple(groups))
 
 
-def _changed(variant: Variant, ask: CandidatesRequest, parts: list[Part], amounts: Amounts) -> Variant:
+def _changed(variant: Variant, ask: CandidatesRequest, parts: list[AmountPart], amounts: Amounts) -> Variant:
     variant = variant._replace(request=msgspec.structs.replace(variant.request, ask=ask))
     for part in parts:
         after = amounts.get((part.suffix, part.name))
@@ -253,7 +255,7 @@ def _changed(variant: Variant, ask: CandidatesRequest, parts: list[Part], amount
     return variant
 
 
-def _change(part: Part, after: int) -> Change:
+def _change(part: AmountPart, after: int) -> Change:
     where = f" in the group {part.suffix}" if part.suffix != UNSUFFIXED else ""
     if not after:
         return Change("without_resource", part.name, f"without {part.name}{where}", part.asked, 0)

@@ -1,0 +1,1 @@
+"""How many more members of a request the fleet has room for."""

@@ -1,0 +1,1 @@
+"""Why a request fits where it does, or nowhere, and what would help."""
