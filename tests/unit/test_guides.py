@@ -74,3 +74,14 @@ def test_the_page_of_settings_is_that_of_the_program() -> None:
 
 def test_the_page_of_extra_specs_is_that_of_the_program() -> None:
     assert (GUIDES / "extra-specs.md").read_text() == names_page.page(), "run: make docs"
+
+
+def test_the_limits_of_the_guide_are_those_of_the_settings() -> None:
+    """The guide once said 10 MiB of what was 4."""
+    rows = re.findall(
+        r"^\| .* \| ([\d,]+)( MiB)?.* \| `(\w+)` \|$", (GUIDES / "compatibility.md").read_text(), re.MULTILINE
+    )
+    told = {name: int(number.replace(",", "")) << (20 if unit else 0) for number, unit, name in rows}
+    assert len(told) == 4
+    settings = resolve(None).settings
+    assert told == {name: getattr(settings, name) for name in told}

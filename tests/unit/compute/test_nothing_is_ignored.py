@@ -300,6 +300,8 @@ def test_what_is_for_the_driver_reaches_it(region: Region) -> None:
         ("/os-server-groups?colour=red", "colour"),
         ("/os-aggregates?name=x", "name"),
         ("/os-availability-zone?name=x", "name"),
+        ("/os-keypairs?colour=red", "colour"),
+        ("/limits?project_id=x", "project_id"),
     ],
 )
 def test_a_list_is_refused_with_a_word_that_it_does_not_know(region: Region, path: str, name: str) -> None:

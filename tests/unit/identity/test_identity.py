@@ -297,6 +297,18 @@ def test_lists_of_what_there_is(house: House) -> None:
     house.run(story)
 
 
+@pytest.mark.parametrize("path", ["projects?tags-any=a", "users?tags=a", "endpoints?type=image", "roles?a=b"])
+def test_a_list_is_refused_with_a_word_that_it_does_not_know(house: House, path: str) -> None:
+    """All of it was listed."""
+
+    async def story(house: House) -> None:
+        refused = await house.ask("GET", f"/identity/v3/{path}", token=ADMIN)
+        assert refused.status == 400
+        assert "is not understood in a list of" in refused.json["error"]["message"]
+
+    house.run(story)
+
+
 def test_where_everybody_is_believed_any_password_will_do(tmp_path: Path) -> None:
     async def story(house: House) -> None:
         answer = await log_in(house, by_password("admin", "whatever", name="ops"))

@@ -5,6 +5,7 @@ from typing import Final
 
 from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.errors import ComputeProblem, not_found
+from berth.api.compute.listing import query_of
 from berth.api.kernel.http import Response
 
 
@@ -13,6 +14,7 @@ async def extensions(call: Call) -> Response:
 
 
 async def keypairs(call: Call) -> Response:
+    query_of(call, "key pairs", {"user_id": 10, "limit": 35, "marker": 35})
     return json({"keypairs": []})
 
 

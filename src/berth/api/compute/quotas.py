@@ -13,6 +13,7 @@ from msgspec import Meta
 from berth.api.compute.calls import Call, Route, empty, json
 from berth.api.compute.changing import change
 from berth.api.compute.errors import ComputeProblem, not_found
+from berth.api.compute.listing import query_of
 from berth.api.kernel.http import Response
 from berth.ledger.quotas import limits_of, used_by
 from berth.model.commands import Command, Enact
@@ -57,7 +58,7 @@ class GivenClass(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 async def limits(call: Call) -> Response:
-    project = call.query().get("tenant_id", call.project)
+    project = query_of(call, "limits", {"tenant_id": 1}).get("tenant_id", call.project)
     if project != call.project:
         call.require("os_compute_api:limits:other_project", project)
 

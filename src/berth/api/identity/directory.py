@@ -1,7 +1,7 @@
 """Lists of what there is: projects, users, roles, domains, regions, services, endpoints.
 
 Admins see all of it, others themselves and their project. A query narrows a list by fields that its items
-have; what else it says is not ours to read.
+have, and is refused with any other name.
 """
 
 from collections.abc import Callable, Iterable
@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from berth.api.compute.calls import Call, Handler, Route, json
 from berth.api.compute.errors import ComputeProblem
+from berth.api.compute.listing import query_of
 from berth.api.identity import catalog
 from berth.api.identity.bodies import DOMAIN_ID, DOMAIN_NAME
 from berth.api.identity.issuers import Issuer
@@ -107,8 +108,10 @@ def _collection(plural: str, singular: str, items: Items) -> tuple[Route, ...]:
 
 def _list(plural: str, items: Items) -> Handler:
     async def index(call: Call) -> Response:
-        query = call.query()
-        found = [item for item in items(call) if _is_asked_for(item, query)]
+        listed = items(call)
+        # Nothing is left out of an empty list, whatever is asked.
+        query = query_of(call, plural, dict.fromkeys(listed[0], 0)) if listed else {}
+        found = [item for item in listed if _is_asked_for(item, query)]
         base = f"{origin_of(call.request)}/identity/v3"
         links = {"self": f"{base}/{plural}", "next": None, "previous": None}
         return json({plural: [_linked(base, plural, item) for item in found], "links": links})
@@ -132,7 +135,7 @@ def _linked(base: str, plural: str, item: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_asked_for(item: dict[str, Any], query: dict[str, str]) -> bool:
-    return all(str(item[key]).lower() == value.lower() for key, value in query.items() if key in item)
+    return all(str(item[key]).lower() == value.lower() for key, value in query.items())
 
 
 async def _catalog(call: Call) -> Response:
