@@ -1,10 +1,12 @@
 """Rules for what is known of hosts and aggregates beside their resources."""
 
-from berth.model.commands import LabelAggregate, SetHostStatus
+from berth.ledger.providers import set_traits
+from berth.model.commands import LabelAggregate, SetHostStatus, SetTraits
 from berth.model.events import AggregateLabelled, Event, HostChanged
 from berth.model.groups import HOST
 from berth.model.hosts import HEALTHY
 from berth.model.rejections import KindInUse, LabelTaken, NotAHost, ProviderNotFound, Rejection
+from berth.model.vocabulary import STATUS_DISABLED
 from berth.view import View
 
 
@@ -16,7 +18,17 @@ def set_status(view: View, command: SetHostStatus, now_s: int) -> list[Event] | 
         return NotAHost(record.id, record.root.id)
     before = view.hosts.get(record.id)
     after = None if command.status == HEALTHY else command.status
-    return [] if before == after else [HostChanged(record.id, before, after)]
+    if before == after:
+        return []
+    changed = HostChanged(record.id, before, after)
+    is_disabled = command.status.disabled
+    if is_disabled == (before or HEALTHY).disabled:
+        return [changed]
+    # Clients of Placement know a disabled host by its trait.
+    others = frozenset(record.traits) - {STATUS_DISABLED}
+    traits = others | {STATUS_DISABLED} if is_disabled else others
+    marked = set_traits(view, SetTraits(record.id, None, traits), now_s)
+    return marked if isinstance(marked, Rejection) else [changed, *marked]
 
 
 def label(view: View, command: LabelAggregate, now_s: int) -> list[Event] | Rejection:

@@ -23,6 +23,9 @@ STANDARD_TRAITS: Final[frozenset[str]] = frozenset(os_traits.get_traits())
 SHARES_VIA_AGGREGATE: Final = "MISC_SHARES_VIA_AGGREGATE"
 """The trait of a provider whose resources the trees of its aggregates may use."""
 
+STATUS_DISABLED: Final = "COMPUTE_STATUS_DISABLED"
+"""The trait of a host that takes no new servers: Nova sets it for its own, Berth with a host's status."""
+
 FIRST_CUSTOM_CLASS: Final = ClassId(10000)
 """Custom classes are numbered from here, so that the standard list can grow below."""
 

@@ -12,7 +12,7 @@ import msgspec
 from berth.model import commands as c
 from berth.model.ids import ClassId, ConsumerId, ProviderId
 from berth.model.inventory import Inventory
-from berth.model.vocabulary import FIRST_CUSTOM_CLASS, STANDARD_CLASSES, STANDARD_TRAITS
+from berth.model.vocabulary import FIRST_CUSTOM_CLASS, STANDARD_CLASSES, STANDARD_TRAITS, STATUS_DISABLED
 from berth.sim import groups
 from berth.sim.facts import (
     ACCEPTED,
@@ -70,7 +70,7 @@ class Oracle(Facts):
             case c.Reshape():
                 return self._reshape(command, now_s)
             case c.SetHostStatus():
-                return groups.set_host_status(self, command)
+                return self._set_host_status(command, now_s)
             case c.LabelAggregate():
                 return groups.label_aggregate(self, command)
             case c.CreateGroup():
@@ -200,6 +200,15 @@ class Oracle(Facts):
             self._put(replace(old, traits=command.traits))
             self._advance(old.id, 1, now_s)
         return frozenset(kinds)
+
+    def _set_host_status(self, command: c.SetHostStatus, now_s: int) -> Kinds:
+        was_disabled = any(fact.status.disabled for fact in self.hosts if fact.provider == command.provider)
+        kinds = groups.set_host_status(self, command)
+        old = self.provider(command.provider)
+        if kinds == ACCEPTED and old is not None and command.status.disabled != was_disabled:
+            marked = old.traits | {STATUS_DISABLED} if not was_disabled else old.traits - {STATUS_DISABLED}
+            return self._set_traits(c.SetTraits(old.id, None, marked), now_s)
+        return kinds
 
     def _set_aggregates(self, command: c.SetAggregates, now_s: int) -> Kinds:
         old, kinds = self._provider_at(command.provider, command.generation)

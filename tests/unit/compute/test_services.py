@@ -75,6 +75,36 @@ def test_disabled_hosts_are_not_scheduled_to(region: Region) -> None:
     region.run(story)
 
 
+@pytest.mark.parametrize("api", ["compute", "native"])
+def test_who_asks_placement_can_leave_disabled_hosts_out(region: Region, api: str) -> None:
+    """By the trait that Nova sets for that; the other traits of the host stay."""
+
+    async def disable(region: Region, disabled: bool) -> None:
+        if api == "compute":
+            answer = await put(region, status="disabled" if disabled else "enabled")
+        else:
+            answer = await region.ask(
+                "PUT", f"/berth/v1/hosts/{uuid_of(1)}", {"host": {"disabled": disabled}}
+            )
+        assert answer.status == 200, answer.body
+
+    async def story(region: Region) -> None:
+        await known_fleet(region, 2)
+        path = f"/resource_providers/{uuid_of(1)}/traits"
+        found = (await region.ask("GET", path, version="1.39")).json
+        found["traits"].append("HW_CPU_X86_AVX2")
+        await region.ask("PUT", path, found, version="1.39")
+        query = "/allocation_candidates?resources=VCPU:1&required=!COMPUTE_STATUS_DISABLED"
+        for disabled in (True, False, True, False):
+            await disable(region, disabled)
+            offered = (await region.ask("GET", query, version="1.39")).json["provider_summaries"]
+            assert sorted(offered) == ([] if disabled else [uuid_of(1)]) + [uuid_of(2)]
+            traits = (await region.ask("GET", path, version="1.39")).json["traits"]
+            assert "HW_CPU_X86_AVX2" in traits
+
+    region.run(story)
+
+
 @pytest.mark.parametrize(
     ("wanted", "why"),
     [
