@@ -50,6 +50,9 @@ def made_by(stack: Any, files: dict[str, str]) -> dict[str, Any]:
         else:
             properties = {key: value for key, value in resource.properties.items() if value is not None}
             made[name] = {"type": resource.type(), "properties": properties}
+            if resource.type() == "OS::Nova::Server":
+                # What Nova is asked for, where that is no list of networks.
+                made[name]["nics"] = resource._str_network(properties["networks"])
     return made
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from berth.api.compute.server_fields import FIELDS
 from berth.api.native.bodies_clusters import NewCluster
 from berth.cli import main
 from berth.cli.heat_template import write
@@ -46,27 +47,31 @@ def heat() -> Path:
         pytest.skip(str(missing))
 
 
-def read_by_heat(heat: Path, folder: Path, name: str) -> Any:
+def read_by_heat(heat: Path, folder: Path, name: str, **parameters: str) -> Any:
     # Heat's own warnings are none of ours.
-    words = [sys.executable, "-W", "ignore", str(READER), str(folder), name, '{"network": "net"}']
+    words = [sys.executable, "-W", "ignore", str(READER), str(folder), name, json.dumps(parameters)]
     env = {**os.environ, "PYTHONPATH": str(heat)}
     done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout)
 
 
-def servers(made: Any, node_group: str) -> list[Any]:
+def resources(made: Any, node_group: str) -> list[Any]:
     """The servers of a node group, by their index."""
     group = made["resources"][f"nodes_{node_group}"]
     assert sorted(group, key=int) == [str(number) for number in range(len(group))]
     found = [group[str(number)]["server"] for number in range(len(group))]
     assert {server["type"] for server in found} <= {"OS::Nova::Server"}
-    return [server["properties"] for server in found]
+    return found
+
+
+def servers(made: Any, node_group: str) -> list[Any]:
+    return [server["properties"] for server in resources(made, node_group)]
 
 
 def test_what_heat_makes_of_a_cluster(heat: Path, tmp_path: Path) -> None:
     write(msgspec.convert(CLUSTER, NewCluster), tmp_path, overwrite=False)
-    made = read_by_heat(heat, tmp_path, "hadoop.yaml")
+    made = read_by_heat(heat, tmp_path, "hadoop.yaml", network="net")
     for number in (1, 2):
         group = made["resources"][f"server_group_{number}"]
         assert group["type"] == "OS::Nova::ServerGroup"
@@ -80,6 +85,14 @@ def test_what_heat_makes_of_a_cluster(heat: Path, tmp_path: Path) -> None:
     assert (master["name"], master["flavor"], master["image"]) == ("hadoop-master-0", "large", "cirros")
     assert {server["networks"][0]["network"] for server in (*data, *more, master)} == {"net"}
     assert made["outputs"] == ["servers_data", "servers_master", "servers_more"]
+
+
+def test_berths_own_compute_api_takes_the_servers_of_a_template(heat: Path, tmp_path: Path) -> None:
+    write(msgspec.convert(CLUSTER, NewCluster), tmp_path, overwrite=False)
+    made = read_by_heat(heat, tmp_path, "hadoop.yaml")
+    found = [one for group in ("data", "master", "more") for one in resources(made, group)]
+    assert [server["nics"] for server in found] == ["auto"] * 9
+    assert "auto" in FIELDS["create"]["networks"].harmless
 
 
 def test_a_node_group_without_nodes_and_a_cluster_without_anti_affinity(heat: Path, tmp_path: Path) -> None:

@@ -8,6 +8,9 @@ Heat resolves functions in a ResourceGroup before it knows an index, and puts th
 that. So what is chosen by index is chosen one level below: each node is given the whole list
 ``SERVER_GROUP_NAMES``, as long as its node group, with the group that node i was dealt to at index i, and its
 own index, and reads its scheduler hint from there. Nodes are dealt as Berth deals them.
+
+The network is a parameter. Without one Nova is asked to choose (``auto``), which Berth's own compute API
+accepts too: it has no networks, and refuses a server that names one.
 """
 
 from pathlib import Path
@@ -49,9 +52,7 @@ def write(cluster: NewCluster, folder: Path, *, overwrite: bool) -> Written:
     except OSError as error:
         raise TemplateError(f"{folder}: the templates cannot be written: {error.strerror}") from error
     main = next(iter(texts))
-    return Written(
-        tuple(texts), f"openstack stack create --template {main} --parameter network=NETWORK {cluster.name}"
-    )
+    return Written(tuple(texts), f"openstack stack create --template {main} {cluster.name}")
 
 
 def templates(cluster: NewCluster) -> dict[str, str]:
@@ -110,7 +111,12 @@ def _whole(cluster: NewCluster, kinds: dict[str, str]) -> dict[str, Any]:
     return {
         "heat_template_version": VERSION,
         "description": f"The cluster {cluster.name}. Written by 'berth cluster template'.",
-        "parameters": {"network": _parameter("The network that the nodes are connected to.")},
+        "parameters": {
+            "network": {
+                **_parameter("The network that the nodes are connected to. Empty: Nova chooses one."),
+                "default": "",
+            }
+        },
         "resources": resources,
         "outputs": outputs,
     }
@@ -150,10 +156,11 @@ def _node(*, is_apart: bool) -> dict[str, Any]:
         "name": _parameter("What the server is called."),
         "flavor": _parameter("Its flavor."),
         "image": _parameter("Its image."),
-        "network": _parameter("The network that it is connected to."),
+        "network": _parameter("The network that it is connected to. Empty: Nova chooses one."),
     }
     server: dict[str, Any] = {name: {"get_param": name} for name in ("name", "flavor", "image")}
-    server["networks"] = [{"network": {"get_param": "network"}}]
+    named, chosen_by_nova = [{"network": {"get_param": "network"}}], [{"allocate_network": "auto"}]
+    server["networks"] = {"if": ["names_no_network", chosen_by_nova, named]}
     if is_apart:
         parameters["instance_index"] = _parameter("Which node of its node group it is, from 0.", "number")
         parameters["SERVER_GROUP_NAMES"] = _parameter(
@@ -165,6 +172,7 @@ def _node(*, is_apart: bool) -> dict[str, Any]:
         "heat_template_version": VERSION,
         "description": "A node of a cluster. Written by 'berth cluster template'.",
         "parameters": parameters,
+        "conditions": {"names_no_network": {"equals": [{"get_param": "network"}, ""]}},
         "resources": {"server": {"type": "OS::Nova::Server", "properties": server}},
         "outputs": {
             "OS::stack_id": {

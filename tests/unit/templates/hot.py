@@ -4,9 +4,15 @@ same templates in tests/clients/test_heat.py; this is the part that takes no tim
 
 from typing import Any, Final
 
-SECTIONS: Final = {"heat_template_version", "description", "parameters", "resources", "outputs"}
+SECTIONS: Final = {"heat_template_version", "description", "parameters", "conditions", "resources", "outputs"}
 PARAMETERS: Final = {"string", "number", "comma_delimited_list"}
-FUNCTIONS: Final = {"get_param", "get_resource", "get_attr"}
+FUNCTIONS: Final = {
+    "get_param": "parameters",
+    "get_resource": "resources",
+    "get_attr": "resources",
+    "if": "conditions",
+}
+"""The functions, with the section that their first argument is in."""
 PROPERTIES: Final = {
     "OS::Nova::ServerGroup": {"name", "policies"},
     "OS::Nova::Server": {"name", "flavor", "image", "networks", "scheduler_hints"},
@@ -26,7 +32,7 @@ def _faults(template: Any, templates: dict[str, Any]) -> list[str]:
     if template.get("heat_template_version") != "2018-08-31":
         found.append(f"version {template.get('heat_template_version')}")
     for name, parameter in template["parameters"].items():
-        if parameter.get("type") not in PARAMETERS or parameter.keys() - {"type", "description"}:
+        if parameter.get("type") not in PARAMETERS or parameter.keys() - {"type", "description", "default"}:
             found.append(f"parameter {name}: {parameter}")
     for name, resource in template["resources"].items():
         if resource.keys() != {"type", "properties"}:
@@ -35,7 +41,7 @@ def _faults(template: Any, templates: dict[str, Any]) -> list[str]:
     for name, output in template["outputs"].items():
         if output.keys() != {"description", "value"}:
             found.append(f"output {name}: {sorted(output)}")
-    return found + _named([template["resources"], template["outputs"]], template)
+    return found + _named([template.get("conditions"), template["resources"], template["outputs"]], template)
 
 
 def _definition(resource: Any, templates: dict[str, Any]) -> list[str]:
@@ -59,9 +65,9 @@ def _named(value: Any, template: Any) -> list[str]:
     if not isinstance(value, dict):
         return []
     found = [fault for one in value.values() for fault in _named(one, template)]
-    for name in value.keys() & FUNCTIONS:
+    for name in value.keys() & FUNCTIONS.keys():
         argument = value[name][0] if isinstance(value[name], list) else value[name]
-        section = template["parameters" if name == "get_param" else "resources"]
+        section = template.get(FUNCTIONS[name], ())
         if len(value) != 1 or argument not in section:
             found.append(f"{name} of {argument}, which is not there")
     return found

@@ -61,11 +61,13 @@ def test_what_is_not_sound_is_found() -> None:
     node = made["c-apart-node.yaml"]
     node["resources"]["server"]["properties"]["flavor"] = {"get_param": "flavour"}
     node["resources"]["server"]["properties"]["colour"] = "red"
+    node["conditions"] = {"other": node["conditions"].pop("names_no_network")}
     del made["c.yaml"]["resources"]["server_group_2"]
     del made["c.yaml"]["resources"]["nodes_data"]["properties"]["resource_def"]["properties"]["image"]
     found = "\n".join(faults(made))
     assert "get_param of flavour" in found
     assert "unknown property colour" in found
+    assert "if of names_no_network" in found
     assert "get_resource of server_group_2" in found
     assert "is given" in found
 
@@ -134,7 +136,7 @@ def test_files_are_left_alone_unless_it_is_forced(tmp_path: Path) -> None:
     asked = cluster(node_group("a", 1, "d"))
     written = write(asked, tmp_path / "new", overwrite=False)
     assert [path.name for path in written.files] == ["c.yaml", "c-apart-node.yaml"]
-    assert "--parameter network=NETWORK c" in written.command
+    assert written.command == f"openstack stack create --template {written.files[0]} c"
     written.files[1].write_text("mine")
     with pytest.raises(TemplateError, match=r"c\.yaml is there already"):
         write(asked, tmp_path / "new", overwrite=False)
