@@ -159,6 +159,31 @@ def test_who_may_not_read_learns_nothing_from_a_tag(world: World) -> None:
     world.run(story)
 
 
+CALLERS: list[dict[str, str]] = [
+    {},
+    {"x-roles": "service"},
+    {"x-project-id": "another"},
+]
+
+
+@pytest.mark.parametrize("path", ["/berth/v1/groups", "/berth/v1/hosts"])
+def test_a_tag_is_of_what_its_caller_may_see(world: World, path: str) -> None:
+    """A list says to each caller what that caller may see: another's tag is no proof of having seen that."""
+
+    async def story(world: World) -> None:
+        await fill(world)
+        wholes = [await world.ask("GET", path, headers=who) for who in CALLERS]
+        assert {whole.headers["vary"] for whole in wholes} == {"x-auth-token"}
+        for mine, who in zip(wholes, CALLERS, strict=True):
+            for whole in wholes:
+                headers = {**who, "if-none-match": whole.headers["etag"]}
+                answer = await world.ask("GET", path, headers=headers)
+                assert answer.status == (304 if whole is mine else 200), who
+                assert answer.headers["vary"] == "x-auth-token"
+
+    world.run(story)
+
+
 def test_a_random_choice_has_no_tag(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         await fill(world)

@@ -5,8 +5,9 @@ Two kinds of tag, both the same in every process that serves the same journal:
 * of a body: a digest of the bytes. It survives every change that does not show, and cannot be wrong. For
   answers that are small and cheap to make.
 * of the state: the journal's index, and everything else that an answer follows from: the URL, the
-  microversion, the settings that shape answers, the program. It changes with every write, but a match is
-  known before the answer is made. For lists and searches, where making the answer is the work.
+  microversion, the settings that shape answers, the program, and the caller where not every caller gets the
+  same answer. It changes with every write, but a match is known before the answer is made. For lists and
+  searches, where making the answer is the work.
 
 The rejected third kind is made of generations and dates: a rename changes neither a provider's generation
 nor, within the same second, its date.
@@ -16,6 +17,7 @@ from hashlib import blake2b
 from typing import Final
 
 from berth import __version__
+from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.http import Request, Response
 from berth.model.ids import Index
 from berth.model.vocabulary import STANDARD_CLASSES, STANDARD_TRAITS
@@ -25,7 +27,7 @@ HEADER: Final = "etag"
 CONDITION: Final = "if-none-match"
 
 _DIGEST_BYTES: Final = 12
-_KEPT: Final = frozenset(("cache-control", "etag", "last-modified"))
+_KEPT: Final = frozenset(("cache-control", "etag", "last-modified", "vary"))
 """Headers of an answer that "not modified" keeps. What layers further out add, they add to both."""
 
 
@@ -43,10 +45,9 @@ class StateTags:
         )
         self._shared = _digest(repr(shaping).encode())
 
-    def tag(self, index: Index, request: Request, version: int = 0) -> str:
-        asked = _digest(
-            f"{self._shared} {version} {request.path}?{request.query_string}".encode(errors="replace")
-        )
+    def tag(self, index: Index, request: Request, version: int = 0, caller: Caller | None = None) -> str:
+        url = f"{request.path}?{request.query_string}"
+        asked = _digest(f"{self._shared} {version} {caller} {url}".encode(errors="replace"))
         return f'W/"{index}-{asked}"'
 
 

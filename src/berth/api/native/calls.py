@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from berth.api.kernel.access import Access
-from berth.api.kernel.auth.caller import Caller
+from berth.api.kernel.auth.caller import TOKEN_HEADER, Caller
 from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.etags import CONDITION, StateTags, body_tag, names, tagged
 from berth.api.kernel.etags import HEADER as ETAG
@@ -31,6 +31,8 @@ from berth.scheduler.options import SchedulerOptions
 from berth.view import View
 
 _NO_CACHE: Final = ("cache-control", "no-cache")
+_VARY: Final = ("vary", TOKEN_HEADER)
+"""Lists are not the same for every caller."""
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -122,9 +124,9 @@ def listing(reader: Reader) -> Handler:
         request, services = call.request, call.services
         if CONDITION in request.headers:
             index = await services.engine.read(lambda view: view.index)
-            tag = services.tags.tag(index, request)
+            tag = services.tags.tag(index, request, caller=call.caller)
             if names(request, tag):
-                return Response(304, headers=[(ETAG, tag), _NO_CACHE])
+                return Response(304, headers=[(ETAG, tag), _NO_CACHE, _VARY])
 
         def answer(view: View) -> tuple[Index, bytes] | NativeProblem:
             # A refusal is an answer too: it waits, like any, until what it saw is durable.
@@ -137,7 +139,9 @@ def listing(reader: Reader) -> Handler:
         if isinstance(answered, NativeProblem):
             raise answered
         index, body = answered
-        return tagged(request, json(body), services.tags.tag(index, request))
+        response = json(body)
+        response.headers.append(_VARY)
+        return tagged(request, response, services.tags.tag(index, request, caller=call.caller))
 
     return handle
 
