@@ -5,11 +5,11 @@ and no more. Only what grows is judged: whoever is beyond a quota that was lower
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from berth.model.clusters import Cluster
-from berth.model.commands import CreateGroup, Enact
-from berth.model.ids import GroupId
+from berth.model.commands import ChangeMembers, CreateGroup, Enact
+from berth.model.ids import ConsumerId, GroupId
 from berth.model.quotas import DEFAULT_CLASS, UNLIMITED, Quotas, amounts_of, limits_in, project_key
 from berth.model.rejections import (
     ImageQuotaExceeded,
@@ -124,22 +124,34 @@ def _too_many_members(view: View, command: Enact, quotas: Quotas) -> Rejection |
     """The groups of a cluster have as many members as the cluster has nodes for them."""
     changed = [change.after for change in command.changes if isinstance(change.after, Cluster)]
     of_clusters = {group for cluster in changed for group in cluster.groups}
-    for (project, group), count in _joining(command).items():
-        if group in of_clusters or view.records.find(Cluster, "group", group):
+    for (project, group), count in _joining(view, command).items():
+        if count <= 0 or group in of_clusters or view.records.find(Cluster, "group", group):
             continue
-        record = view.groups.records.get(GroupId(group))
-        members = 0 if record is None else sum(id == of for id, of in record.members.items())
+        members = len(_members(view, group))
         limit = limits_of(view, quotas, project)["server_group_members"]
         if _is_over(limit, members, count):
             return ServerGroupMembersExceeded(group, limit, members, count)
     return None
 
 
-def _joining(command: Enact) -> Counter[tuple[str, str]]:
-    """How many new servers of a project are to be in a group."""
-    new: Iterable[Server] = (
-        change.after
-        for change in command.changes
-        if change.before is None and isinstance(change.after, Server)
-    )
-    return Counter((server.project, server.group) for server in new if server.group is not None)
+def _joining(view: View, command: Enact) -> Counter[tuple[str, str]]:
+    """How many more are to be in a group of a project."""
+    joining: Counter[tuple[str, str]] = Counter()
+    for change in command.changes:
+        server = change.after
+        if change.before is None and isinstance(server, Server) and server.group is not None:
+            joining[server.project, server.group] += 1
+    for part in command.commands:
+        if isinstance(part, CreateGroup):
+            joining[part.group.project, part.id] += len(set(part.members))
+        elif isinstance(part, ChangeMembers) and part.group in view.groups.records:
+            before, gone = _members(view, part.group), set(part.remove)
+            after = (before | set(part.add)) - gone
+            joining[view.groups.records[part.group].group.project, part.group] += len(after) - len(before)
+    return joining
+
+
+def _members(view: View, group: str) -> set[ConsumerId]:
+    """The members of a group, without those that stand for another."""
+    record = view.groups.records.get(GroupId(group))
+    return set() if record is None else {id for id, of in record.members.items() if id == of}

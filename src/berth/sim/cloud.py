@@ -154,7 +154,9 @@ class SimCloud:
         self.plan = FaultPlan()
         self.unreachable: set[str] = set()
         """Cells whose journals a courier that starts cannot open."""
-        self.settings = Settings()
+        self.settings = Settings(
+            cells=tuple(f"cell{number}=sqlite:///cell{number}.db" for number in range(1, cells + 1))
+        )
         self.scheduler = scheduler_options()
         quick = SimBehaviour(build_seconds=0, live_migrate_seconds=0.05, other_seconds=0)
         self.behaviours = Behaviours(behaviour or quick)

@@ -69,7 +69,7 @@ class Region(World):
     """``ids`` are those that the compute API draws."""
 
     def __init__(self, path: Path, **settings: Any) -> None:
-        super().__init__(path, **settings)
+        super().__init__(path, **{"cells": ("cell-1=sqlite:///cell-1.db",)} | settings)
         self.clock = FakeClock()
         self.books = ClaimWriter(cast(HttpClient, _InProcess(self)))
 

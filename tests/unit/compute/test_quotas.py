@@ -19,7 +19,7 @@ from tests.servers import ROOT
 from tests.unit.compute.regions import CIRROS, LARGE, SMALL, Region
 from tests.unit.identity.houses import House
 from tests.unit.native.clusters import CLUSTERS, cluster, data, fleet, kept, scaled
-from tests.unit.native.worlds import Answer, uuid_of
+from tests.unit.native.worlds import Answer, World, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -174,6 +174,55 @@ def test_server_groups_and_their_members(tmp_path: Path) -> None:
         assert (await region.compute("POST", "/os-server-groups", body, who=BLUE)).status == 200
 
     Region(tmp_path, quota_server_groups=1, quota_server_group_members=3).run(story)
+
+
+async def native_group(region: Region, *members: int) -> Answer:
+    body = {"group": {"name": "g", "policy": "soft-affinity", "members": [uuid_of(one) for one in members]}}
+    return await region.ask("POST", "/berth/v1/groups", body, token=BLUE, headers={"x-roles": "admin"})
+
+
+async def change_members(region: Region, group: str, add: list[int], remove: list[int]) -> Answer:
+    body = {"add": [uuid_of(one) for one in add], "remove": [uuid_of(one) for one in remove]}
+    return await region.ask("POST", f"/berth/v1/groups/{group}/members", body)
+
+
+def test_groups_of_the_native_api_count_too(tmp_path: Path) -> None:
+    async def story(region: Region) -> None:
+        refused = await native_group(region, 1, 2, 3, 4)
+        assert (refused.status, refused.error["code"]) == (403, "berth.quota_exceeded")
+        assert "it has 0, 4 more were asked for, and it may have 3" in refused.error["detail"]
+        made = await native_group(region, 1, 1, 2)
+        assert made.status == 201, made.body
+        refused = await native_group(region)
+        assert (refused.status, refused.error["code"]) == (403, "berth.quota_exceeded")
+        assert (await used(region))["server_groups"] == 1
+        group = made.json["group"]["uuid"]
+        refused = await change_members(region, group, [2, 3, 4], [])
+        assert (refused.status, refused.error["code"]) == (403, "berth.quota_exceeded")
+        assert "it has 2, 2 more were asked for, and it may have 3" in refused.error["detail"]
+        assert (await change_members(region, group, [3, 4], [1])).status == 200
+        await limit(region, server_group_members=1, force=True)
+        assert (await change_members(region, group, [5, 2], [3])).status == 200
+        assert (await change_members(region, group, [], [4, 5])).status == 200
+
+    Region(tmp_path, quota_server_groups=1, quota_server_group_members=3).run(story)
+
+
+def test_of_many_native_groups_at_once_exactly_as_many_get_in(tmp_path: Path) -> None:
+    async def story(region: Region) -> None:
+        answers = await asyncio.gather(*(native_group(region) for _ in range(8)))
+        assert sorted(answer.status for answer in answers) == [201] * 3 + [403] * 5
+
+    Region(tmp_path, quota_server_groups=3).run(story)
+
+
+def test_groups_where_there_are_no_servers_are_not_counted(tmp_path: Path) -> None:
+    async def story(world: World) -> None:
+        for _ in range(3):
+            body = {"group": {"name": "g", "policy": "affinity"}}
+            assert (await world.ask("POST", "/berth/v1/groups", body)).status == 201
+
+    World(tmp_path, quota_server_groups=1).run(story)
 
 
 def test_metadata_of_a_server(tmp_path: Path) -> None:

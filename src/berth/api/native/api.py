@@ -53,7 +53,8 @@ class NativeApi:
             settings.conflict_policy,
             settings.build_attempts_max,
             settings.conflict_repeat,
-            quotas_in(settings),
+            # Without cells there are no servers: nothing is counted, and nobody could set a quota.
+            quotas_in(settings) if settings.cells else None,
         )
 
     async def handle(self, request: Request, caller: Caller) -> Response:

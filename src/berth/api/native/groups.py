@@ -52,7 +52,7 @@ async def create(call: Call) -> Response:
         0,
     )
     command = c.CreateGroup(id, group, bodies.consumers_of(asked.members))
-    response = await call.submit(command, lambda view: _answer(view, id, 201))
+    response = await call.submit(_within_quotas(call, command), lambda view: _answer(view, id, 201))
     response.headers.append(("location", f"{call.request.path}/{id}"))
     return response
 
@@ -79,9 +79,13 @@ async def change_members(call: Call) -> Response:
     asked: bodies.ChangeMembers = call.body
     add, remove = bodies.consumers_of(asked.add), bodies.consumers_of(asked.remove)
     return await call.submit(
-        lambda view, _: c.ChangeMembers(_found(view, call).id, add, remove),
+        lambda view, _: _within_quotas(call, c.ChangeMembers(_found(view, call).id, add, remove)),
         lambda view: _answer(view, _id(call)),
     )
+
+
+def _within_quotas(call: Call, command: c.LedgerCommand) -> c.Enact:
+    return c.Enact((), (command,), quotas=call.services.quotas)
 
 
 def _id(call: Call) -> GroupId:
