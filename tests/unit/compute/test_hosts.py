@@ -135,6 +135,9 @@ def test_statistics_and_limits_count_what_is_used(region: Region) -> None:
             4096,
         )
         assert absolute["maxTotalCores"] == -1
+        # As the openstack client asks.
+        same = await region.compute("GET", "/limits?reserved=False&tenant_id=blue")
+        assert same.json["limits"]["absolute"] == absolute
         quotas = (await region.compute("GET", "/os-quota-sets/blue/detail")).json["quota_set"]
         assert quotas["cores"] == {"limit": -1, "in_use": 4, "reserved": 0}
         assert (await region.compute("GET", "/os-quota-sets/blue")).json["quota_set"]["ram"] == -1

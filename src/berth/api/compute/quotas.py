@@ -58,7 +58,8 @@ class GivenClass(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 async def limits(call: Call) -> Response:
-    project = query_of(call, "limits", {"tenant_id": 1}).get("tenant_id", call.project)
+    # With reservations or without them is the same: there are none.
+    project = query_of(call, "limits", {"tenant_id": 1, "reserved": 1}).get("tenant_id", call.project)
     if project != call.project:
         call.require("os_compute_api:limits:other_project", project)
 
