@@ -20,6 +20,7 @@ from berth.model.rejections import (
     MigrationNotAbortable,
     MigrationNotFound,
     NeedNotFound,
+    NoFit,
     RevertBegun,
     ServerBusy,
     ServerNotFound,
@@ -27,7 +28,6 @@ from berth.model.rejections import (
     ServerUnsettled,
 )
 from berth.model.saga_runs import Instance
-from berth.model.scheduling import NoFit
 from berth.model.servers import Action, Host, Migration, Server
 from berth.sagas.conflicts import held_now, same
 from berth.sagas.saga import BY_NAME

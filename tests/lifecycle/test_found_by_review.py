@@ -14,9 +14,8 @@ from berth.cell.placement import ClaimWriter, PlacementUnavailable
 from berth.cell.protocol import Provider
 from berth.client.http import Answer, HttpClient
 from berth.main import application
-from berth.model.rejections import ConfirmBegun, RevertBegun
+from berth.model.rejections import ConfirmBegun, NoFit, RevertBegun
 from berth.model.saga_runs import Agent, Instance, Term
-from berth.model.scheduling import NoFit
 from berth.model.servers import Server
 from berth.runtime.settings import Settings
 from berth.sagas.conflicts import as_dict, held_now

@@ -13,9 +13,8 @@ from berth.agent.drivers.behaviour import Rule, SimBehaviour
 from berth.cell.conductor import Deadlines
 from berth.client.http import Answer
 from berth.model.ids import ProviderId
-from berth.model.rejections import Rejection, ServerChangedByOthers
+from berth.model.rejections import NoFit, Rejection, ServerChangedByOthers
 from berth.model.saga_runs import Outbox, SagaRun
-from berth.model.scheduling import NoFit
 from berth.model.servers import Action, ConflictPolicy, Flavor, Migration, Server
 from berth.sagas import create, live_migrate, resize
 from berth.sagas.conflicts import as_dict, held_now

@@ -27,9 +27,9 @@ from berth.model.groups import HOST, Group, Policy
 from berth.model.hosts import HostStatus
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.inventory import Inventory
-from berth.model.rejections import GroupPolicyBroken, Rejection
+from berth.model.rejections import GroupPolicyBroken, NoFit, Rejection
 from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
-from berth.model.scheduling import Hints, HostCandidate, NoFit, Placement, Plan, ScheduleRequest
+from berth.model.scheduling import Hints, HostCandidate, Placement, Plan, ScheduleRequest
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.scheduler.constraints import count_steps, narrow_down
 from berth.scheduler.filters import group_policy

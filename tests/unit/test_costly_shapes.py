@@ -30,9 +30,9 @@ from berth.model.commands import (
 )
 from berth.model.groups import Group
 from berth.model.ids import AggregateId, ConsumerId, GroupId
-from berth.model.rejections import ClusterDoesNotFit, Rejection
+from berth.model.rejections import ClusterDoesNotFit, NoFit, Rejection
 from berth.model.requests import CandidatesRequest, ProviderQuery, RequestGroup
-from berth.model.scheduling import NoFit, ScheduleRequest
+from berth.model.scheduling import ScheduleRequest
 from berth.model.servers import Flavor, Server
 from berth.runtime.ids import Ids
 from berth.sagas import create as create_operation

@@ -23,17 +23,18 @@ from berth.model.rejections import (
     ClusterExists,
     ClusterNotFound,
     ClusterRatioFixed,
+    ConstraintStep,
     NodeCountWrong,
     NodeGroupExists,
     NodeGroupNotFound,
     NodeLeaving,
     NodeNotFailed,
     NodeNotFound,
+    NoFit,
     Rejection,
     TooManyNodeGroups,
     TooManyNodes,
 )
-from berth.model.scheduling import ConstraintStep, NoFit
 from berth.model.servers import Server
 from berth.sagas.hosts import is_down
 from berth.sagas.proposals import Context

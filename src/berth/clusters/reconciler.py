@@ -18,8 +18,7 @@ from berth.model.clusters import Cluster, Node
 from berth.model.commands import DeleteGroup, Enact, LedgerCommand
 from berth.model.events import RecordChanged
 from berth.model.ids import GroupId
-from berth.model.rejections import QuotaExceeded, Rejection
-from berth.model.scheduling import NoFit
+from berth.model.rejections import NoFit, QuotaExceeded, Rejection
 from berth.model.servers import Action, Server
 from berth.sagas import delete
 from berth.sagas.groups import left

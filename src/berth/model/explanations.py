@@ -6,8 +6,7 @@ Everything here is an answer: numbers for programs, and beside them sentences fo
 import msgspec
 
 from berth.model.ids import AggregateId, Index, ProviderId
-from berth.model.rejections import Rejection
-from berth.model.scheduling import ConstraintStep
+from berth.model.rejections import ConstraintStep, Rejection
 
 # -- one host -----------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ import msgspec
 from berth.model.commands import Claim, Unchecked
 from berth.model.consumer import Wanted
 from berth.model.ids import ConsumerId, GroupId, Index, ProviderId
-from berth.model.rejections import Advice, Rejection
 from berth.model.requests import CandidatesRequest
 
 Generation = int | Literal[Unchecked.UNCHECKED] | None
@@ -107,47 +106,3 @@ class Plan(msgspec.Struct, frozen=True):
             request.claim(placement.member, placement.chosen.wanted, request.generation)
             for placement in self.placements
         )
-
-
-class ConstraintStep(msgspec.Struct, frozen=True):
-    """A constraint in its turn: how many hosts it removed of those that were left, and how many it left."""
-
-    constraint: str
-    asked: str
-    removed: int
-    left: int
-
-
-class NoFit(Rejection, frozen=True):
-    """Fewer members can be placed than the request needs. ``refused`` is what the ledger said last of a way
-    that the search had offered, if it came to that. ``gave_up``: not all ways were looked at, because there
-    were too many; more might fit."""
-
-    advice = Advice.REPLAN
-    needed: int
-    fitting: int
-    steps: tuple[ConstraintStep, ...]
-    refused: Rejection | None = None
-    gave_up: bool = False
-
-
-class UnknownHost(Rejection, frozen=True):
-    """A hint names a host that is not there: by name or uuid, it must be a root provider."""
-
-    hint: str
-    name: str
-
-
-class UnknownConsumer(Rejection, frozen=True):
-    """A hint names a consumer that holds nothing."""
-
-    hint: str
-    consumer: ConsumerId
-
-
-class SpecInvalid(Rejection, frozen=True):
-    """Something that a flavor or an image says cannot be understood. ``accepted`` says what can."""
-
-    key: str
-    value: str
-    accepted: str

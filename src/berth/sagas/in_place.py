@@ -7,9 +7,8 @@ import msgspec
 
 from berth.model.commands import Enact
 from berth.model.ids import ProviderId
-from berth.model.rejections import HostIsDown, HostLacksTraits, HostUnfitForImage, Rejection
+from berth.model.rejections import HostIsDown, HostLacksTraits, HostUnfitForImage, Rejection, SpecInvalid
 from berth.model.saga_runs import ClaimSnapshot
-from berth.model.scheduling import SpecInvalid
 from berth.model.servers import Image, Server
 from berth.sagas.conflicts import ServerHoldings, standing, taken_over
 from berth.sagas.hosts import is_down

@@ -15,10 +15,10 @@ import msgspec
 from berth.ledger import decide
 from berth.model.commands import UNCHECKED, Claim, Enact, ReplaceAllocations
 from berth.model.ids import ConsumerId, ProviderId
-from berth.model.rejections import HostInAnotherCell, Rejection, ServerChangedByOthers
+from berth.model.rejections import HostInAnotherCell, NoFit, Rejection, ServerChangedByOthers
 from berth.model.requests import CandidatesRequest
 from berth.model.saga_runs import ClaimSnapshot
-from berth.model.scheduling import ANY_CELL, HostCandidate, NoFit, ScheduleRequest
+from berth.model.scheduling import ANY_CELL, HostCandidate, ScheduleRequest
 from berth.model.servers import Held, Host, Migration, MigrationKind, Place, Server
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.sagas.conflicts import ServerHoldings, difference, minus, overlap, standing, still_there

@@ -5,9 +5,10 @@ import msgspec
 
 from berth.model.consumer import Wanted
 from berth.model.ids import ConsumerId, GroupId, ProviderId
+from berth.model.rejections import SpecInvalid
 from berth.model.requests import RequestGroup
 from berth.model.saga_runs import Destination
-from berth.model.scheduling import ANY_CELL, Generation, Hints, HostCandidate, ScheduleRequest, SpecInvalid
+from berth.model.scheduling import ANY_CELL, Generation, Hints, HostCandidate, ScheduleRequest
 from berth.model.servers import Flavor, Held, Need, Place, Server, ServerHints
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.sagas.conflicts import overlap, plus

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from berth.model.rejections import Rejection
+from berth.model.rejections import ConstraintStep, Rejection
 from berth.model.requests import UNSUFFIXED, AnyOf, CandidatesRequest, RequestGroup
-from berth.model.scheduling import ConstraintStep, ScheduleRequest
+from berth.model.scheduling import ScheduleRequest
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.hosts import find_host, is_pool

@@ -26,8 +26,8 @@ from typing import Final
 import msgspec
 
 from berth.model.inventory import AMOUNT_MAX
+from berth.model.rejections import SpecInvalid
 from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
-from berth.model.scheduling import SpecInvalid
 from berth.scheduler.spec_table import (
     METADATA_SCOPE,
     read_properties,

@@ -22,8 +22,8 @@ import numpy as np
 from berth.ledger import decide
 from berth.model.commands import UNCHECKED, ReplaceAllocations
 from berth.model.groups import HOST
-from berth.model.rejections import Rejection
-from berth.model.scheduling import HostCandidate, NoFit, Placement, Plan, ScheduleRequest
+from berth.model.rejections import NoFit, Rejection
+from berth.model.scheduling import HostCandidate, Placement, Plan, ScheduleRequest
 from berth.scheduler.capacity.members import (
     FitCounter,
     find_filters,

@@ -25,9 +25,10 @@ from berth.model.rejections import (
     GroupFull,
     GroupNotFound,
     InAnotherGroup,
+    NoFit,
     Rejection,
 )
-from berth.model.scheduling import Generation, HostCandidate, NoFit, Placement, Plan, ScheduleRequest
+from berth.model.scheduling import Generation, HostCandidate, Placement, Plan, ScheduleRequest
 from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.constraints import count_steps, forced_host, narrow_down
 from berth.scheduler.groups import hosts_of_same_domain, keep_roomiest, stays_together

@@ -21,7 +21,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from berth.model.inventory import AMOUNT_MAX
-from berth.model.scheduling import SpecInvalid
+from berth.model.rejections import SpecInvalid
 from berth.model.vocabulary import STANDARD_CLASSES, STANDARD_TRAITS, is_custom_name
 from berth.scheduler.comparison import wrong_comparison
 

@@ -34,11 +34,11 @@ from berth.model.rejections import (
     NodeLeaving,
     NodeNotFailed,
     NodeNotFound,
+    NoFit,
     Rejection,
     TooManyNodes,
 )
 from berth.model.saga_runs import Outbox
-from berth.model.scheduling import NoFit
 from berth.model.servers import Image, Server
 from berth.sagas.hosts import cell_aggregate
 from berth.view.image import dump, load

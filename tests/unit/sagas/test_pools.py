@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 from berth.doctor.findings import examine
 from berth.model.ids import ProviderId
-from berth.model.rejections import Rejection
+from berth.model.rejections import NoFit, Rejection
 from berth.model.saga_runs import Outbox, SagaRun
-from berth.model.scheduling import NoFit
 from berth.model.servers import Flavor
 from tests.unit.sagas.regions import Faults, Region, pool_id
 

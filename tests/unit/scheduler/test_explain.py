@@ -27,9 +27,10 @@ from berth.model.rejections import (
     Rejection,
     ResourceClassNotFound,
     TraitsNotFound,
+    UnknownHost,
 )
 from berth.model.requests import CandidatesRequest, RequestGroup
-from berth.model.scheduling import Hints, Plan, ScheduleRequest, UnknownHost
+from berth.model.scheduling import Hints, Plan, ScheduleRequest
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.scheduler.explain.explanation import HOSTS_EXPLAINED_MAX, explain, refusal
 from berth.scheduler.options import DEFAULT_FILTERS, scheduler_options

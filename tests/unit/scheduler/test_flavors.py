@@ -2,8 +2,8 @@
 
 import pytest
 
+from berth.model.rejections import SpecInvalid
 from berth.model.requests import CandidatesRequest
-from berth.model.scheduling import SpecInvalid
 from berth.scheduler.flavors import Flavor, FlavorAsk, ask_of, checked_ask
 
 pytestmark = pytest.mark.fast

@@ -10,25 +10,21 @@ from berth.model.events import Event
 from berth.model.hosts import HostStatus
 from berth.model.ids import ConsumerId, GroupId
 from berth.model.rejections import (
+    ConstraintStep,
     ConsumerClaimsTwice,
     ConsumerGenerationConflict,
     GroupNotFound,
     GroupPolicyBroken,
+    NoFit,
     NoInventory,
     Rejection,
     ResourceClassNotFound,
     TraitsNotFound,
-)
-from berth.model.requests import RequestGroup
-from berth.model.scheduling import (
-    ConstraintStep,
-    Hints,
-    NoFit,
-    Plan,
-    ScheduleRequest,
     UnknownConsumer,
     UnknownHost,
 )
+from berth.model.requests import RequestGroup
+from berth.model.scheduling import Hints, Plan, ScheduleRequest
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.scheduler import candidates
 from berth.scheduler import plan as planning

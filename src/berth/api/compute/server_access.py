@@ -9,7 +9,7 @@ import msgspec
 from berth.api.compute.calls import Call
 from berth.api.compute.errors import ComputeProblem, not_found, problem_of
 from berth.model.commands import Enact
-from berth.model.scheduling import SpecInvalid
+from berth.model.rejections import SpecInvalid
 from berth.model.servers import Flavor, Image, Server
 from berth.sagas.proposals import replaced
 from berth.scheduler.spec_table import wrong_extra_spec, wrong_image_property

@@ -21,8 +21,7 @@ from berth.api.kernel.disclosure import is_no_place
 from berth.api.kernel.http import Response
 from berth.model.commands import Enact
 from berth.model.ids import ConsumerId, GroupId
-from berth.model.rejections import HostUnknown, Rejection
-from berth.model.scheduling import SpecInvalid, UnknownConsumer
+from berth.model.rejections import HostUnknown, Rejection, SpecInvalid, UnknownConsumer
 from berth.model.servers import Image, Server, ServerHints
 from berth.sagas import create as operation
 from berth.scheduler.filters.zone import KIND as ZONE

@@ -12,11 +12,11 @@ from berth.model.rejections import (
     CapacityExceeded,
     GroupFull,
     GroupPolicyBroken,
+    NoFit,
     NoInventory,
     Rejection,
     UnitsViolated,
 )
-from berth.model.scheduling import NoFit
 from berth.model.servers import Server
 from berth.view import View
 

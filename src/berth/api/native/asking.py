@@ -11,9 +11,9 @@ from berth.api.native.errors import BAD_BODY, NativeProblem
 from berth.api.native.rejected import problem
 from berth.model.commands import SCHEDULE
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
-from berth.model.rejections import Rejection
+from berth.model.rejections import Rejection, SpecInvalid
 from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
-from berth.model.scheduling import Hints, ScheduleRequest, SpecInvalid
+from berth.model.scheduling import Hints, ScheduleRequest
 from berth.scheduler.comparison import wrong_comparison
 from berth.scheduler.flavors import Flavor, FlavorAsk, checked_ask
 

@@ -10,7 +10,7 @@ from berth.api.native.calls import Call
 from berth.api.native.errors import BAD_BODY, NativeProblem
 from berth.api.native.rejected import problem
 from berth.model.clusters import Cluster, NodeGroup
-from berth.model.scheduling import SpecInvalid
+from berth.model.rejections import SpecInvalid
 from berth.model.servers import Flavor, Image
 from berth.scheduler.spec_table import keep_properties, wrong_extra_spec, wrong_image_property
 from berth.view import View

@@ -10,8 +10,7 @@ from berth.api.native import errors
 from berth.api.native.errors import NativeProblem
 from berth.api.placement.errors import Attempt, problem_of
 from berth.model import rejections as r
-from berth.model.rejections import Rejection
-from berth.model.scheduling import NoFit, SpecInvalid, UnknownConsumer, UnknownHost
+from berth.model.rejections import NoFit, Rejection, SpecInvalid, UnknownConsumer, UnknownHost
 
 
 class _Row(NamedTuple):

@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from berth.api.native.wire import Amounts, Index, Uuid
 from berth.model.explanations import Check, SmallestChange
-from berth.model.scheduling import ConstraintStep
+from berth.model.rejections import ConstraintStep
 
 
 class Resources(msgspec.Struct):

@@ -17,13 +17,14 @@ from berth.model.explanations import Explanation, HostChecks, SmallestChange
 from berth.model.ids import ConsumerId, Row
 from berth.model.rejections import (
     CapacityExceeded,
+    ConstraintStep,
     GroupNotFound,
     GroupPolicyBroken,
     Rejection,
     UnitsViolated,
 )
 from berth.model.requests import UNSUFFIXED, RequestGroup
-from berth.model.scheduling import ConstraintStep, Plan, ScheduleRequest
+from berth.model.scheduling import Plan, ScheduleRequest
 from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.capacity.members import FitCount
 from berth.scheduler.constraints import ConstraintResult, count_steps, narrow_down

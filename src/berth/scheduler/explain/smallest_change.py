@@ -20,7 +20,8 @@ from itertools import chain, takewhile
 from typing import Final
 
 from berth.model.explanations import Change, Remedy, SmallestChange
-from berth.model.scheduling import ConstraintStep, ScheduleRequest
+from berth.model.rejections import ConstraintStep
+from berth.model.scheduling import ScheduleRequest
 from berth.scheduler.capacity.members import FitCount
 from berth.scheduler.explain.amounts import vary_amounts
 from berth.scheduler.explain.variants import (

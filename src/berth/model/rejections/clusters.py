@@ -1,0 +1,100 @@
+"""Rejections about clusters, node groups and nodes."""
+
+from berth.model.rejections.rejection import Advice, Rejection
+
+
+class ClusterNotFound(Rejection, frozen=True):
+    id: str
+
+
+class ClusterExists(Rejection, frozen=True):
+    id: str
+
+
+class ClusterBeingDeleted(Rejection, frozen=True):
+    """Nothing can be asked any more of a cluster that is being deleted."""
+
+    id: str
+    asked: str
+
+
+class ClusterRatioFixed(Rejection, frozen=True):
+    """The groups of a cluster are as many as the ratio it was created with."""
+
+    id: str
+    ratio: int
+    asked: int
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"This cluster was created with {self.ratio} ratio, but now the ratio is {self.asked}. "
+            "You will need to recreate"
+        )
+
+
+class ClusterDoesNotFit(Rejection, frozen=True):
+    """Not all ``nodes`` that a cluster is to have now can be placed together: ``why`` says it of the first
+    that could not. ``fitting_ratio``: a larger ratio with which they could; None where there is none, or none
+    that could be chosen."""
+
+    advice = Advice.REPLAN
+    name: str
+    nodes: int
+    ratio: int
+    domain: str
+    why: Rejection
+    fitting_ratio: int | None = None
+
+
+class TooManyNodes(Rejection, frozen=True):
+    """Nodes of a cluster, those that are leaving included."""
+
+    asked: int
+    limit: int
+
+
+class NodeGroupNotFound(Rejection, frozen=True):
+    cluster: str
+    name: str
+    there: tuple[str, ...]
+
+
+class NodeGroupExists(Rejection, frozen=True):
+    """A node group of this name is in the cluster, or was, and nodes of it are still leaving."""
+
+    cluster: str
+    name: str
+
+
+class TooManyNodeGroups(Rejection, frozen=True):
+    asked: int
+    limit: int
+
+
+class NodeCountWrong(Rejection, frozen=True):
+    """A node group has no fewer nodes than none."""
+
+    name: str
+    asked: int
+
+
+class NodeNotFound(Rejection, frozen=True):
+    cluster: str
+    name: str
+
+
+class NodeLeaving(Rejection, frozen=True):
+    """A node that is leaving cannot be replaced."""
+
+    cluster: str
+    name: str
+
+
+class NodeNotFailed(Rejection, frozen=True):
+    """Only a node that has failed is replaced, unless it is forced: its server is in error or gone, or its
+    host is down."""
+
+    cluster: str
+    name: str
+    state: str

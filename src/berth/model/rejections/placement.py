@@ -1,0 +1,195 @@
+"""Rejections of Placement's own: the vocabulary, providers, inventories, allocations, and sizes."""
+
+from enum import Enum
+
+from berth.model.ids import ConsumerId, ProviderId
+from berth.model.rejections.rejection import Advice, Rejection
+
+# -- sizes ---------------------------------------------------------------------------------------
+
+
+class CommandTooLarge(Rejection, frozen=True):
+    """What the command writes has more than ``limit`` bytes, in so many changes."""
+
+    changes: int
+    limit: int
+
+
+class RowTooLarge(Rejection, frozen=True):
+    """The database takes no row of ``size`` bytes."""
+
+    size: int
+    says: str
+
+
+# -- vocabulary ----------------------------------------------------------------------------------
+
+
+class ResourceClassNotFound(Rejection, frozen=True):
+    name: str
+
+
+class ResourceClassExists(Rejection, frozen=True):
+    name: str
+
+
+class ResourceClassInUse(Rejection, frozen=True):
+    name: str
+
+
+class ResourceClassIsStandard(Rejection, frozen=True):
+    name: str
+
+
+class TraitsNotFound(Rejection, frozen=True):
+    names: tuple[str, ...]
+
+
+class TraitInUse(Rejection, frozen=True):
+    name: str
+
+
+class TraitIsStandard(Rejection, frozen=True):
+    name: str
+
+
+class NameNotCustom(Rejection, frozen=True):
+    """A new class or trait whose name is not ``CUSTOM_`` and then A-Z, 0-9 or _."""
+
+    name: str
+
+
+# -- providers -----------------------------------------------------------------------------------
+
+
+class ProviderNotFound(Rejection, frozen=True):
+    provider: ProviderId
+
+
+class ProviderExists(Rejection, frozen=True):
+    """``id`` or ``name`` (or both) belong to another provider; the one that does not is None."""
+
+    id: ProviderId | None
+    name: str | None
+
+
+class ProviderNameMissing(Rejection, frozen=True):
+    provider: ProviderId
+
+
+class TreeRule(Enum):
+    PARENT_IS_SELF = "parent_is_self"
+    PARENT_MISSING = "parent_missing"
+    LOOP = "loop"
+    REPARENTING = "reparenting"
+    UNPARENTING = "unparenting"
+
+
+class TreeRuleBroken(Rejection, frozen=True):
+    """The wanted parent is not possible, or (before 1.37) a parent once set may not change."""
+
+    provider: ProviderId
+    parent: ProviderId | None
+    rule: TreeRule
+
+
+class ProviderHasChildren(Rejection, frozen=True):
+    provider: ProviderId
+
+
+class ProviderInUse(Rejection, frozen=True):
+    provider: ProviderId
+    consumers: int
+
+
+class ProviderGenerationConflict(Rejection, frozen=True):
+    advice = Advice.RETRY
+    provider: ProviderId
+    current: int
+    given: int
+
+
+class InventoryExists(Rejection, frozen=True):
+    provider: ProviderId
+    resource_class: str
+
+
+class InventoryNotFound(Rejection, frozen=True):
+    provider: ProviderId
+    resource_class: str
+
+
+class InventoryInUse(Rejection, frozen=True):
+    """Inventory that allocations stand on cannot go. Classes in the order of their numbers."""
+
+    advice = Advice.REPLAN
+    provider: ProviderId
+    resource_classes: tuple[str, ...]
+
+
+class ReservedTooHigh(Rejection, frozen=True):
+    provider: ProviderId
+    resource_class: str
+    total: int
+    reserved: int
+    may_reserve_all: bool
+
+
+# -- allocations ---------------------------------------------------------------------------------
+
+
+class ConsumerGenerationConflict(Rejection, frozen=True):
+    """``current`` None: there is no such consumer."""
+
+    advice = Advice.RETRY
+    consumer: ConsumerId
+    current: int | None
+    given: int | None
+
+
+class ConsumerClaimsTwice(Rejection, frozen=True):
+    """A command has two claims of one consumer, and a claim is all that its consumer shall hold."""
+
+    consumer: ConsumerId
+
+
+class ClaimedProviderNotFound(Rejection, frozen=True):
+    provider: ProviderId
+
+
+class ClaimedClassNotFound(Rejection, frozen=True):
+    consumer: ConsumerId
+    name: str
+
+
+class NoInventory(Rejection, frozen=True):
+    """The provider has no inventory of the class (or of any of the classes) that was claimed."""
+
+    advice = Advice.REPLAN
+    provider: ProviderId
+    resource_classes: tuple[str, ...]
+
+
+class UnitsViolated(Rejection, frozen=True):
+    advice = Advice.REPLAN
+    provider: ProviderId
+    resource_class: str
+    asked: int
+    min_unit: int
+    max_unit: int
+    step_size: int
+
+
+class CapacityExceeded(Rejection, frozen=True):
+    """``used`` is what others hold, ``asked`` what the claims of this request want in total."""
+
+    advice = Advice.REPLAN
+    provider: ProviderId
+    resource_class: str
+    asked: int
+    used: int
+    capacity: int
+
+
+class AllocationsNotFound(Rejection, frozen=True):
+    consumer: ConsumerId

@@ -1,0 +1,50 @@
+"""Rejections of the scheduler: nothing fits, or the request names something that does not exist."""
+
+import msgspec
+
+from berth.model.ids import ConsumerId
+from berth.model.rejections.rejection import Advice, Rejection
+
+
+class ConstraintStep(msgspec.Struct, frozen=True):
+    """A constraint in its turn: how many hosts it removed of those that were left, and how many it left."""
+
+    constraint: str
+    asked: str
+    removed: int
+    left: int
+
+
+class NoFit(Rejection, frozen=True):
+    """Fewer members can be placed than the request needs. ``refused`` is what the ledger said last of a way
+    that the search had offered, if it came to that. ``gave_up``: not all ways were looked at, because there
+    were too many; more might fit."""
+
+    advice = Advice.REPLAN
+    needed: int
+    fitting: int
+    steps: tuple[ConstraintStep, ...]
+    refused: Rejection | None = None
+    gave_up: bool = False
+
+
+class UnknownHost(Rejection, frozen=True):
+    """A hint names a host that is not there: by name or uuid, it must be a root provider."""
+
+    hint: str
+    name: str
+
+
+class UnknownConsumer(Rejection, frozen=True):
+    """A hint names a consumer that holds nothing."""
+
+    hint: str
+    consumer: ConsumerId
+
+
+class SpecInvalid(Rejection, frozen=True):
+    """Something that a flavor or an image says cannot be understood. ``accepted`` says what can."""
+
+    key: str
+    value: str
+    accepted: str

@@ -1,0 +1,201 @@
+"""Rejections about servers, their migrations and needs, quotas, and repairs of the doctor."""
+
+from berth.model.rejections.rejection import Advice, Rejection
+
+# -- quotas --------------------------------------------------------------------------------------
+
+
+class QuotaExceeded(Rejection, frozen=True):
+    """``over``: of each resource its name, how much more was asked for, how much there is, and the limit."""
+
+    project: str
+    over: tuple[tuple[str, int, int, int], ...]
+
+
+class ServerGroupsExceeded(Rejection, frozen=True):
+    project: str
+    limit: int
+
+
+class ServerGroupMembersExceeded(Rejection, frozen=True):
+    group: str
+    limit: int
+    members: int
+    asked: int
+
+
+class MetadataQuotaExceeded(Rejection, frozen=True):
+    """More items of metadata than a server may have."""
+
+    limit: int
+    asked: int
+
+
+class ImageQuotaExceeded(Rejection, frozen=True):
+    """``resource`` is Glance's name; a size is in MiB."""
+
+    project: str
+    resource: str
+    limit: int
+    used: int
+    asked: int
+
+
+# -- servers -------------------------------------------------------------------------------------
+
+
+class RecordMoved(Rejection, frozen=True):
+    """A record is not what the change was made from: somebody was first."""
+
+    advice = Advice.RETRY
+    kind: str
+    id: str
+
+
+class ServerNotFound(Rejection, frozen=True):
+    id: str
+
+
+class ServerBusy(Rejection, frozen=True):
+    """Something else is being done to the server."""
+
+    advice = Advice.RETRY
+    id: str
+    asked: str
+    task: str
+
+
+class ServerStateWrong(Rejection, frozen=True):
+    """The operation cannot begin in the state that the server is in."""
+
+    id: str
+    asked: str
+    state: str
+    allowed: tuple[str, ...]
+
+
+class ServerChangedByOthers(Rejection, frozen=True):
+    """The server's allocations, or its migration's, are not what was last written: another client has changed
+    them. ``found`` says what differs. ``is_recorded``: the same request repeated goes on."""
+
+    advice = Advice.RETRY
+    id: str
+    asked: str
+    found: str
+    is_recorded: bool = True
+
+
+class ServerHoldsAlready(Rejection, frozen=True):
+    """A server that is being created is a consumer already, which cannot be."""
+
+    id: str
+
+
+class ConfirmBegun(Rejection, frozen=True):
+    """A confirmation that did not come to its end may have cleaned up the source: there is no way back."""
+
+    id: str
+
+
+class RevertBegun(Rejection, frozen=True):
+    """What had come may have been destroyed, by a revert or a deletion that did not come to its end."""
+
+    id: str
+
+
+class HostInAnotherCell(Rejection, frozen=True):
+    """A move stays in the cell of its server."""
+
+    id: str
+    asked: str
+    cell: str
+    host: str
+    host_cell: str
+
+
+class HostNotDown(Rejection, frozen=True):
+    """Only a server whose host is down can be evacuated."""
+
+    host: str
+
+
+class HostIsDown(Rejection, frozen=True):
+    """What is asked for needs the host that the server is on."""
+
+    advice = Advice.RETRY
+    host: str
+    asked: str
+
+
+class HostLacksTraits(Rejection, frozen=True):
+    host: str
+    traits: tuple[str, ...]
+
+
+class HostUnfitForImage(Rejection, frozen=True):
+    """``asked`` is what a filter wants for the image, ``found`` what the host has of it."""
+
+    host: str
+    asked: str
+    found: str
+
+
+class SameFlavor(Rejection, frozen=True):
+    flavor: str
+
+
+class MigrationNotFound(Rejection, frozen=True):
+    id: str
+
+
+class MigrationNotAbortable(Rejection, frozen=True):
+    id: str
+    type: str
+    status: str
+
+
+class NeedNotFound(Rejection, frozen=True):
+    server: str
+    name: str
+
+
+class TooManyNeeds(Rejection, frozen=True):
+    server: str
+    limit: int
+
+
+class NeedDoesNotFit(Rejection, frozen=True):
+    """No provider of the server's host has what is needed. ``refused`` is what the ledger said of the last
+    one that seemed to have it."""
+
+    advice = Advice.REPLAN
+    server: str
+    name: str
+    host: str
+    refused: Rejection | None = None
+
+
+class ServerUnsettled(Rejection, frozen=True):
+    """A move of the server is not settled: its migration holds the other half of what is to be changed."""
+
+    advice = Advice.RETRY
+    id: str
+    asked: str
+    migration: str
+
+
+class FindingGone(Rejection, frozen=True):
+    """What the doctor is to repair is not so, or not so any more."""
+
+    id: str
+
+
+class RepairUnsafe(Rejection, frozen=True):
+    """What the doctor has found is not for it to repair. The reason is a sentence."""
+
+    id: str
+    reason: str
+
+
+class HostUnknown(Rejection, frozen=True):
+    name: str
