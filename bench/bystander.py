@@ -24,8 +24,8 @@ from bench.client import Connection, request_bytes
 from bench.fleets import AGGREGATES, host_id, mixed_providers
 from berth.journal import SqliteAddress, open_journal
 from berth.model import commands as c
-from berth.model.aggregates import Label
 from berth.model.ids import AggregateId
+from berth.model.placement import Label
 from tests.servers import HOST, berth, running
 
 POOLS: Final = 50

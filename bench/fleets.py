@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from bench.workload import Flat, Fleet, Nested
-from berth.model.inventory import Inventory
+from berth.model.placement import Inventory
 
 # What OpenStack's placeload gives its hosts: the first aggregate and the first trait are everybody's.
 AGGREGATES: Final = (

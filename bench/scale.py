@@ -20,7 +20,7 @@ from bench.books import write_books
 from berth.journal import SqliteAddress, open_journal
 from berth.model import commands as c
 from berth.model.ids import AggregateId, ConsumerId, ProviderId
-from berth.model.inventory import Inventory
+from berth.model.placement import Inventory
 from berth.runtime.ids import Ids
 from tests.servers import berth
 

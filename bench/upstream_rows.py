@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from placement.db.sqlalchemy import models
 
 from bench.fleets import Provider
-from berth.model.inventory import Inventory
+from berth.model.placement import Inventory
 
 Row = dict[str, Any]
 Ids = dict[str, int]

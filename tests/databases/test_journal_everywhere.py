@@ -24,10 +24,9 @@ from berth.journal import (
     parse_address,
 )
 from berth.journal.schema import JOURNAL, VERSION
-from berth.model.batches import Batch, Entry
+from berth.model.batches import Batch, Entry, Origin
 from berth.model.events import Placed, ProviderChanged, ProviderStamped, Stamp
 from berth.model.ids import Index, ProviderId, Row
-from berth.model.origin import Origin
 from berth.view import View
 from berth.view.image import FORMAT, dump
 from tests.databases.mariadb import MariaDB

@@ -17,10 +17,10 @@ from berth.cell.conductor import Deadlines
 from berth.clusters import proposals as clusters
 from berth.clusters.status import shown
 from berth.doctor.findings import examine
-from berth.model.aggregates import Label
 from berth.model.clusters import Cluster, Node, NodeGroup
 from berth.model.commands import Enact, LabelAggregate
 from berth.model.ids import AggregateId
+from berth.model.placement import Label
 from berth.model.rejections import (
     ClusterDoesNotFit,
     NodeLeaving,

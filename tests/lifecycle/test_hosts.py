@@ -14,8 +14,8 @@ from berth.agent.state import HostState, state_path
 from berth.cell import saga_runs
 from berth.client.http import Unreachable
 from berth.doctor.findings import examine
+from berth.model.batches import Origin
 from berth.model.ids import ProviderId
-from berth.model.origin import Origin
 from berth.model.saga_runs import Agent, HostTree
 from berth.model.servers import Host
 from berth.sim.cloud import SimCloud

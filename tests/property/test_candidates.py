@@ -8,7 +8,6 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 
-from berth.model.consumer import Consumer
 from berth.model.events import (
     AggregatesChanged,
     ConsumerChanged,
@@ -18,7 +17,7 @@ from berth.model.events import (
     TraitsChanged,
 )
 from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId, Row
-from berth.model.inventory import Inventory
+from berth.model.placement import Consumer, Inventory
 from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE, STANDARD_CLASSES
 from berth.search.candidates import Candidates, SearchOptions, find_candidates

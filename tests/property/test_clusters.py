@@ -15,11 +15,10 @@ from berth.clusters import proposals as clusters
 from berth.clusters.distribution import sizes
 from berth.ledger import decide
 from berth.model import commands as c
-from berth.model.aggregates import Label
 from berth.model.clusters import Cluster, NodeGroup
 from berth.model.groups import Group
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
-from berth.model.inventory import Inventory
+from berth.model.placement import Inventory, Label
 from berth.model.rejections import ClusterDoesNotFit, Rejection
 from berth.model.servers import Flavor, Server
 from berth.runtime.ids import Ids

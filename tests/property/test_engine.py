@@ -18,12 +18,11 @@ import pytest
 from berth.engine import Engine, Overloaded, Unavailable, replay
 from berth.journal import Conflict, Journal, JournalFailure, JournalRow, SqliteAddress, open_journal
 from berth.ledger import decide
-from berth.model.batches import Batch, Entry
+from berth.model.batches import Batch, Entry, Origin
 from berth.model.commands import Claim, Command, CreateProvider, ReplaceAllocations, SetInventories
 from berth.model.events import Event, ProviderChanged
 from berth.model.ids import ConsumerId, Index, ProviderId
-from berth.model.inventory import Inventory
-from berth.model.origin import Origin
+from berth.model.placement import Inventory
 from berth.model.rejections import CapacityExceeded, ProviderExists, Rejection
 from berth.runtime.ids import Ids
 from berth.view import View

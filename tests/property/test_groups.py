@@ -13,11 +13,9 @@ import pytest
 
 from berth.ledger import decide
 from berth.model import commands as c
-from berth.model.aggregates import Label
-from berth.model.consumer import Wanted
 from berth.model.groups import HOST, Group, Policy
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
-from berth.model.inventory import Inventory
+from berth.model.placement import Inventory, Label, Wanted
 from berth.model.rejections import (
     AllocationsNotFound,
     GroupInUse,

@@ -20,18 +20,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from berth.ledger import decide
 from berth.model import commands as c
-from berth.model.aggregates import Label
-from berth.model.batches import Entry
-from berth.model.consumer import Holdings, Wanted
+from berth.model.batches import Entry, Origin
 from berth.model.events import (
     Event,
     inverse,
 )
 from berth.model.groups import HOST, Group, Policy
-from berth.model.hosts import HostStatus
 from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, ProviderId
-from berth.model.inventory import Inventory
-from berth.model.origin import Origin
+from berth.model.placement import Holdings, HostStatus, Inventory, Label, Wanted
 from berth.model.rejections import GroupPolicyBroken, Rejection
 from berth.sim.oracle import Oracle
 from berth.view import View

@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from berth.ledger import decide
-from berth.model.aggregates import Label
 from berth.model.commands import (
     UNCHECKED,
     Claim,
@@ -24,9 +23,8 @@ from berth.model.commands import (
     SetTraits,
 )
 from berth.model.groups import HOST, Group, Policy
-from berth.model.hosts import HostStatus
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
-from berth.model.inventory import Inventory
+from berth.model.placement import HostStatus, Inventory, Label
 from berth.model.rejections import GroupPolicyBroken, NoFit, Rejection
 from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
 from berth.model.scheduling import Hints, HostCandidate, Placement, Plan, ScheduleRequest

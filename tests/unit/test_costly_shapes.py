@@ -18,7 +18,6 @@ from bench.fleets import AGGREGATES, mixed_providers
 from berth.clusters import proposals as cluster_operations
 from berth.engine import engine as engine_module
 from berth.ledger import decide
-from berth.model.aggregates import Label
 from berth.model.clusters import Cluster, NodeGroup
 from berth.model.commands import (
     Claim,
@@ -30,6 +29,7 @@ from berth.model.commands import (
 )
 from berth.model.groups import Group
 from berth.model.ids import AggregateId, ConsumerId, GroupId
+from berth.model.placement import Label
 from berth.model.rejections import ClusterDoesNotFit, NoFit, Rejection
 from berth.model.requests import CandidatesRequest, ProviderQuery, RequestGroup
 from berth.model.scheduling import ScheduleRequest

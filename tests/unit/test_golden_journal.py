@@ -16,8 +16,7 @@ import pytest
 from berth.agent.state import Kept
 from berth.cell import protocol
 from berth.model.batches import Entry
-from berth.model.events import Event
-from berth.model.records import AnyRecord
+from berth.model.events import AnyRecord, Event
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ENTRIES = [json.loads(line) for line in (GOLDEN / "journal.jsonl").read_text().splitlines()]

@@ -7,12 +7,10 @@ import pytest
 
 from berth.ledger import decide, groups, policies
 from berth.model import commands as c
-from berth.model.aggregates import Label
 from berth.model.events import MemberChanged
 from berth.model.groups import HOST, Group, Membership, Policy
-from berth.model.hosts import HEALTHY, HostStatus
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
-from berth.model.inventory import Inventory
+from berth.model.placement import HEALTHY, HostStatus, Inventory, Label
 from berth.model.rejections import (
     Advice,
     GroupExists,

@@ -9,7 +9,7 @@ import pytest
 from berth.ledger import decide
 from berth.model.commands import Command, CreateProvider, SetAggregates, SetInventories, SetTraits
 from berth.model.ids import AggregateId, ProviderId
-from berth.model.inventory import Inventory
+from berth.model.placement import Inventory
 from berth.model.requests import CandidatesRequest, RequestGroup
 from berth.search.assignments import FRUITLESS_LEAST, FRUITLESS_MANY, FRUITLESS_MAX
 from berth.search.candidates import Candidates, SearchOptions, find_candidates

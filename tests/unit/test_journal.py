@@ -22,8 +22,7 @@ from berth.journal import (
     SqliteAddress,
     open_journal,
 )
-from berth.model.batches import Batch, Entry
-from berth.model.consumer import Consumer
+from berth.model.batches import Batch, Entry, Origin
 from berth.model.events import (
     AggregatesChanged,
     ConsumerChanged,
@@ -38,8 +37,7 @@ from berth.model.events import (
     TraitsChanged,
 )
 from berth.model.ids import AggregateId, ClassId, ConsumerId, Index, ProviderId, Row
-from berth.model.inventory import Inventory
-from berth.model.origin import Origin
+from berth.model.placement import Consumer, Inventory
 
 HOST = ProviderId("00000000-0000-0000-0000-000000000001")
 SERVER = ConsumerId("10000000-0000-0000-0000-000000000001")

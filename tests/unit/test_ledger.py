@@ -10,7 +10,7 @@ from berth.model.commands import (
     SetInventories,
 )
 from berth.model.ids import AggregateId, ConsumerId, ProviderId
-from berth.model.inventory import Inventory
+from berth.model.placement import Inventory
 from berth.model.rejections import ConsumerClaimsTwice, Rejection
 from berth.view import View
 

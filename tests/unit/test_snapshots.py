@@ -13,13 +13,10 @@ from berth.journal import DamagedSnapshot, Journal, JournalError, Snapshots, Sql
 from berth.journal.schema import SNAPSHOT, SNAPSHOT_PART
 from berth.ledger import decide
 from berth.model import commands as c
-from berth.model.aggregates import Label
-from berth.model.batches import Batch, Entry
+from berth.model.batches import Batch, Entry, Origin
 from berth.model.groups import Group
-from berth.model.hosts import HostStatus
 from berth.model.ids import AggregateId, ConsumerId, GroupId, Index, ProviderId
-from berth.model.inventory import Inventory
-from berth.model.origin import Origin
+from berth.model.placement import HostStatus, Inventory, Label
 from berth.view import View
 from berth.view.image import FORMAT, ImageError, dump, load
 

@@ -7,8 +7,6 @@ from typing import Final
 import pytest
 from msgspec import UNSET
 
-from berth.model.aggregates import Label
-from berth.model.consumer import Consumer, Holdings
 from berth.model.events import (
     AggregateLabelled,
     AggregatesChanged,
@@ -26,9 +24,8 @@ from berth.model.events import (
     inverse,
 )
 from berth.model.groups import HOST, Group, Membership
-from berth.model.hosts import HostStatus
 from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, ProviderId, Row
-from berth.model.inventory import Inventory
+from berth.model.placement import Consumer, Holdings, HostStatus, Inventory, Label
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.view import View, ordered, roll
 from berth.view.column import Column

@@ -26,8 +26,8 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from berth.model.inventory import AMOUNT_MAX, RATIO_MAX
-from berth.model.inventory import Inventory as ModelInventory
+from berth.model.placement import AMOUNT_MAX, RATIO_MAX
+from berth.model.placement import Inventory as ModelInventory
 from berth.model.saga_runs import Spec
 
 VERSION: Final = 2

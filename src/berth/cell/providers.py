@@ -24,7 +24,7 @@ import msgspec
 from berth.cell.placement import ClaimRefused, PlacementUnavailable
 from berth.cell.protocol import Provider, Register
 from berth.client.http import Answer, HttpClient, Unreachable
-from berth.model.inventory import Inventory
+from berth.model.placement import Inventory
 from berth.model.saga_runs import Reported
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.sagas.hosts import cell_aggregate

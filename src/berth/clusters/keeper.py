@@ -14,10 +14,10 @@ from typing import Final
 from berth.clusters.reconciler import is_due, next_step
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
+from berth.model.batches import Origin
 from berth.model.clusters import Cluster
 from berth.model.commands import Enact
 from berth.model.ids import Index
-from berth.model.origin import Origin
 from berth.model.rejections import Rejection
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids

@@ -41,11 +41,10 @@ from berth.journal import (
 )
 from berth.journal.body import encode_entry, join_entries
 from berth.ledger import decide
-from berth.model.batches import Batch, Entry
+from berth.model.batches import Batch, Entry, Origin
 from berth.model.commands import Command, Enact
 from berth.model.events import Event, inverse
 from berth.model.ids import Index
-from berth.model.origin import Origin
 from berth.model.rejections import CommandTooLarge, Rejection, RowTooLarge
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids

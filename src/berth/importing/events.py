@@ -32,7 +32,6 @@ from berth.importing.upstream import (
     Source,
     Table,
 )
-from berth.model.consumer import Amounts, Consumer, Holdings
 from berth.model.events import (
     AggregatesChanged,
     ConsumerChanged,
@@ -48,7 +47,7 @@ from berth.model.events import (
     TraitsChanged,
 )
 from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId
-from berth.model.inventory import Inventory
+from berth.model.placement import Amounts, Consumer, Holdings, Inventory
 from berth.model.vocabulary import STANDARD_TRAITS, is_custom_name
 from berth.view import ProviderRecord, View
 

@@ -13,9 +13,8 @@ from berth.importing.errors import CannotImport
 from berth.importing.events import Batches
 from berth.importing.progress import Progress
 from berth.journal import Conflict, Journal, JournalError, JournalRow, Pruned, Snapshots
-from berth.model.batches import Batch, Entry
+from berth.model.batches import Batch, Entry, Origin
 from berth.model.ids import Index
-from berth.model.origin import Origin
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 

@@ -11,8 +11,8 @@ from typing import Final
 
 import msgspec
 
+from berth.model.batches import Origin
 from berth.model.events import Event
-from berth.model.origin import Origin
 
 _ENCODER: Final = msgspec.msgpack.Encoder()
 

@@ -17,10 +17,9 @@ from typing import Final
 from berth.ledger.policies import judge_claims
 from berth.ledger.stamps import advanced
 from berth.model.commands import UNCHECKED, Claim, DeleteAllocations, ReplaceAllocations
-from berth.model.consumer import Consumer, Holdings
 from berth.model.events import ConsumerChanged, Event, MemberChanged
 from berth.model.ids import ClassId, ProviderId
-from berth.model.inventory import Inventory
+from berth.model.placement import Consumer, Holdings, Inventory
 from berth.model.rejections import (
     AllocationsNotFound,
     CapacityExceeded,

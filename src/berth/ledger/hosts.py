@@ -4,7 +4,7 @@ from berth.ledger.providers import set_traits
 from berth.model.commands import LabelAggregate, SetHostStatus, SetTraits
 from berth.model.events import AggregateLabelled, Event, HostChanged
 from berth.model.groups import HOST
-from berth.model.hosts import HEALTHY
+from berth.model.placement import HEALTHY
 from berth.model.rejections import KindInUse, LabelTaken, NotAHost, ProviderNotFound, Rejection
 from berth.model.vocabulary import STATUS_DISABLED
 from berth.view import View

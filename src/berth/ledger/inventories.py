@@ -6,7 +6,7 @@ from berth.ledger.stamps import advanced, provider_at
 from berth.model.commands import AddInventory, DeleteInventory, PutInventory, SetInventories
 from berth.model.events import Event, InventoryChanged
 from berth.model.ids import ClassId
-from berth.model.inventory import Inventory
+from berth.model.placement import Inventory
 from berth.model.rejections import (
     InventoryExists,
     InventoryInUse,

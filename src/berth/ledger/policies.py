@@ -16,10 +16,10 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from berth.model.commands import Claim
-from berth.model.consumer import Holdings
 from berth.model.events import Event, MemberChanged
 from berth.model.groups import MEMBERS_MAX, Group, Membership
 from berth.model.ids import ClassId, ConsumerId, GroupId, ProviderId
+from berth.model.placement import Holdings
 from berth.model.rejections import (
     GroupFull,
     GroupNotFound,

@@ -8,10 +8,9 @@ from berth.ledger.allocations import judge
 from berth.ledger.inventories import by_class, inventory_in_use, removals, writes
 from berth.ledger.stamps import advanced, provider_at
 from berth.model.commands import Reshape
-from berth.model.consumer import Holdings
 from berth.model.events import ConsumerChanged, Event
 from berth.model.ids import ClassId, ProviderId
-from berth.model.inventory import Inventory
+from berth.model.placement import Holdings, Inventory
 from berth.model.rejections import Rejection
 from berth.view import ProviderRecord, View
 

@@ -1,10 +1,16 @@
-"""What one append to the journal holds: the changes that were decided together."""
+"""What one append to the journal holds: the changes that were decided together, and who asked for each."""
 
 import msgspec
 
 from berth.model.events import Event
 from berth.model.ids import Index
-from berth.model.origin import Origin
+
+
+class Origin(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    request_id: str
+    user: str | None
+    project: str | None
+    action: str
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True, gc=False):

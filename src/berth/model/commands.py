@@ -10,13 +10,10 @@ from typing import Final, Literal
 
 import msgspec
 
-from berth.model.aggregates import Label
-from berth.model.consumer import Wanted
 from berth.model.events import RecordChanged
 from berth.model.groups import Group, Policy
-from berth.model.hosts import HostStatus
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
-from berth.model.inventory import Inventory
+from berth.model.placement import HostStatus, Inventory, Label, Wanted
 from berth.model.quotas import Quotas
 from berth.model.rejections import Rejection
 

@@ -10,13 +10,43 @@ from typing import TypeVar
 
 import msgspec
 
-from berth.model.aggregates import Label
-from berth.model.consumer import Consumer, Holdings
+from berth.model.clusters import Cluster
 from berth.model.groups import Group, Membership
-from berth.model.hosts import HostStatus
 from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, ProviderId, Row
-from berth.model.inventory import Inventory
-from berth.model.records import AnyRecord
+from berth.model.placement import Consumer, Holdings, HostStatus, Inventory, Label
+from berth.model.saga_runs import Agent, HostTree, Instance, Outbox, SagaRun, Term
+from berth.model.servers import (
+    Action,
+    Aggregate,
+    Counter,
+    Flavor,
+    Host,
+    Image,
+    Migration,
+    QuotaSet,
+    RevokedToken,
+    Server,
+)
+
+AnyRecord = (
+    Action
+    | Agent
+    | Aggregate
+    | Cluster
+    | Counter
+    | Flavor
+    | Host
+    | HostTree
+    | Image
+    | Instance
+    | Migration
+    | Outbox
+    | QuotaSet
+    | RevokedToken
+    | Server
+    | Term
+    | SagaRun
+)
 
 
 class Named(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from berth.model.clusters import Cluster
+from berth.model.events import AnyRecord
 from berth.model.groups import Group
-from berth.model.records import AnyRecord
 from berth.model.servers import Image, QuotaSet, Server
 
 UNLIMITED: Final = -1

@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from berth.model.inventory import Inventory
+from berth.model.placement import Inventory
 from berth.model.servers import Conflict, ConflictPolicy, Flavor, Held, Need, Place, Record
 
 Phase = Literal["forward", "back", "done", "failed"]

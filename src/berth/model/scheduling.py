@@ -5,8 +5,8 @@ from typing import Final, Literal
 import msgspec
 
 from berth.model.commands import Claim, Unchecked
-from berth.model.consumer import Wanted
 from berth.model.ids import ConsumerId, GroupId, Index, ProviderId
+from berth.model.placement import Wanted
 from berth.model.requests import CandidatesRequest
 
 Generation = int | Literal[Unchecked.UNCHECKED] | None

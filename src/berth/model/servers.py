@@ -9,7 +9,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from berth.model.consumer import Wanted
+from berth.model.placement import Wanted
 
 Held = tuple[Wanted, ...]
 """What one consumer holds, by the names of resource classes."""
@@ -275,3 +275,10 @@ class Aggregate(Record, frozen=True, kw_only=True, tag="aggregate"):
     metadata: dict[str, str] = {}
     created_at_s: int = 0
     updated_at_s: int = 0
+
+
+class RevokedToken(Record, frozen=True, kw_only=True, tag="revoked_token"):
+    """``id`` is the token's audit id, by which no token can be made."""
+
+    user: str
+    expires_at_s: int

@@ -14,10 +14,10 @@ from typing import Final
 from berth.cell import saga_runs
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
+from berth.model.batches import Origin
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
 from berth.model.ids import Index, ProviderId
-from berth.model.origin import Origin
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Agent, Outbox, SagaRun
 from berth.region.progress import absorb, is_absorbed

@@ -8,7 +8,7 @@ import msgspec
 
 from berth.model.commands import Enact, LedgerCommand, SetHostStatus
 from berth.model.events import RecordChanged
-from berth.model.hosts import HEALTHY
+from berth.model.placement import HEALTHY
 from berth.model.saga_runs import ClaimSnapshot, Outbox, SagaRun, StepLog
 from berth.model.servers import (
     NO_STATE,

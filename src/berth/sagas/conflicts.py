@@ -21,9 +21,9 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from berth.model.commands import Enact
-from berth.model.consumer import Holdings
 from berth.model.events import RecordChanged
 from berth.model.ids import ConsumerId, ProviderId
+from berth.model.placement import Holdings
 from berth.model.rejections import ServerChangedByOthers
 from berth.model.saga_runs import ClaimSnapshot
 from berth.model.servers import Conflict, ConflictPolicy, Held, Migration, Server

@@ -5,11 +5,10 @@ from typing import Final
 
 import msgspec
 
-from berth.model.aggregates import Label
 from berth.model.commands import Enact, LabelAggregate, LedgerCommand, SetHostStatus
-from berth.model.hosts import HEALTHY, HostStatus
+from berth.model.events import AnyRecord
 from berth.model.ids import AggregateId, ProviderId
-from berth.model.records import AnyRecord
+from berth.model.placement import HEALTHY, HostStatus, Label
 from berth.model.saga_runs import Agent
 from berth.model.servers import Host, Place
 from berth.sagas.proposals import counted, replaced

@@ -6,9 +6,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from berth.model.commands import Enact, LedgerCommand
-from berth.model.events import RecordChanged
+from berth.model.events import AnyRecord, RecordChanged
 from berth.model.quotas import RESOURCES, Quotas
-from berth.model.records import AnyRecord
 from berth.model.rejections import Rejection, ServerBusy, ServerNotFound, ServerStateWrong, ServerUnsettled
 from berth.model.saga_runs import ClaimSnapshot, Destination, Outbox, SagaRun, Spec
 from berth.model.servers import Action, ConflictPolicy, Counter, Migration, Place, Server

@@ -3,8 +3,8 @@ go."""
 
 import msgspec
 
-from berth.model.consumer import Wanted
 from berth.model.ids import ConsumerId, GroupId, ProviderId
+from berth.model.placement import Wanted
 from berth.model.rejections import SpecInvalid
 from berth.model.requests import RequestGroup
 from berth.model.saga_runs import Destination

@@ -8,8 +8,8 @@ on sharing providers alone are not a place to run.
 from collections.abc import Iterable, Iterator
 from typing import Final, Self
 
-from berth.model.consumer import Amounts, Wanted
 from berth.model.ids import ProviderId
+from berth.model.placement import Amounts, Wanted
 from berth.model.rejections import Rejection
 from berth.model.requests import CandidatesRequest, Constraints
 from berth.model.scheduling import HostCandidate

@@ -25,7 +25,7 @@ from typing import Final
 
 import msgspec
 
-from berth.model.inventory import AMOUNT_MAX
+from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import SpecInvalid
 from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
 from berth.scheduler.spec_table import (

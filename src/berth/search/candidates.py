@@ -14,8 +14,8 @@ from typing import Protocol, TypeVar
 import msgspec
 import numpy as np
 
-from berth.model.consumer import Amounts
 from berth.model.ids import Row
+from berth.model.placement import Amounts
 from berth.model.rejections import Rejection, ResourceClassNotFound
 from berth.model.requests import CandidatesRequest, Constraints
 from berth.search.alike import AlikeTrees, TreeCandidates

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from berth.model.consumer import Amounts
 from berth.model.ids import ClassId
+from berth.model.placement import Amounts
 from berth.search.assignments import Assignment
 from berth.search.places import Slot
 from berth.view import ProviderRecord

@@ -9,8 +9,8 @@ every provider of the candidate stands in the anchor's tree, or shares with it t
 import numpy as np
 from numpy.typing import NDArray
 
-from berth.model.consumer import Amounts
 from berth.model.ids import AggregateId, ClassId, ProviderId, Row
+from berth.model.placement import Amounts
 from berth.model.rejections import Rejection, ResourceClassNotFound
 from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE

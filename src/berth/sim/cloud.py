@@ -39,8 +39,8 @@ from berth.client.http import Unreachable
 from berth.clusters.keeper import ClusterReconciler
 from berth.engine import Engine, Unavailable
 from berth.journal import open_journal, parse_address
+from berth.model.batches import Origin
 from berth.model.commands import Enact
-from berth.model.origin import Origin
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import ConflictPolicy, Host, Server

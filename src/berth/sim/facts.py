@@ -7,11 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
 from typing import Self
 
-from berth.model.aggregates import Label
 from berth.model.groups import Group
-from berth.model.hosts import HostStatus
 from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, ProviderId
-from berth.model.inventory import Inventory
+from berth.model.placement import HostStatus, Inventory, Label
 from berth.model.vocabulary import STANDARD_CLASSES, STANDARD_TRAITS
 
 Kinds = frozenset[str]

@@ -11,8 +11,8 @@ import msgspec
 
 from berth.model import commands as c
 from berth.model.groups import HOST, MEMBERS_MAX, Group
-from berth.model.hosts import HEALTHY
 from berth.model.ids import ClassId, ConsumerId, GroupId, ProviderId
+from berth.model.placement import HEALTHY
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.sim.facts import ACCEPTED, Facts, GroupFact, HostFact, Kinds, LabelFact, MemberFact
 

@@ -11,7 +11,7 @@ import msgspec
 
 from berth.model import commands as c
 from berth.model.ids import ClassId, ConsumerId, ProviderId
-from berth.model.inventory import Inventory
+from berth.model.placement import Inventory
 from berth.model.vocabulary import FIRST_CUSTOM_CLASS, STANDARD_CLASSES, STANDARD_TRAITS, STATUS_DISABLED
 from berth.sim import groups
 from berth.sim.facts import (

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth.model.ids import Row
-from berth.model.inventory import AMOUNT_MAX, Inventory
+from berth.model.placement import AMOUNT_MAX, Inventory
 
 _FREE_MAX: Final = 2**62
 """A capacity beyond this, either way (a vast allocation ratio), is kept as this: no sum of amounts comes

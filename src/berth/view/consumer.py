@@ -2,7 +2,7 @@
 
 import msgspec
 
-from berth.model.consumer import Consumer, Holdings
+from berth.model.placement import Consumer, Holdings
 
 
 class ConsumerRecord(msgspec.Struct, gc=False):

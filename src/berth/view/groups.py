@@ -10,10 +10,9 @@ forest changes; all else is kept up to date.
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeVar
 
-from berth.model.aggregates import Label
-from berth.model.consumer import Holdings
 from berth.model.groups import HOST, Group, Membership
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
+from berth.model.placement import Holdings, Label
 from berth.view.provider import ProviderRecord
 from berth.view.rowset import RowSet
 

@@ -12,11 +12,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from berth.model.aggregates import Label
-from berth.model.consumer import Amounts, Consumer, Holding
 from berth.model.events import (
     AggregateLabelled,
     AggregatesChanged,
+    AnyRecord,
     GroupChanged,
     HostChanged,
     InventoryChanged,
@@ -32,10 +31,8 @@ from berth.model.events import (
     TraitsChanged,
 )
 from berth.model.groups import Group, Membership
-from berth.model.hosts import HostStatus
 from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, Index, ProviderId, Row
-from berth.model.inventory import Inventory
-from berth.model.records import AnyRecord
+from berth.model.placement import Amounts, Consumer, Holding, HostStatus, Inventory, Label
 from berth.view.consumer import ConsumerRecord
 from berth.view.provider import ProviderRecord
 from berth.view.roll import Roll

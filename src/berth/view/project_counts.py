@@ -1,8 +1,8 @@
 """What each project has, summed up as records come and go: a create need not count a million servers."""
 
+from berth.model.events import AnyRecord
 from berth.model.groups import Group
 from berth.model.quotas import Amounts, amounts_of
-from berth.model.records import AnyRecord
 
 
 class ProjectCounts:

@@ -6,7 +6,7 @@ from typing import Any
 
 from berth.model.events import Stamp
 from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId, Row
-from berth.model.inventory import Inventory
+from berth.model.placement import Inventory
 
 
 class ProviderRecord:

@@ -8,10 +8,9 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, TypeVar
 
 from berth.model.clusters import Cluster
-from berth.model.identity import RevokedToken
-from berth.model.records import AnyRecord
+from berth.model.events import AnyRecord
 from berth.model.saga_runs import Agent, Instance
-from berth.model.servers import Action, Flavor, Host, Migration, Record, Server
+from berth.model.servers import Action, Flavor, Host, Migration, Record, RevokedToken, Server
 
 R = TypeVar("R", bound=Record)
 

@@ -20,8 +20,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from berth.model.consumer import Consumer
 from berth.model.ids import ConsumerId
+from berth.model.placement import Consumer
 from berth.view.consumer import ConsumerRecord
 
 BLOCK_MAX: Final = 2048

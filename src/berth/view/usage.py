@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Iterator
 
-from berth.model.consumer import Consumer, Holdings
 from berth.model.ids import ClassId
+from berth.model.placement import Consumer, Holdings
 
 
 class Total:

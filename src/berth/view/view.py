@@ -12,7 +12,6 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from berth.model.consumer import Amounts, Consumer, Holdings
 from berth.model.events import (
     AggregateLabelled,
     AggregatesChanged,
@@ -29,8 +28,8 @@ from berth.model.events import (
     TraitChanged,
     TraitsChanged,
 )
-from berth.model.hosts import HEALTHY, HostStatus
 from berth.model.ids import AggregateId, ConsumerId, Index, ProviderId, Row
+from berth.model.placement import HEALTHY, Amounts, Consumer, Holdings, HostStatus
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE, STANDARD_TRAITS
 from berth.view.classes import ResourceClasses
 from berth.view.consumer import ConsumerRecord

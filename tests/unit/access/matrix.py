@@ -17,13 +17,12 @@ from berth.api.image.api import ROUTES as IMAGE
 from berth.api.kernel.auth.caller import Authenticator, Caller, with_implied
 from berth.api.native.routes import TABLE as NATIVE
 from berth.api.placement.routes import TABLE as PLACEMENT
+from berth.model.batches import Origin
 from berth.model.clusters import Cluster, Node, NodeGroup
 from berth.model.commands import CreateGroup, Enact
-from berth.model.events import RecordChanged
+from berth.model.events import AnyRecord, RecordChanged
 from berth.model.groups import HOST, Group
 from berth.model.ids import GroupId
-from berth.model.origin import Origin
-from berth.model.records import AnyRecord
 from berth.model.servers import Action, ActionEvent, Aggregate, Flavor, Host, Image, Migration, Place, Server
 from tests.unit.identity.houses import House
 from tests.unit.native.worlds import uuid_of

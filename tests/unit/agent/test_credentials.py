@@ -18,9 +18,9 @@ from berth.agent.process import AgentSettings, run_agents
 from berth.agent.state import StateError
 from berth.cell import protocol
 from berth.cli import main
+from berth.model.batches import Origin
 from berth.model.commands import Enact
 from berth.model.ids import Index
-from berth.model.origin import Origin
 from berth.model.saga_runs import Agent, Spec
 from berth.runtime.secrets import digest_of
 from berth.sagas.proposals import replaced

@@ -17,7 +17,7 @@ from berth.cell import saga_runs
 from berth.cell.application import Cell, CellSettings, cell_engine
 from berth.client.http import HttpClient
 from berth.engine import Engine
-from berth.model.origin import Origin
+from berth.model.batches import Origin
 from berth.model.rejections import RecordMoved
 from berth.model.saga_runs import Agent, ClaimSnapshot, SagaRun, Spec
 from berth.model.servers import Place

@@ -8,14 +8,13 @@ import pytest
 
 from berth.api.kernel import page_bytes
 from berth.api.native import allocations, events
-from berth.model.aggregates import Label
+from berth.model.batches import Origin
 from berth.model.clusters import Cluster
 from berth.model.commands import Claim, Command, CreateGroup, Enact, LabelAggregate, ReplaceAllocations
-from berth.model.events import RecordChanged
+from berth.model.events import AnyRecord, RecordChanged
 from berth.model.groups import Group
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
-from berth.model.origin import Origin
-from berth.model.records import AnyRecord
+from berth.model.placement import Label
 from berth.model.servers import Action, Flavor, Host, Image, Migration, Place, Server
 from tests.unit.identity.houses import House
 from tests.unit.native.worlds import uuid_of

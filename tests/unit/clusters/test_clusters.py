@@ -13,12 +13,11 @@ from berth.clusters.status import shown
 from berth.doctor.findings import examine
 from berth.ledger import decide
 from berth.model import commands as c
-from berth.model.aggregates import Label
 from berth.model.clusters import NODES_MAX, Cluster, Node, NodeGroup
 from berth.model.events import RecordChanged
 from berth.model.groups import Group
 from berth.model.ids import AggregateId, ConsumerId, GroupId
-from berth.model.inventory import Inventory
+from berth.model.placement import Inventory, Label
 from berth.model.rejections import (
     ClusterBeingDeleted,
     ClusterDoesNotFit,

@@ -23,10 +23,9 @@ from berth.client.http import Answer as ClientAnswer
 from berth.client.http import HttpClient
 from berth.engine import Engine
 from berth.journal import SqliteAddress, open_journal
+from berth.model.batches import Origin
 from berth.model.commands import Enact
-from berth.model.events import RecordChanged
-from berth.model.origin import Origin
-from berth.model.records import AnyRecord
+from berth.model.events import AnyRecord, RecordChanged
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import Flavor, Image, Migration, Server

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from berth.model.hosts import HEALTHY, HostStatus
 from berth.model.ids import ProviderId
+from berth.model.placement import HEALTHY, HostStatus
 from tests.unit.compute.fleets import hear, known_fleet
 from tests.unit.compute.regions import Region
 from tests.unit.native.worlds import Answer, uuid_of

@@ -7,9 +7,9 @@ from berth.doctor.findings import CHECKS, GRACE_S, ORDER_S, Finding, Moment, exa
 from berth.doctor.repairs import repair
 from berth.ledger import decide
 from berth.model import commands as c
-from berth.model.consumer import Wanted
 from berth.model.events import RecordChanged
 from berth.model.ids import ConsumerId, GroupId
+from berth.model.placement import Wanted
 from berth.model.rejections import CapacityExceeded, FindingGone, Rejection, RepairUnsafe
 from berth.model.saga_runs import Outbox
 from berth.model.servers import Action, Host

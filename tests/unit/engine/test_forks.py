@@ -23,10 +23,10 @@ from berth.engine import ASKER, Asker, Engine, Forks, Overloaded, Planned, Unava
 from berth.engine import engine as engine_module
 from berth.engine import forks as forks_module
 from berth.journal import SqliteAddress, open_journal
+from berth.model.batches import Origin
 from berth.model.commands import Claim, CreateProvider, ReplaceAllocations, SetInventories
 from berth.model.ids import ConsumerId, ProviderId
-from berth.model.inventory import Inventory
-from berth.model.origin import Origin
+from berth.model.placement import Inventory
 from berth.model.rejections import CapacityExceeded, ProviderNotFound, Rejection
 from berth.model.requests import CandidatesRequest, RequestGroup
 from berth.model.scheduling import Plan, ScheduleRequest

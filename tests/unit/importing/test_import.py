@@ -19,10 +19,9 @@ from berth.journal import (
     parse_address,
 )
 from berth.model.batches import Batch
-from berth.model.consumer import Consumer
 from berth.model.events import Stamp
 from berth.model.ids import ClassId, ConsumerId, ProviderId
-from berth.model.inventory import Inventory
+from berth.model.placement import Consumer, Inventory
 from berth.runtime.settings import TABLE
 from berth.view import View
 from tests.unit.importing.sources import AGGREGATE, CELL, CONSUMER, HOST, IDLE, SOUND, make_source

@@ -15,7 +15,6 @@ from berth.api.kernel.http import Request
 from berth.api.native import allocations, consumers, holders, usage, wire
 from berth.api.native.calls import Call
 from berth.api.native.parameters import AllocationsQuery, ConsumersQuery, UsageQuery, decode
-from berth.model.consumer import Consumer, Holdings
 from berth.model.events import (
     AggregatesChanged,
     ConsumerChanged,
@@ -26,7 +25,7 @@ from berth.model.events import (
     inverse,
 )
 from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId, Row
-from berth.model.inventory import Inventory
+from berth.model.placement import Consumer, Holdings, Inventory
 from berth.view import ConsumerRecord, ProviderRecord, View, ordered, roll
 from tests.unit.native.worlds import uuid_of
 

@@ -15,8 +15,7 @@ from berth.api.native.changes import change_of
 from berth.api.native.record_changes import require_all
 from berth.model import events as e
 from berth.model.clusters import Cluster
-from berth.model.events import RecordChanged
-from berth.model.records import AnyRecord
+from berth.model.events import AnyRecord, RecordChanged
 from berth.model.saga_runs import Agent, ClaimSnapshot, Instance, Outbox, SagaRun, Spec, Term
 from berth.model.servers import (
     Action,

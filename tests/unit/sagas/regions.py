@@ -14,13 +14,10 @@ from berth.cell.placement import ClaimRefused, ClaimWriter
 from berth.client.http import Answer, HttpClient
 from berth.ledger import decide
 from berth.model import commands as c
-from berth.model.aggregates import Label
-from berth.model.consumer import Wanted
 from berth.model.events import RecordChanged
 from berth.model.groups import Group
-from berth.model.hosts import HEALTHY
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
-from berth.model.inventory import Inventory
+from berth.model.placement import HEALTHY, Inventory, Label, Wanted
 from berth.model.rejections import ConsumerGenerationConflict, Rejection
 from berth.model.saga_runs import Agent, Instance, Outbox, SagaRun
 from berth.model.servers import ConflictPolicy, Flavor, Held, Host, Image, Migration, Place, Server

@@ -8,11 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from berth.model.batches import Origin
 from berth.model.commands import Enact
-from berth.model.events import RecordChanged
+from berth.model.events import AnyRecord, RecordChanged
 from berth.model.ids import ProviderId
-from berth.model.origin import Origin
-from berth.model.records import AnyRecord
 from berth.model.rejections import Rejection
 from berth.model.servers import Host, Place, Server
 from berth.sagas.hosts import cell_aggregate

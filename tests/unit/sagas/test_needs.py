@@ -6,9 +6,8 @@ import pytest
 
 from berth.doctor.findings import examine
 from berth.model import commands as c
-from berth.model.aggregates import Label
 from berth.model.ids import AggregateId, ProviderId
-from berth.model.inventory import Inventory
+from berth.model.placement import Inventory, Label
 from berth.model.rejections import (
     CapacityExceeded,
     NeedDoesNotFit,

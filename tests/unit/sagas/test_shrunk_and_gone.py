@@ -8,7 +8,7 @@ from berth.doctor.findings import Moment, examine, look_again
 from berth.doctor.repairs import repair
 from berth.model import commands as c
 from berth.model.ids import ConsumerId, ProviderId
-from berth.model.inventory import Inventory
+from berth.model.placement import Inventory
 from berth.model.rejections import ClaimedProviderNotFound, ServerChangedByOthers
 from berth.model.servers import ConflictPolicy, Place
 from tests.unit.sagas.regions import LARGE, Faults, Region

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from berth.ledger import decide
-from berth.model.aggregates import Label
 from berth.model.commands import (
     Claim,
     Command,
@@ -19,9 +18,8 @@ from berth.model.commands import (
     SetTraits,
 )
 from berth.model.groups import HOST, Group, Policy
-from berth.model.hosts import HostStatus
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
-from berth.model.inventory import Inventory
+from berth.model.placement import HostStatus, Inventory, Label
 from berth.model.rejections import Rejection
 from berth.model.requests import CandidatesRequest, RequestGroup
 from berth.model.scheduling import ScheduleRequest

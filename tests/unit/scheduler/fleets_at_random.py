@@ -4,9 +4,8 @@ import hypothesis.strategies as st
 
 from berth.model.commands import Claim, ReplaceAllocations
 from berth.model.groups import Policy
-from berth.model.hosts import HostStatus
 from berth.model.ids import ConsumerId
-from berth.model.inventory import Inventory
+from berth.model.placement import HostStatus, Inventory
 from berth.model.requests import CandidatesRequest, RequestGroup
 from berth.model.scheduling import ScheduleRequest
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE

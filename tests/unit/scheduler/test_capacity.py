@@ -9,8 +9,8 @@ from berth.ledger import decide
 from berth.model.commands import Claim, ReplaceAllocations
 from berth.model.events import inverse
 from berth.model.explanations import Capacity
-from berth.model.hosts import HostStatus
 from berth.model.ids import ConsumerId, GroupId
+from berth.model.placement import HostStatus
 from berth.model.rejections import GroupNotFound, Rejection
 from berth.model.scheduling import Hints, HostCandidate, ScheduleRequest
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE

@@ -18,9 +18,8 @@ import pytest
 from hypothesis import given, settings
 
 from berth.model.explanations import Check, Explanation
-from berth.model.hosts import HostStatus
 from berth.model.ids import AggregateId, GroupId
-from berth.model.inventory import Inventory
+from berth.model.placement import HostStatus, Inventory
 from berth.model.rejections import (
     GroupNotFound,
     GroupPolicyBroken,

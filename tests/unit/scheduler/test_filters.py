@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from berth.model.events import RecordChanged
-from berth.model.hosts import HostStatus
 from berth.model.ids import AggregateId, ConsumerId, GroupId
+from berth.model.placement import HostStatus
 from berth.model.requests import RequestGroup
 from berth.model.scheduling import Hints, ScheduleRequest
 from berth.model.servers import Host

@@ -7,8 +7,8 @@ import pytest
 from berth.ledger import decide
 from berth.model.commands import ReplaceAllocations
 from berth.model.events import Event
-from berth.model.hosts import HostStatus
 from berth.model.ids import ConsumerId, GroupId
+from berth.model.placement import HostStatus
 from berth.model.rejections import (
     ConstraintStep,
     ConsumerClaimsTwice,

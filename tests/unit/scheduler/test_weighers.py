@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from berth.model.hosts import HostStatus
+from berth.model.placement import HostStatus
 from berth.model.scheduling import ScheduleRequest
 from berth.scheduler.options import DEFAULT_WEIGHERS, scheduler_options
 from berth.scheduler.plugins import UnknownPlugin, WrongOption, weighers

@@ -20,9 +20,9 @@ from berth.api.compute.listing import query_of
 from berth.api.compute.showing import time_or_none
 from berth.api.compute.zoning import Zoned, hosts_of, rezoned
 from berth.api.kernel.http import Response
-from berth.model.aggregates import Label
 from berth.model.commands import Command, Enact, LabelAggregate, LedgerCommand
 from berth.model.ids import AggregateId, ProviderId
+from berth.model.placement import Label
 from berth.model.servers import Aggregate, Host
 from berth.sagas.proposals import removed, replaced
 from berth.scheduler.filters.zone import NO_ZONE

@@ -13,7 +13,7 @@ from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.http import JSON, Request, Response, origin_of
 from berth.engine import Engine, Proposal
-from berth.model.origin import Origin
+from berth.model.batches import Origin
 from berth.model.quotas import Quotas
 from berth.model.rejections import Rejection
 from berth.runtime.clock import Clock

@@ -17,7 +17,7 @@ from berth.api.compute.errors import ComputeProblem, not_found, problem_of
 from berth.api.compute.listing import links_of, number_in, page, query_of
 from berth.api.kernel.http import Response
 from berth.model.commands import Command, Enact
-from berth.model.inventory import AMOUNT_MAX
+from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import SpecInvalid
 from berth.model.servers import Flavor
 from berth.sagas.proposals import removed, replaced

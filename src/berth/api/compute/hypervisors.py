@@ -11,8 +11,8 @@ from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.errors import ComputeProblem, not_found
 from berth.api.compute.listing import page, query_of
 from berth.api.kernel.http import Response
-from berth.model.hosts import HEALTHY
 from berth.model.ids import ProviderId
+from berth.model.placement import HEALTHY
 from berth.model.servers import Host, Server
 from berth.view import View
 

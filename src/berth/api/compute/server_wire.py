@@ -13,8 +13,8 @@ from berth.api.compute.calls import Call
 from berth.api.compute.listing import links_of
 from berth.api.compute.times import plain, zulu
 from berth.api.kernel.disclosure import words_for
-from berth.model.hosts import HEALTHY
 from berth.model.ids import ConsumerId, ProviderId
+from berth.model.placement import HEALTHY
 from berth.model.servers import Action, Server, Task, VmState
 from berth.scheduler.filters.zone import KIND as ZONE
 from berth.scheduler.filters.zone import NO_ZONE

@@ -19,8 +19,8 @@ from berth.api.compute.showing import time_or_none
 from berth.api.compute.zones import BINARY, zone_of
 from berth.api.kernel.http import Response
 from berth.model.commands import Command, Enact, SetHostStatus
-from berth.model.hosts import HEALTHY, HostStatus
 from berth.model.ids import ProviderId
+from berth.model.placement import HEALTHY, HostStatus
 from berth.model.servers import Host
 from berth.sagas.hosts import status_of
 from berth.sagas.proposals import replaced

@@ -10,8 +10,8 @@ from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.listing import query_of
 from berth.api.compute.showing import time_or_none
 from berth.api.kernel.http import Response
-from berth.model.hosts import HEALTHY
 from berth.model.ids import ProviderId
+from berth.model.placement import HEALTHY
 from berth.model.servers import Host
 from berth.scheduler.filters.zone import KIND, NO_ZONE
 from berth.scheduler.hosts import aggregate_names

@@ -14,9 +14,9 @@ import uuid
 from typing import Final, NamedTuple
 
 from berth.api.compute.errors import ComputeProblem
-from berth.model.aggregates import Label
 from berth.model.commands import LabelAggregate, LedgerCommand, SetAggregates
 from berth.model.ids import AggregateId
+from berth.model.placement import Label
 from berth.model.servers import Aggregate, Server
 from berth.scheduler.filters.zone import KIND
 from berth.view import ProviderRecord, View

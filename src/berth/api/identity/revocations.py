@@ -15,7 +15,7 @@ from berth.api.kernel.auth.tokens import Tokens
 from berth.engine import Engine, Unavailable
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
-from berth.model.identity import RevokedToken
+from berth.model.servers import RevokedToken
 from berth.view import View
 
 OF_USER_MAX: Final = 1_000

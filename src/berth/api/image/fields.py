@@ -8,7 +8,7 @@ import msgspec
 
 from berth.api.compute.errors import ComputeProblem, problem_of
 from berth.api.image.wire import FIELDS, READ_ONLY
-from berth.model.inventory import AMOUNT_MAX
+from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import SpecInvalid
 from berth.model.servers import Image
 from berth.scheduler.flavors import Flavor as Sizes

@@ -10,10 +10,10 @@ from berth.api.native.errors import BAD_BODY, BAD_PARAMETER, NativeProblem
 from berth.api.native.pages import behind, cut, shown_page
 from berth.api.native.parameters import AggregatesQuery
 from berth.api.native.rejected import problem
-from berth.model.aggregates import Label
 from berth.model.commands import LabelAggregate
 from berth.model.groups import HOST
 from berth.model.ids import AggregateId
+from berth.model.placement import Label
 from berth.scheduler.spec_table import wrong_metadata
 from berth.view import View
 

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta
 
 from berth.api.native.bodies import Name, Uuid
-from berth.model.inventory import AMOUNT_MAX
+from berth.model.placement import AMOUNT_MAX
 
 COUNT_MAX: Final = 1_000
 """How many members one request may place."""

@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct
 
 from berth.doctor.findings import GRACE_S
-from berth.model.inventory import AMOUNT_MAX
+from berth.model.placement import AMOUNT_MAX
 from berth.sagas.needs import RESOURCES_MAX
 
 _TRAITS_MAX: Final = 50

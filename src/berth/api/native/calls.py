@@ -19,8 +19,8 @@ from berth.api.native.errors import NativeProblem, forbidden
 from berth.api.native.feed import Feed
 from berth.api.native.rejected import problem
 from berth.engine import Engine, Proposal
+from berth.model.batches import Origin
 from berth.model.ids import Index
-from berth.model.origin import Origin
 from berth.model.quotas import Quotas
 from berth.model.rejections import Rejection
 from berth.model.servers import ConflictPolicy

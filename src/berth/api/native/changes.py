@@ -8,13 +8,10 @@ from berth.api.native import wire_events as wire
 from berth.api.native.record_changes import change_of_record, require_all
 from berth.api.native.wire import UNKNOWN_TYPE, time_of, time_of_ns
 from berth.model import events as e
-from berth.model.aggregates import Label
 from berth.model.batches import Batch, Entry
-from berth.model.consumer import Consumer, Holdings
 from berth.model.groups import Group, Membership
-from berth.model.hosts import HostStatus
 from berth.model.ids import ClassId
-from berth.model.inventory import Inventory
+from berth.model.placement import Consumer, Holdings, HostStatus, Inventory, Label
 
 _log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ import msgspec
 from berth.api.native import wire
 from berth.api.native.pages import cut
 from berth.api.native.parameters import ConsumersQuery
-from berth.model.consumer import Holding
 from berth.model.ids import ClassId, ConsumerId, ProviderId, Row
+from berth.model.placement import Holding
 from berth.view import ProviderRecord, View
 from berth.view.roll import Whose
 

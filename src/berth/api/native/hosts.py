@@ -9,8 +9,8 @@ from berth.api.native.pages import behind, cut, shown_page
 from berth.api.native.parameters import HostsQuery
 from berth.api.native.rejected import problem
 from berth.model.commands import SetHostStatus
-from berth.model.hosts import HEALTHY, HostStatus
 from berth.model.ids import ProviderId
+from berth.model.placement import HEALTHY, HostStatus
 from berth.model.rejections import NotAHost, ProviderNotFound
 from berth.model.servers import Host
 from berth.sagas.hosts import status_of

@@ -13,11 +13,20 @@ import msgspec
 from berth.api.native import wire_events as wire
 from berth.api.native.wire import time_of
 from berth.model.clusters import Cluster
-from berth.model.events import RecordChanged
-from berth.model.identity import RevokedToken
-from berth.model.records import AnyRecord
+from berth.model.events import AnyRecord, RecordChanged
 from berth.model.saga_runs import Agent, HostTree, Instance, Outbox, SagaRun, Term
-from berth.model.servers import Action, Aggregate, Counter, Flavor, Host, Image, Migration, QuotaSet, Server
+from berth.model.servers import (
+    Action,
+    Aggregate,
+    Counter,
+    Flavor,
+    Host,
+    Image,
+    Migration,
+    QuotaSet,
+    RevokedToken,
+    Server,
+)
 
 TEXT_MAX: Final = 255
 MAP_TEXT_MAX: Final = 2048

@@ -22,7 +22,7 @@ from berth.api.native.tokens_of_plans import Token, plan_of, read_token, token_o
 from berth.engine import Planned
 from berth.model import explanations as model
 from berth.model.commands import ReplaceAllocations
-from berth.model.consumer import Wanted
+from berth.model.placement import Wanted
 from berth.model.rejections import Rejection
 from berth.model.scheduling import HostCandidate, Plan, ScheduleRequest
 from berth.runtime.ids import Ids

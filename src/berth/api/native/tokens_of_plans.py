@@ -15,8 +15,8 @@ import msgspec
 
 from berth.api.native.bodies_schedule import Schedule
 from berth.api.native.errors import BAD_BODY, NativeProblem
-from berth.model.consumer import Wanted
 from berth.model.ids import ConsumerId, Index, ProviderId
+from berth.model.placement import Wanted
 from berth.model.requests import CandidatesRequest
 from berth.model.scheduling import HostCandidate, Placement, Plan, ScheduleRequest
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE

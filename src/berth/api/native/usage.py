@@ -18,8 +18,8 @@ from berth.api.native.calls import Call
 from berth.api.native.classes import class_named
 from berth.api.native.pages import behind, cut, shown_page
 from berth.api.native.parameters import UsageQuery
-from berth.model.consumer import Holdings
 from berth.model.ids import AggregateId, ClassId, ProviderId, Row
+from berth.model.placement import Holdings
 from berth.view import ProviderRecord, View
 from berth.view.usage import Total
 

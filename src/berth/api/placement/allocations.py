@@ -13,8 +13,8 @@ from berth.api.placement.errors import Attempt, Problem
 from berth.api.placement.limits import limit_claims, limit_providers
 from berth.api.placement.uuids import canonical, is_uuid
 from berth.model.commands import UNCHECKED, Claim, DeleteAllocations, ReplaceAllocations
-from berth.model.consumer import Wanted
 from berth.model.ids import ConsumerId, ProviderId
+from berth.model.placement import Wanted
 from berth.view import ConsumerRecord, ProviderRecord, View
 
 OWNERS_SINCE: Final = 8

@@ -17,9 +17,9 @@ from berth.api.placement.errors import Attempt, Problem, problem_of
 from berth.api.placement.query import Query
 from berth.api.placement.wire import Body
 from berth.engine import Engine
+from berth.model.batches import Origin
 from berth.model.commands import Command
 from berth.model.ids import Index, ProviderId
-from berth.model.origin import Origin
 from berth.model.rejections import ProviderNotFound, Rejection
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 import msgspec
 
-from berth.model.consumer import Amounts
 from berth.model.ids import ClassId
+from berth.model.placement import Amounts
 from berth.search.alike import TreeCandidates
 from berth.search.candidates import Candidates, OneProviderCandidates
 from berth.search.patterns import Candidate, Pattern

@@ -10,7 +10,7 @@ from berth.api.placement.errors import Attempt, Problem
 from berth.api.placement.limits import limit_list
 from berth.model.commands import AddInventory, DeleteInventory, PutInventory, SetInventories
 from berth.model.ids import ProviderId
-from berth.model.inventory import Inventory
+from berth.model.placement import Inventory
 from berth.view import ProviderRecord, View
 
 RESERVE_ALL_SINCE: Final = 26

@@ -15,7 +15,7 @@ import jsonschema
 from jsonschema.exceptions import ValidationError, best_match
 
 from berth.api.placement.uuids import is_uuid_like
-from berth.model.inventory import AMOUNT_MAX, RATIO_MAX
+from berth.model.placement import AMOUNT_MAX, RATIO_MAX
 
 Schema = dict[str, Any]
 

@@ -28,7 +28,7 @@ from berth.api.placement.schemas import (
 )
 from berth.api.placement.uuids import is_uuid
 from berth.api.placement.versions import LATEST
-from berth.model.inventory import AMOUNT_MAX, RATIO_MAX
+from berth.model.placement import AMOUNT_MAX, RATIO_MAX
 
 EXPLAINED_BYTES_MAX: Final = 16 * 1024
 """A refused body up to this size is explained by its schema, which takes up to ten microseconds per byte."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from berth.model.explanations import Change
 from berth.model.ids import ClassId, Row
-from berth.model.inventory import Inventory
+from berth.model.placement import Inventory
 from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.scheduler.explain.variants import Variant, Variants
