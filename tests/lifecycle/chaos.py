@@ -115,7 +115,7 @@ class Chaos:
         stranded = [
             found
             for found in records.all(Server)
-            if found.work is None
+            if found.run is None
             and found.migration is None
             and found.state in BY_NAME["evacuate"].before
             and found.place is not None
@@ -127,7 +127,7 @@ class Chaos:
         found = records.get(Server, server.id)
         for _ in range(50):
             # Now and then one that is busy.
-            if found is None or found.work is None or self._rng.random() < 0.05:
+            if found is None or found.run is None or self._rng.random() < 0.05:
                 break
             server = self._servers[self._rng.choice(list(self._servers))]
             found = records.get(Server, server.id)

@@ -34,28 +34,28 @@ def _other_flavor(view: View, id: str) -> Flavor:
 
 
 def _in_place(name: str) -> Beginning:
-    return lambda view, now_s, asked, id: in_place.begin(view, now_s, asked, id, name)
+    return lambda view, now_s, asked, id: in_place.propose(view, now_s, asked, id, name)
 
 
 BEGINNINGS: Final[dict[str, Beginning]] = {
-    "delete": lambda view, now_s, asked, id: delete.begin(view, now_s, asked, id),
-    "resize": lambda view, now_s, asked, id: resize.begin(view, now_s, asked, id, _other_flavor(view, id)),
-    "migrate": lambda view, now_s, asked, id: resize.begin(view, now_s, asked, id, None),
-    "confirm": lambda view, now_s, asked, id: settling.begin(view, now_s, asked, id, "confirm"),
-    "revert": lambda view, now_s, asked, id: settling.begin(view, now_s, asked, id, "revert"),
-    "live_migrate": lambda view, now_s, asked, id: live_migrate.begin(view, now_s, asked, id),
-    "evacuate": lambda view, now_s, asked, id: evacuate.begin(view, now_s, asked, id),
-    "rebuild": lambda view, now_s, asked, id: in_place.begin_rebuild(view, now_s, asked, id, IMAGE),
-    "unshelve": lambda view, now_s, asked, id: unshelve.begin(view, now_s, asked, id),
-    "unshelve_here": lambda view, now_s, asked, id: unshelve.begin(view, now_s, asked, id),
+    "delete": lambda view, now_s, asked, id: delete.propose(view, now_s, asked, id),
+    "resize": lambda view, now_s, asked, id: resize.propose(view, now_s, asked, id, _other_flavor(view, id)),
+    "migrate": lambda view, now_s, asked, id: resize.propose(view, now_s, asked, id, None),
+    "confirm": lambda view, now_s, asked, id: settling.propose(view, now_s, asked, id, "confirm"),
+    "revert": lambda view, now_s, asked, id: settling.propose(view, now_s, asked, id, "revert"),
+    "live_migrate": lambda view, now_s, asked, id: live_migrate.propose(view, now_s, asked, id),
+    "evacuate": lambda view, now_s, asked, id: evacuate.propose(view, now_s, asked, id),
+    "rebuild": lambda view, now_s, asked, id: in_place.propose_rebuild(view, now_s, asked, id, IMAGE),
+    "unshelve": lambda view, now_s, asked, id: unshelve.propose(view, now_s, asked, id),
+    "unshelve_here": lambda view, now_s, asked, id: unshelve.propose(view, now_s, asked, id),
     **{name: _in_place(name) for name in ("start", "stop", "shelve", "shelve_away", "shelve_offload")},
 }
 
 MORE: Final[dict[str, Beginning]] = {
-    "force delete": lambda view, now_s, asked, id: delete.begin(view, now_s, asked, id, is_forced=True),
-    "abort": lambda view, now_s, asked, id: live_migrate.begin_abort(view, id, _migration_of(view, id)),
-    "need": lambda view, now_s, asked, id: needs.put(view, now_s, asked.rules, id, PORT),
-    "no need": lambda view, now_s, asked, id: needs.remove(view, now_s, asked.rules, id, PORT.name),
+    "force delete": lambda view, now_s, asked, id: delete.propose(view, now_s, asked, id, is_forced=True),
+    "abort": lambda view, now_s, asked, id: live_migrate.propose_abort(view, id, _migration_of(view, id)),
+    "need": lambda view, now_s, asked, id: needs.set_need(view, now_s, asked.rules, id, PORT),
+    "no need": lambda view, now_s, asked, id: needs.remove_need(view, now_s, asked.rules, id, PORT.name),
 }
 """What else can be asked for."""
 
@@ -78,30 +78,30 @@ def new_server(cloud: SimCloud, **fields: object) -> Server:
     )
 
 
-def beginning(cloud: SimCloud, operation: str, server: Server, asked: Context | None = None) -> Begin:
+def beginning(cloud: SimCloud, saga: str, server: Server, asked: Context | None = None) -> Begin:
     """The wish that begins an operation with a server."""
     by = asked or cloud.asked()._replace(resizes_in_place=False)
-    if operation == "create":
-        return lambda view, now_s: create.begin(view, now_s, by, (server,), 1)
-    begin = BEGINNINGS.get(operation) or MORE[operation]
+    if saga == "create":
+        return lambda view, now_s: create.propose(view, now_s, by, (server,), 1)
+    begin = BEGINNINGS.get(saga) or MORE[saga]
     return lambda view, now_s: begin(view, now_s, by, server.id)
 
 
-async def done(cloud: SimCloud, operation: str, server: Server) -> Server | None:
+async def done(cloud: SimCloud, saga: str, server: Server) -> Server | None:
     """The server after an operation that must succeed."""
-    refused = await cloud.begin(beginning(cloud, operation, server))
-    assert refused is None, f"{operation} is refused: {refused}"
+    refused = await cloud.begin(beginning(cloud, saga, server))
+    assert refused is None, f"{saga} is refused: {refused}"
     after = await cloud.at_rest(server.id)
-    assert after is None or after.fault is None, f"{operation} failed: {after}"
+    assert after is None or after.fault is None, f"{saga} failed: {after}"
     return after
 
 
-async def brought_before(cloud: SimCloud, operation: str) -> Server:
+async def brought_before(cloud: SimCloud, saga: str) -> Server:
     """A server with which an operation can begin."""
     server = new_server(cloud)
-    for name in BEFORE.get(operation, ("create",)):
+    for name in BEFORE.get(saga, ("create",)):
         await done(cloud, name, server)
-    if operation == "evacuate":
+    if saga == "evacuate":
         await host_dies(cloud, server)
     return server
 

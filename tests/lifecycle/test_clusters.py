@@ -15,7 +15,7 @@ from berth.agent.drivers.behaviour import SimBehaviour
 from berth.agent.fleet import aggregate_id
 from berth.cell.conductor import Deadlines
 from berth.clusters import proposals as clusters
-from berth.clusters.status import shown
+from berth.clusters.status import summarize_cluster
 from berth.doctor.findings import examine
 from berth.model.clusters import Cluster, Node, NodeGroup
 from berth.model.commands import Enact, LabelAggregate
@@ -116,7 +116,7 @@ class Life:
     async def _replace(self) -> None:
         """A node that has failed, if there is one; else any, by force."""
         cluster = await self._cluster()
-        nodes = await self._cloud.read(lambda view: shown(view, cluster).nodes)
+        nodes = await self._cloud.read(lambda view: summarize_cluster(view, cluster).nodes)
         failed = [one.node for one in nodes if one.status in ("error", "gone")]
         node = self._chosen(failed or [one.node for one in nodes])
         if node is not None:
@@ -157,7 +157,11 @@ class Life:
         def is_settled(view: View) -> bool:
             cluster = view.records.get(Cluster, self.id)
             assert cluster is not None
-            return cluster.fault is not None or shown(view, cluster).status in ("active", "degraded", "error")
+            return cluster.fault is not None or summarize_cluster(view, cluster).status in (
+                "active",
+                "degraded",
+                "error",
+            )
 
         await self._until(is_settled)
 
@@ -300,7 +304,7 @@ def test_a_node_whose_host_has_died_is_replaced_elsewhere(tmp_path: Path) -> Non
         async with cloud.running():
             asked = cloud.asked()
             assert await cloud.begin(lambda view, now_s: clusters.create(view, now_s, asked, cluster)) is None
-            await cloud.until(lambda view: shown(view, cluster_of(view)).status == "active")
+            await cloud.until(lambda view: summarize_cluster(view, cluster_of(view)).status == "active")
             found = await cloud.read(lambda view: view.records.get(Cluster, "c"))
             assert found is not None
             node = found.nodes[0]
@@ -315,7 +319,7 @@ def test_a_node_whose_host_has_died_is_replaced_elsewhere(tmp_path: Path) -> Non
             )
             assert refused is None
             # The other node of that host is there no more than the host is.
-            await cloud.until(lambda view: shown(view, cluster_of(view)).status == "degraded")
+            await cloud.until(lambda view: summarize_cluster(view, cluster_of(view)).status == "degraded")
             after = await cloud.read(lambda view: view.records.get(Cluster, "c"))
             assert after is not None
             assert after.nodes[0] == msgspec.structs.replace(node, server=after.nodes[0].server)

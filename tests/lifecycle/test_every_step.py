@@ -17,7 +17,7 @@ from berth.model.saga_runs import Instance, Phase
 from berth.model.servers import Migration, Server
 from berth.sagas.conflicts import held_now, same
 from berth.sagas.saga import ALL, BY_NAME, PLACEMENT, Holds, Saga, Step, runs_again
-from berth.sagas.table import AS_BEFORE, GONE, Outcome, after_failure, after_success
+from berth.sagas.table import AS_BEFORE, GONE, Outcome, find_failure, find_success
 from berth.sim.cloud import SimCloud
 from berth.sim.faults import KINDS, Fault, Kind
 from berth.view import View
@@ -29,7 +29,7 @@ SEED = 20261115
 class Case(NamedTuple):
     """``broken``: the step that fails before, so that there is something to undo."""
 
-    operation: str
+    saga: str
     step: int
     phase: Phase
     kind: Kind
@@ -45,26 +45,26 @@ def does_something(step: Step) -> bool:
     return step.does != "claimed"
 
 
-def cases(operation: Saga) -> list[Case]:
+def cases(saga: Saga) -> list[Case]:
     found = [
-        Case(operation.name, number, "forward", kind)
-        for number, step in enumerate(operation.steps)
+        Case(saga.name, number, "forward", kind)
+        for number, step in enumerate(saga.steps)
         if does_something(step)
         for kind in KINDS
     ]
-    breaking = [n for n, step in enumerate(operation.steps) if step.failing in ("back", "next")]
+    breaking = [n for n, step in enumerate(saga.steps) if step.failing in ("back", "next")]
     if breaking:
         last = breaking[-1]
         found += [
-            Case(operation.name, number, "back", kind, last)
-            for number, step in enumerate(operation.steps[: last + 1])
+            Case(saga.name, number, "back", kind, last)
+            for number, step in enumerate(saga.steps[: last + 1])
             if step.undo is not None
             for kind in KINDS
         ]
     return found
 
 
-OPERATIONS = [operation.name for operation in ALL if operation.name != "sweep"]
+OPERATIONS = [saga.name for saga in ALL if saga.name != "sweep"]
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -90,15 +90,15 @@ def _batches(name: str) -> list[list[Case]]:
 
 
 async def _play(cloud: SimCloud, case: Case) -> None:
-    server = await brought_before(cloud, "confirm" if _is_of_resized(case) else case.operation)
+    server = await brought_before(cloud, "confirm" if _is_of_resized(case) else case.saga)
     before = await cloud.server(server.id)
     asked = cloud.asked()._replace(resizes_in_place=False)
     if case.broken is not None:
         asked = asked._replace(attempts_max=1)
-        cloud.plan.add(Fault(server.id, case.operation, case.broken, "forward", "fail"))
-    fault = Fault(server.id, case.operation, case.step, case.phase, case.kind)
+        cloud.plan.add(Fault(server.id, case.saga, case.broken, "forward", "fail"))
+    fault = Fault(server.id, case.saga, case.step, case.phase, case.kind)
     cloud.plan.add(fault)
-    refused = await cloud.begin(beginning(cloud, case.operation, server, asked))
+    refused = await cloud.begin(beginning(cloud, case.saga, server, asked))
     assert refused is None, refused
     await cloud.at_rest(server.id)
     assert fault in cloud.plan.happened, f"{case.name} never happened"
@@ -116,42 +116,42 @@ def _is_failure(step: Step, kind: Kind) -> bool:
 
 def _is_of_resized(case: Case) -> bool:
     """Only one that waits for its confirmation is on two hosts when it is deleted."""
-    return case.operation == "delete" and BY_NAME["delete"].steps[case.step].at == "source"
+    return case.saga == "delete" and BY_NAME["delete"].steps[case.step].at == "source"
 
 
-def _expected(operation: Saga, case: Case) -> Outcome:
-    step = operation.steps[case.step]
+def _expected(saga: Saga, case: Case) -> Outcome:
+    step = saga.steps[case.step]
     if case.broken is not None:
-        outcome = after_failure(operation, case.broken)
+        outcome = find_failure(saga, case.broken)
         assert outcome is not None
         cannot_run = _is_failure(step, case.kind) and runs_again(step)
         return outcome._replace(state="error") if cannot_run else outcome
     if not _is_failure(step, case.kind) or step.failing == "next":
         # Where there are alternates, the next of them is as good.
-        return after_success(operation)
-    outcome = after_failure(operation, case.step) or after_success(operation)
+        return find_success(saga)
+    outcome = find_failure(saga, case.step) or find_success(saga)
     return outcome._replace(holds="dest, migration source") if _is_of_resized(case) else outcome
 
 
-def _state_before(operation: Saga, before: Server | None) -> str:
+def _state_before(saga: Saga, before: Server | None) -> str:
     """What "as before" means: for the second half of a resize, before the first."""
     assert before is not None, "only what is there can be as before"
-    return (before.state_before or before.state) if operation.name in ("confirm", "revert") else before.state
+    return (before.state_before or before.state) if saga.name in ("confirm", "revert") else before.state
 
 
 async def _check(cloud: SimCloud, case: Case, before: Server | None, id: str) -> None:
-    operation = BY_NAME[case.operation]
-    expected = _expected(operation, case)
+    saga = BY_NAME[case.saga]
+    expected = _expected(saga, case)
     after = await cloud.server(id)
-    about = f"{operation.name}: {case.name}: {after}"
+    about = f"{saga.name}: {case.name}: {after}"
     if expected.state == GONE:
         assert after is None, about
     else:
         assert after is not None, about
-        state = _state_before(operation, before) if expected.state == AS_BEFORE else expected.state
+        state = _state_before(saga, before) if expected.state == AS_BEFORE else expected.state
         assert after.state == state, about
         assert after.task is None, about
-        assert (after.fault is None) == (expected == after_success(operation)), about
+        assert (after.fault is None) == (expected == find_success(saga)), about
     await cloud.read(lambda view: _check_books(view, id, after, expected.holds, about))
     await _check_disks(cloud, id, after, about)
 

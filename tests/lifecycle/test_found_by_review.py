@@ -239,7 +239,7 @@ def test_a_cell_that_is_away_does_not_hold_up_the_others(tmp_path: Path) -> None
         assert (await done(cloud, "stop", here)) is not None
         waiting = await cloud.server(there.id)
         assert waiting is not None
-        assert waiting.work is not None
+        assert waiting.run is not None
         cloud.unreachable.clear()
         assert (await _at_rest(cloud, there.id)).state == "stopped"
 

@@ -443,7 +443,7 @@ def test_a_conductor_that_was_replaced_writes_nothing_of_hosts(tmp_path: Path) -
         cell = cloud.cells["cell1"]
         await cloud.until(lambda view: not any(host.complaints for host in view.records.all(Host)))
         await cell.from_region.submit(
-            lambda view, now_s: saga_runs.taken_over(view), Origin("", "test", None, "test"), lambda *_: None
+            lambda view, now_s: saga_runs.begin_term(view), Origin("", "test", None, "test"), lambda *_: None
         )
 
         def hosts(view: Any) -> list[Any]:

@@ -102,13 +102,13 @@ def test_an_alternate_that_a_group_forbids_by_now_is_passed_over(tmp_path: Path)
         assert begun.place is not None
         rule = Rule(outcome="fail", verb="build", server=first.name, host=begun.place.name)
         cloud.behaviours.replace(msgspec.structs.replace(slow, rules=(rule,)))
-        works = [work for work in await _works(cloud) if work.server == first.id]
-        assert works
-        next_host = works[0].alternates[0].place
+        runs = [run for run in await _works(cloud) if run.server == first.id]
+        assert runs
+        next_host = runs[0].alternates[0].place
         second = new_server(cloud, group=group)
         asked = cloud.asked()
         refused = await cloud.begin(
-            lambda view, now_s: create.begin(view, now_s, asked, (second,), 1, host=next_host.name)
+            lambda view, now_s: create.propose(view, now_s, asked, (second,), 1, host=next_host.name)
         )
         assert refused is None
         after = await cloud.at_rest(first.id)
@@ -127,10 +127,10 @@ def test_an_alternate_that_a_group_forbids_by_now_is_passed_over(tmp_path: Path)
 
 
 async def _works(cloud: SimCloud) -> list[SagaRun]:
-    waiting = await cloud.read(lambda view: [one.work for one in view.records.all(Outbox)])
+    waiting = await cloud.read(lambda view: [one.run for one in view.records.all(Outbox)])
     for cell in cloud.cells.values():
         waiting += await cell.from_region.read(lambda view: list(view.records.all(SagaRun)))
-    return [work for work in waiting if work is not None]
+    return [run for run in waiting if run is not None]
 
 
 # -- alternates ---------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_a_resize_on_one_host_may_pass_max_unit_in_sum(then: str, tmp_path: Path
     async def story(cloud: SimCloud) -> None:
         server = await _created(cloud, flavor=wide)
         asked = cloud.asked()
-        assert await cloud.begin(lambda v, now_s: resize.begin(v, now_s, asked, server.id, wider)) is None
+        assert await cloud.begin(lambda v, now_s: resize.propose(v, now_s, asked, server.id, wider)) is None
         waiting = await cloud.at_rest(server.id)
         assert waiting is not None
         assert (waiting.state, waiting.place) == ("resized", server.place)
@@ -211,7 +211,7 @@ def test_a_live_migration_is_aborted(tmp_path: Path) -> None:
         server = await _created(cloud)
         assert await cloud.begin(beginning(cloud, "live_migrate", server)) is None
         (migration,) = await cloud.read(lambda view: view.records.find(Migration, "server", server.id))
-        assert await cloud.begin(lambda v, _: live_migrate.begin_abort(v, server.id, migration.id)) is None
+        assert await cloud.begin(lambda v, _: live_migrate.propose_abort(v, server.id, migration.id)) is None
         after = await cloud.at_rest(server.id)
         assert after is not None
         assert (after.state, after.place) == ("active", server.place)
@@ -322,8 +322,8 @@ def test_nothing_stops_an_operation_once_something_is_destroyed(
     async def story(cloud: SimCloud) -> None:
         server = await brought_before(cloud, name)
         cloud.behaviours.replace(msgspec.structs.replace(QUICK, other_seconds=0.5))
-        operation = BY_NAME[name]
-        destroying = next(n for n, step in enumerate(operation.steps) if step.does == "destroy")
+        saga = BY_NAME[name]
+        destroying = next(n for n, step in enumerate(saga.steps) if step.does == "destroy")
         kind: Kind = "crash after" if crashes else "repeat"
         cloud.plan.add(Fault(server.id, name, destroying, "forward", kind))
         assert await cloud.begin(beginning(cloud, name, server)) is None
@@ -341,14 +341,12 @@ def test_nothing_stops_an_operation_once_something_is_destroyed(
     _told(tmp_path, story, deadlines=Deadlines(5, 5, 5), silence_s=3)
 
 
-async def _until_step(cloud: SimCloud, id: str, operation: str, step: int) -> None:
+async def _until_step(cloud: SimCloud, id: str, saga: str, step: int) -> None:
     """Wait until the order of a server has come to a step."""
     async with asyncio.timeout(20):
         while True:
-            orders = [
-                work for work in await _works(cloud) if (work.server, work.operation) == (id, operation)
-            ]
-            if any(work.step >= step for work in orders):
+            orders = [run for run in await _works(cloud) if (run.server, run.saga) == (id, saga)]
+            if any(run.step >= step for run in orders):
                 return
             await asyncio.sleep(0.02)
 

@@ -57,41 +57,41 @@ async def states_in_the_journal(cloud: SimCloud, after: int, id: str) -> list[tu
     return found
 
 
-async def follow(cloud: SimCloud, operation: str) -> None:
-    server = await brought_before(cloud, operation)
+async def follow(cloud: SimCloud, saga: str) -> None:
+    server = await brought_before(cloud, saga)
     before = await cloud.server(server.id)
     start = await cloud.read(lambda view: int(view.index))
     async with listening(cloud.api, f"?after={start}") as (stream, _):
-        await done(cloud, operation, server)
+        await done(cloud, saga, server)
         end = await cloud.read(lambda view: int(view.index))
         await stream.until(lambda stream: bool(stream.ids) and stream.ids[-1] >= end)
         events = [event for event in told(stream) if event["index"] <= end]
-    assert [event for event in await page(cloud, start) if event["index"] <= end] == events, operation
+    assert [event for event in await page(cloud, start) if event["index"] <= end] == events, saga
 
     changes = changes_of(events, server.id)
     states = [
         change["after"] and (change["after"]["state"], change["after"].get("task")) for change in changes
     ]
     expected = await states_in_the_journal(cloud, start, server.id)
-    assert states == expected[: len(states)], operation
-    assert len(states) >= 2, f"{operation}: {states}"
-    assert (changes[0]["before"] is None) == (before is None), operation
+    assert states == expected[: len(states)], saga
+    assert len(states) >= 2, f"{saga}: {states}"
+    assert (changes[0]["before"] is None) == (before is None), saga
     for earlier, later in itertools.pairwise(changes):
-        assert earlier["after"] == later["before"], operation
+        assert earlier["after"] == later["before"], saga
     after = await cloud.server(server.id)
-    assert states[-1] == (None if after is None else (after.state, after.task)), operation
+    assert states[-1] == (None if after is None else (after.state, after.task)), saga
 
     middle = events[len(events) // 2]["index"]
     async with listening(cloud.api, last_event_id=str(middle)) as (stream, _):
         await stream.until(lambda stream: bool(stream.ids) and stream.ids[-1] >= end)
         resumed = [event for event in told(stream) if event["index"] <= end]
-    assert resumed == [event for event in events if event["index"] > middle], operation
+    assert resumed == [event for event in events if event["index"] > middle], saga
 
 
 def test_the_stream_tells_of_every_operation(tmp_path: Path) -> None:
     async def story() -> None:
         async with SimCloud(tmp_path, seed=SEED, hosts=8).running() as cloud:
-            for operation in OPERATIONS:
-                await follow(cloud, operation)
+            for saga in OPERATIONS:
+                await follow(cloud, saga)
 
     asyncio.run(story())

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from berth.clusters import proposals as clusters
-from berth.clusters.distribution import sizes
+from berth.clusters.distribution import group_sizes
 from berth.ledger import decide
 from berth.model import commands as c
 from berth.model.clusters import Cluster, NodeGroup
@@ -175,7 +175,7 @@ def test_groups_stay_balanced_where_they_can(ratio: int, changes: list[tuple[int
         must(view, scaled)
         after = view.records.get(Cluster, "c")
         assert after is not None
-        size = sizes(after).values()
+        size = group_sizes(after).values()
         assert sum(size) == first + second + 1
         assert max(size) - min(size) <= max(1, _least_difference(before, {"apart0": first, "apart1": second}))
 

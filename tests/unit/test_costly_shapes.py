@@ -178,7 +178,7 @@ def servers(count: int) -> Work:
         Server(id=f"server-{number}", name="s", project="p", user="u", flavor=FLAVOR)
         for number in range(count)
     )
-    return lambda view: create_operation.begin(view, 0, asked_by(), made, count)
+    return lambda view: create_operation.propose(view, 0, asked_by(), made, count)
 
 
 def different_lists(count: int) -> tuple[tuple[AggregateId, ...], ...]:

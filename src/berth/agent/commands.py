@@ -24,7 +24,7 @@ ABORTED: Final = "aborted"
 ERROR_LENGTH_MAX: Final = 2_000
 
 _SAVE_AGAIN_S: Final = 1.0
-_STRAY_SPEC: Final = Spec("", "", "", Flavor(id="", name="", vcpus=0, memory_mb=0))
+_LEFTOVER_SPEC: Final = Spec("", "", "", Flavor(id="", name="", vcpus=0, memory_mb=0))
 
 _log = logging.getLogger(__name__)
 
@@ -35,9 +35,9 @@ Report = Callable[[str, str | None], Awaitable[None]]
 class _Job:
     """``stopped``: why it is not to be gone on with. ``is_on``: the driver is at it."""
 
-    def __init__(self, order: AgentCommand, is_stray: bool = False) -> None:
-        self.order = order
-        self.is_stray = is_stray
+    def __init__(self, command: AgentCommand, is_leftover: bool = False) -> None:
+        self.command = command
+        self.is_leftover = is_leftover
         self.stopped: str | None = None
         self.is_on = False
 
@@ -59,19 +59,19 @@ class Workbench:
     @property
     def busy(self) -> tuple[str, ...]:
         """The orders that need not be handed out again."""
-        return tuple(id for id, job in self._jobs.items() if not job.is_stray)
+        return tuple(id for id, job in self._jobs.items() if not job.is_leftover)
 
     @property
     def being_swept(self) -> tuple[str, ...]:
         """Servers that are here until it is durable that they are not."""
-        return tuple(job.order.server for job in self._jobs.values() if job.is_stray)
+        return tuple(job.command.server for job in self._jobs.values() if job.is_leftover)
 
-    def take(self, order: AgentCommand) -> bool:
+    def take(self, command: AgentCommand) -> bool:
         """Begin an order. Whether there was anything to begin: not with one that is at hand."""
-        if order.id in self._jobs:
+        if command.id in self._jobs:
             return False
-        job = _Job(order)
-        if order.id not in self._state.results:
+        job = _Job(command)
+        if command.id not in self._state.results:
             self._make_way(job)
         self._start(job)
         return True
@@ -84,13 +84,15 @@ class Workbench:
         self._stop(job, ABORTED)
         return True
 
-    def sweep(self, stray: Leftover) -> bool:
+    def sweep(self, leftover: Leftover) -> bool:
         """Destroy what is not to be here, unless there was a later order for it. Whether that is begun."""
-        id = f"stray {stray.server}"
-        if id in self._jobs or self._state.fence_of(stray.server) > stray.fence:
+        id = f"stray {leftover.server}"
+        if id in self._jobs or self._state.fence_of(leftover.server) > leftover.fence:
             return False
-        order = AgentCommand(id=id, fence=stray.fence, verb="destroy", server=stray.server, spec=_STRAY_SPEC)
-        job = _Job(order, is_stray=True)
+        command = AgentCommand(
+            id=id, fence=leftover.fence, verb="destroy", server=leftover.server, spec=_LEFTOVER_SPEC
+        )
+        job = _Job(command, is_leftover=True)
         self._make_way(job)
         self._start(job)
         return True
@@ -105,62 +107,62 @@ class Workbench:
 
     def _make_way(self, job: _Job) -> None:
         """Stop whatever is earlier; or this one, if it is."""
-        order = job.order
-        if order.fence < self._state.fence_of(order.server):
+        command = job.command
+        if command.fence < self._state.fence_of(command.server):
             job.stopped = SUPERSEDED
             return
-        self._state.note_fence(order.server, order.fence)
+        self._state.note_fence(command.server, command.fence)
         for other in self._jobs.values():
-            if other.order.server == order.server and other.order.fence < order.fence:
+            if other.command.server == command.server and other.command.fence < command.fence:
                 self._stop(other, SUPERSEDED)
 
     def _stop(self, job: _Job, reason: str) -> None:
         job.stopped = job.stopped or reason
         if job.is_on:
-            self._driver.abort(job.order.server)
+            self._driver.abort(job.command.server)
 
     def _start(self, job: _Job) -> None:
-        self._jobs[job.order.id] = job
-        task = asyncio.create_task(self._live(job), name=f"order {job.order.id}")
+        self._jobs[job.command.id] = job
+        task = asyncio.create_task(self._live(job), name=f"order {job.command.id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _live(self, job: _Job) -> None:
-        id = job.order.id
+        id = job.command.id
         try:
             if id in self._state.results:
                 error = self._state.results[id]
             else:
                 error = await self._outcome(job)
-                if not job.is_stray:
+                if not job.is_leftover:
                     self._state.note_result(id, error)
                 await self._save()
-            if not job.is_stray:
+            if not job.is_leftover:
                 await self._report(id, error)
             elif error is not None:
-                _log.warning("the stray server %s could not be destroyed: %s", job.order.server, error)
+                _log.warning("the stray server %s could not be destroyed: %s", job.command.server, error)
         finally:
             self._forget(job)
 
     def _forget(self, job: _Job) -> None:
-        del self._jobs[job.order.id]
-        server = job.order.server
-        if not any(other.order.server == server for other in self._jobs.values()):
+        del self._jobs[job.command.id]
+        server = job.command.server
+        if not any(other.command.server == server for other in self._jobs.values()):
             self._turns.pop(server, None)
 
     async def _outcome(self, job: _Job) -> str | None:
         """Why an order was not carried out; None when it was."""
-        order = job.order
-        async with self._turns.setdefault(order.server, asyncio.Lock()):
+        command = job.command
+        async with self._turns.setdefault(command.server, asyncio.Lock()):
             if job.stopped is not None:
                 return job.stopped
             job.is_on = True
             try:
-                await self._driver.carry_out(order)
+                await self._driver.carry_out(command)
             except DriverError as error:
                 return job.why(error)
             except Exception:
-                _log.exception("order %s: the driver failed", order.id)
+                _log.exception("order %s: the driver failed", command.id)
                 return "an unexpected error of the driver; the agent's log has it"
             finally:
                 job.is_on = False

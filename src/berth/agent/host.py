@@ -78,7 +78,7 @@ class HostAgent:
                 registered = await self._insist("registers", self._ask_to_register)
                 self.registered.set()
                 _log.debug("%s is registered in the cell %s", self._register.name, registered.cell)
-                await self._poll_while_known(registered.silence_seconds)
+                await self._poll_while_known(registered.heartbeat_timeout_seconds)
                 _log.info("%s registers again: the conductor does not know it", self._register.name)
         finally:
             await self._workbench.end()
@@ -105,11 +105,11 @@ class HostAgent:
         restless_s = 0.0
         while True:
             started_s = asyncio.get_running_loop().time()
-            orders = await self._insist("polls", lambda: self._poll(wait_s))
-            if orders is None:
+            commands = await self._insist("polls", lambda: self._poll(wait_s))
+            if commands is None:
                 return
-            is_new = self._take(orders)
-            if orders.again:
+            is_new = self._take(commands)
+            if commands.must_register:
                 await self._register_once()
             took_s = asyncio.get_running_loop().time() - started_s
             if is_new or took_s > wait_s / 2:
@@ -132,15 +132,15 @@ class HostAgent:
         except NotRegistered:
             return None
 
-    def _take(self, orders: PollAnswer) -> bool:
+    def _take(self, commands: PollAnswer) -> bool:
         """Begin what is to be done. Whether any of it is new."""
-        taken = [self._workbench.take(order) for order in orders.orders]
-        aborted = [self._workbench.abort(id) for id in orders.aborts]
-        swept = [self._workbench.sweep(stray) for stray in orders.strays]
+        taken = [self._workbench.take(command) for command in commands.commands]
+        aborted = [self._workbench.abort(id) for id in commands.aborts]
+        swept = [self._workbench.sweep(leftover) for leftover in commands.leftovers]
         return any((*taken, *aborted, *swept))
 
-    async def _report(self, order: str, error: str | None) -> None:
-        report = Report(host=self._register.host, order=order, error=error)
+    async def _report(self, command: str, error: str | None) -> None:
+        report = Report(host=self._register.host, command=command, error=error)
         try:
             async with asyncio.timeout(self._pace.report_within):
                 await self._insist("reports", lambda: self._conductor.report(report))
@@ -148,7 +148,7 @@ class HostAgent:
             _log.warning(
                 "%s: the result of the order %s was not taken in %g seconds and is kept",
                 self._register.name,
-                order,
+                command,
                 self._pace.report_within,
             )
 

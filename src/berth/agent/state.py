@@ -66,10 +66,10 @@ class HostState:
             oldest = next(id for id in fences if id not in self.disk)
             del fences[oldest]
 
-    def note_result(self, order: str, error: str | None) -> None:
+    def note_result(self, command: str, error: str | None) -> None:
         results = self._kept.results
-        results.pop(order, None)
-        results[order] = error
+        results.pop(command, None)
+        results[command] = error
         if len(results) > RESULTS_MAX:
             del results[next(iter(results))]
 

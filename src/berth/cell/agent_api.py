@@ -39,11 +39,11 @@ class AgentApi:
     """``token``: with which a host may join; None: any may."""
 
     def __init__(
-        self, engine: Engine, hosts: Hosts, desk: Mailbox, cell: str, silence_s: float, token: str | None
+        self, engine: Engine, hosts: Hosts, mailbox: Mailbox, cell: str, silence_s: float, token: str | None
     ) -> None:
         self._engine = engine
         self._hosts = hosts
-        self._desk = desk
+        self._mailbox = mailbox
         self._cell = cell
         self._silence_s = silence_s
         self._token = token
@@ -94,7 +94,9 @@ class AgentApi:
                 register = msgspec.json.decode(body, type=protocol.Register)
                 hosts.check_host(shown, register.host)
                 await hosts.register(register, shown)
-                return _json(_encode(protocol.Registered(cell=self._cell, silence_seconds=self._silence_s)))
+                return _json(
+                    _encode(protocol.Registered(cell=self._cell, heartbeat_timeout_seconds=self._silence_s))
+                )
             case protocol.POLL:
                 poll = msgspec.json.decode(body, type=protocol.Poll)
                 hosts.check_joined(shown, poll.host)
@@ -102,7 +104,7 @@ class AgentApi:
             case protocol.REPORT:
                 report = msgspec.json.decode(body, type=protocol.Report)
                 hosts.check_joined(shown, report.host)
-                is_awaited = self._desk.settle(report.host, report.order, report.error)
+                is_awaited = self._mailbox.settle(report.host, report.command, report.error)
                 return _json(_encode(protocol.ReportAnswer(awaited=is_awaited)))
             case protocol.CREDENTIAL:
                 wanted = msgspec.json.decode(body, type=protocol.NewCredential)

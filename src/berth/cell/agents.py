@@ -15,7 +15,7 @@ from berth.model.commands import Enact
 from berth.model.events import RecordChanged
 from berth.model.rejections import RecordMoved
 from berth.model.saga_runs import Agent, HostTree, Reported
-from berth.sagas.proposals import replaced
+from berth.sagas.proposals import replace_record
 from berth.view import View
 
 HOSTS_MAX: Final = 100_000
@@ -57,7 +57,7 @@ def registered(view: View, agent: Agent, reported: tuple[Reported, ...]) -> Enac
         )
     tree = HostTree(id=agent.id, providers=_claimed(tree_of(view, agent.id), reported))
     changed = [record for record in (agent, tree) if view.records.current(record) != record]
-    return Enact(tuple(replaced(view, record) for record in changed)) if changed else None
+    return Enact(tuple(replace_record(view, record) for record in changed)) if changed else None
 
 
 def _claimed(before: tuple[Reported, ...], reported: tuple[Reported, ...]) -> tuple[Reported, ...]:
@@ -96,13 +96,17 @@ def written(
     own = tree_of(view, host) if providers is None else providers
     after = (msgspec.structs.replace(agent, complaints=complaints), HostTree(id=host, providers=own))
     changed = [record for record in after if view.records.current(record) != record]
-    return Enact(tuple(replaced(view, record) for record in changed)) if changed else None
+    return Enact(tuple(replace_record(view, record) for record in changed)) if changed else None
 
 
 def withholding(view: View, host: str, provider: Reported) -> Enact | None:
     """The command that notes what is being withheld of one provider of a host's tree."""
     own = tuple(provider if known.id == provider.id else known for known in tree_of(view, host))
-    return None if own == tree_of(view, host) else Enact((replaced(view, HostTree(id=host, providers=own)),))
+    return (
+        None
+        if own == tree_of(view, host)
+        else Enact((replace_record(view, HostTree(id=host, providers=own)),))
+    )
 
 
 # -- credentials --------------------------------------------------------------------------------

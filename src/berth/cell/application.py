@@ -120,12 +120,14 @@ class Cell:
         settings, clock, ids = self._settings, self._clock, Ids()
         engine = await opened(settings.database, clock, ids)
         client = TokenClient(settings.placement, {"openstack-api-version": VERSION}, settings.placement_token)
-        desk = Mailbox()
+        mailbox = Mailbox()
         providers = Providers(client, settings.name)
-        conductor = Conductor(engine, ClaimWriter(client), desk, clock, settings.deadlines)
-        hosts = Hosts(engine, providers, desk, clock, ids, settings.silence_seconds, lambda: conductor.term)
+        conductor = Conductor(engine, ClaimWriter(client), mailbox, clock, settings.deadlines)
+        hosts = Hosts(
+            engine, providers, mailbox, clock, ids, settings.silence_seconds, lambda: conductor.term
+        )
         self._api = AgentApi(
-            engine, hosts, desk, settings.name, settings.silence_seconds, settings.agent_token
+            engine, hosts, mailbox, settings.name, settings.silence_seconds, settings.agent_token
         )
         await _patiently(conductor.take_over)
         conducting = asyncio.create_task(conductor.run())

@@ -30,14 +30,14 @@ from berth.sagas.runner import (
     ClaimTask,
     MoveClaim,
     Skip,
-    claim_moved,
-    claim_refused,
-    conflict_found,
-    failed,
     is_finished,
-    must_be_made,
+    make_conflict,
+    must_succeed,
+    record_claim_moved,
+    record_claim_refused,
+    record_failure,
+    record_success,
     step_of,
-    succeeded,
     task_of,
 )
 from berth.sagas.saga import Verb
@@ -73,11 +73,11 @@ class Conductor:
     writes a term into the journal, and who finds a later one there than its own does nothing more."""
 
     def __init__(
-        self, engine: Engine, books: ClaimWriter, desk: Mailbox, clock: Clock, deadlines: Deadlines
+        self, engine: Engine, claim: ClaimWriter, mailbox: Mailbox, clock: Clock, deadlines: Deadlines
     ) -> None:
         self._engine = engine
-        self._books = books
-        self._desk = desk
+        self._claims = claim
+        self._mailbox = mailbox
         self._clock = clock
         self._deadlines = deadlines
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -91,7 +91,7 @@ class Conductor:
         def written(view: View, changed: bool) -> None:
             self.term = saga_runs.term_of(view)
 
-        await self._engine.submit(lambda view, _: saga_runs.taken_over(view), _ORIGIN, written)
+        await self._engine.submit(lambda view, _: saga_runs.begin_term(view), _ORIGIN, written)
 
     async def run(self) -> None:
         """Look for orders until another has taken over."""
@@ -119,33 +119,33 @@ class Conductor:
         """Begin with the orders that have not been begun with. None if they are not ours any more."""
         if saga_runs.is_replaced(view, self.term):
             return None
-        for work in view.records.all(SagaRun):
-            if is_finished(work):
+        for run in view.records.all(SagaRun):
+            if is_finished(run):
                 continue
-            if work.id not in self._tasks:
-                task = asyncio.create_task(self._carry_out(work.id), name=f"order {work.id}")
-                self._tasks[work.id] = task
-                task.add_done_callback(lambda _, id=work.id: self._forget_task(id))  # type: ignore[misc]
-            elif work.abort:
-                self._abort(work)
+            if run.id not in self._tasks:
+                task = asyncio.create_task(self._carry_out(run.id), name=f"order {run.id}")
+                self._tasks[run.id] = task
+                task.add_done_callback(lambda _, id=run.id: self._forget_task(id))  # type: ignore[misc]
+            elif run.abort:
+                self._abort(run)
         return view.index
 
     def _forget_task(self, id: str) -> None:
         self._tasks.pop(id, None)
         self._refused.pop(id, None)
 
-    def _abort(self, work: SagaRun) -> None:
-        task = task_of(work)
-        if isinstance(task, AgentTask) and work.phase == "forward" and step_of(work).name in ABORTABLE:
-            self._desk.abort(task.place.id, task.id)
+    def _abort(self, run: SagaRun) -> None:
+        task = task_of(run)
+        if isinstance(task, AgentTask) and run.phase == "forward" and step_of(run).name in ABORTABLE:
+            self._mailbox.abort(task.place.id, task.id)
 
     async def _forget(self) -> None:
         if self._clock.monotonic_ns() < self._forgets_at_ns:
             return
         self._forgets_at_ns = self._clock.monotonic_ns() + _FORGET_EVERY_NS
         before_s = self._clock.now_ns() // 1_000_000_000 - _FORGET_AFTER_S
-        if await self._engine.read(lambda view: saga_runs.forgotten(view, before_s)) is not None:
-            await self._submit(lambda view, _: saga_runs.forgotten(view, before_s))
+        if await self._engine.read(lambda view: saga_runs.forget_instances(view, before_s)) is not None:
+            await self._submit(lambda view, _: saga_runs.forget_instances(view, before_s))
 
     # -- one order ------------------------------------------------------------------------------
 
@@ -155,10 +155,10 @@ class Conductor:
         pause_s = _PAUSE_FIRST_S
         while True:
             try:
-                work = await self._engine.read(lambda view: view.records.get(SagaRun, id))
-                if work is None or is_finished(work):
+                run = await self._engine.read(lambda view: view.records.get(SagaRun, id))
+                if run is None or is_finished(run):
                     return
-                await self._advance(work, await self._step(work))
+                await self._advance(run, await self._step(run))
                 pause_s = _PAUSE_FIRST_S
                 self._refused.pop(id, None)
             except (PlacementUnavailable, Unavailable, Overloaded) as away:
@@ -171,66 +171,66 @@ class Conductor:
                 _log.exception("order %s is stuck", id)
                 await asyncio.sleep(_PAUSE_LONGEST_S)
 
-    async def _advance(self, work: SagaRun, change: Callable[[SagaRun], SagaRun]) -> None:
-        await self._submit(lambda view, now_s: saga_runs.advanced(view, self.term, work, change, now_s))
+    async def _advance(self, run: SagaRun, change: Callable[[SagaRun], SagaRun]) -> None:
+        await self._submit(lambda view, now_s: saga_runs.advance_run(view, self.term, run, change, now_s))
 
-    async def _step(self, work: SagaRun) -> Callable[[SagaRun], SagaRun]:
+    async def _step(self, run: SagaRun) -> Callable[[SagaRun], SagaRun]:
         """Do what is next; what that makes of the order."""
-        task = task_of(work)
+        task = task_of(run)
         now = self._clock.now_ns
         match task:
             case Skip():
-                return lambda order: succeeded(order, now())
+                return lambda order: record_success(order, now())
             case ClaimTask(entry):
                 try:
-                    books, migration = await self._books.write(work, entry)
+                    claim, migration = await self._claims.write(run, entry)
                 except ClaimRefused as refused:
                     reason = str(refused)
-                    if must_be_made(work) and self._insists(work):
+                    if must_succeed(run) and self._insists(run):
                         raise PlacementUnavailable(f"what must be done is refused: {reason}") from refused
-                    conflict = conflict_found(work, refused.found, now())
-                    return lambda order: failed(order, now(), reason, conflict)
-                return lambda order: succeeded(order, now(), books, migration)
+                    conflict = make_conflict(run, refused.found, now())
+                    return lambda order: record_failure(order, now(), reason, conflict)
+                return lambda order: record_success(order, now(), claim, migration)
             case MoveClaim(way):
                 try:
-                    books, migration = await self._books.move(work, way)
+                    claim, migration = await self._claims.move(run, way)
                 except ClaimRefused as refused:
                     reason = str(refused)
-                    return lambda order: claim_refused(order, now(), reason)
-                return lambda order: claim_moved(order, now(), books, migration)
+                    return lambda order: record_claim_refused(order, now(), reason)
+                return lambda order: record_claim_moved(order, now(), claim, migration)
             case AgentTask():
-                return await self._by_agent(work, task)
+                return await self._by_agent(run, task)
 
-    def _insists(self, work: SagaRun) -> bool:
+    def _insists(self, run: SagaRun) -> bool:
         """Whether to ask once more for what must be undone: something may be in its way for a moment."""
-        self._refused[work.id] = self._refused.get(work.id, 0) + 1
-        return self._refused[work.id] < _REFUSALS_MAX
+        self._refused[run.id] = self._refused.get(run.id, 0) + 1
+        return self._refused[run.id] < _REFUSALS_MAX
 
-    async def _by_agent(self, work: SagaRun, task: AgentTask) -> Callable[[SagaRun], SagaRun]:
+    async def _by_agent(self, run: SagaRun, task: AgentTask) -> Callable[[SagaRun], SagaRun]:
         now = self._clock.now_ns
-        if work.abort and work.phase == "forward" and step_of(work).name == ABORTABLE[0]:
-            return lambda order: failed(order, now(), "aborted")
+        if run.abort and run.phase == "forward" and step_of(run).name == ABORTABLE[0]:
+            return lambda order: record_failure(order, now(), "aborted")
         agent = await self._engine.read(lambda view: view.records.get(Agent, task.place.id))
         if agent is None or agent.is_down:
             reason = f"the host {task.place.name} is down"
-            if step_of(work).unless_down and work.phase == "forward":
-                return lambda order: succeeded(order, now(), note=f"left out: {reason}")
-            return lambda order: failed(order, now(), reason)
+            if step_of(run).unless_down and run.phase == "forward":
+                return lambda order: record_success(order, now(), note=f"left out: {reason}")
+            return lambda order: record_failure(order, now(), reason)
         order = AgentCommand(
             id=task.id,
-            fence=(work.number, work.version),
+            fence=(run.number, run.version),
             verb=task.verb,
-            server=work.server,
-            spec=work.spec,
-            runs=work.runs,
-            to_host=work.dest.name if task.verb == "live_migrate" and work.dest is not None else None,
+            server=run.server,
+            spec=run.spec,
+            runs=run.runs,
+            to_host=run.dest.name if task.verb == "live_migrate" and run.dest is not None else None,
         )
         # Counted from now, and not from when the step began: an agent cannot be blamed for the time in which
         # there was no conductor.
-        error = await self._desk.carry_out(task.place.id, order, self._deadlines.of(task.verb))
+        error = await self._mailbox.carry_out(task.place.id, order, self._deadlines.of(task.verb))
         if error is None:
-            return lambda order: succeeded(order, now())
-        return lambda order: failed(order, now(), error)
+            return lambda order: record_success(order, now())
+        return lambda order: record_failure(order, now(), error)
 
     async def _submit(self, propose: Callable[[View, int], Command | Rejection | None]) -> None:
         # One who was first with the same order has done what was to be done.

@@ -27,7 +27,7 @@ from berth.model.rejections import RecordMoved, Rejection
 from berth.model.saga_runs import Agent, Instance, Reported
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
-from berth.sagas.release import sweep
+from berth.sagas.release import release_evacuated
 from berth.view import View
 
 _log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class _Retry(NamedTuple):
 class _Known(NamedTuple):
     """What is known of a host that is heard of."""
 
-    strays: tuple[Leftover, ...]
+    leftovers: tuple[Leftover, ...]
     is_down: bool
     was_evacuated: bool
     has_complaints: bool
@@ -74,14 +74,14 @@ def _known(view: View, host: str, servers: tuple[str, ...]) -> _Known | None:
     agent = view.records.get(Agent, host)
     if agent is None:
         return None
-    expected = saga_runs.expected_on(view, host)
-    strays = tuple(
+    expected = saga_runs.expected_servers(view, host)
+    leftovers = tuple(
         Leftover(server=id, fence=(saga_runs.last_number(view, id), _LAST))
         for id in servers
         if id not in expected
     )
     was_evacuated = bool(view.records.find(Instance, "evacuated", host))
-    return _Known(strays, agent.is_down, was_evacuated, bool(agent.complaints))
+    return _Known(leftovers, agent.is_down, was_evacuated, bool(agent.complaints))
 
 
 class Hosts:
@@ -92,7 +92,7 @@ class Hosts:
         self,
         engine: Engine,
         providers: Providers,
-        desk: Mailbox,
+        mailbox: Mailbox,
         clock: Clock,
         ids: Ids,
         silence_s: float,
@@ -100,7 +100,7 @@ class Hosts:
     ) -> None:
         self._engine = engine
         self._providers = providers
-        self._desk = desk
+        self._mailbox = mailbox
         self._clock = clock
         self._ids = ids
         self._silence_ns = int(silence_s * 1e9)
@@ -244,15 +244,15 @@ class Hosts:
         # Before anything that may have to wait: it is not the host that is silent then.
         self._heard_ns[host] = self._clock.monotonic_ns()
         known = await self._hear(host, poll.servers)
-        strays = known.strays
+        leftovers = known.leftovers
         again = version >= WITH_CREDENTIALS and self._must_retry(host, known)
-        orders, aborts = self._desk.for_host(host, poll.busy)
+        commands, aborts = self._mailbox.for_host(host, poll.busy)
         fresh_aborts = tuple(id for id in aborts if id in poll.busy)
-        if not strays and not orders and not fresh_aborts and not again and poll.wait_seconds:
-            await self._desk.news(host, poll.wait_seconds)
-            orders, aborts = self._desk.for_host(host, poll.busy)
+        if not leftovers and not commands and not fresh_aborts and not again and poll.wait_seconds:
+            await self._mailbox.news(host, poll.wait_seconds)
+            commands, aborts = self._mailbox.for_host(host, poll.busy)
         self._heard_ns[host] = self._clock.monotonic_ns()
-        return PollAnswer(orders=orders, aborts=aborts, strays=strays, again=again)
+        return PollAnswer(commands=commands, aborts=aborts, leftovers=leftovers, must_register=again)
 
     async def change_credential(self, host: str, digest: str) -> None:
         """Give a host another credential, in place of the one that it has shown."""
@@ -289,8 +289,8 @@ class Hosts:
 
     async def _mark_down(self, agent: Agent) -> None:
         now_s = self._clock.now_ns() // 1_000_000_000
-        await self._enact(lambda view: saga_runs.marked(view, agent.id, True, now_s))
-        self._desk.give_up(agent.id, f"the host {agent.name} is down")
+        await self._enact(lambda view: saga_runs.mark_host(view, agent.id, True, now_s))
+        self._mailbox.give_up(agent.id, f"the host {agent.name} is down")
         _log.warning("the host %s is down: it has not been heard of", agent.name)
 
     async def _hear(self, host: str, servers: tuple[str, ...]) -> _Known:
@@ -299,13 +299,13 @@ class Hosts:
         known = await self._engine.read(lambda view: _known(view, host, servers))
         if known is None:
             raise UnknownHost(host)
-        if known.strays:
+        if known.leftovers:
             return known
         now_ns = self._clock.now_ns()
         if known.is_down:
-            await self._enact(lambda view: saga_runs.marked(view, host, False, now_ns // 1_000_000_000))
+            await self._enact(lambda view: saga_runs.mark_host(view, host, False, now_ns // 1_000_000_000))
         if known.was_evacuated:
-            await self._enact(lambda view: sweep(view, self._ids, host, now_ns))
+            await self._enact(lambda view: release_evacuated(view, self._ids, host, now_ns))
         return known
 
     async def _enact(self, make: Callable[[View], Enact | Rejection | None]) -> Rejection | None:

@@ -12,8 +12,8 @@ from berth.cell.protocol import AgentCommand
 
 
 class _Waiting:
-    def __init__(self, order: AgentCommand, outcome: "asyncio.Future[str | None]") -> None:
-        self.order = order
+    def __init__(self, command: AgentCommand, outcome: "asyncio.Future[str | None]") -> None:
+        self.command = command
         self.outcome = outcome
         self.is_aborted = False
 
@@ -23,12 +23,12 @@ class Mailbox:
         self._by_host: dict[str, dict[str, _Waiting]] = {}
         self._news: dict[str, asyncio.Event] = {}
 
-    async def carry_out(self, host: str, order: AgentCommand, within_s: float) -> str | None:
+    async def carry_out(self, host: str, command: AgentCommand, within_s: float) -> str | None:
         """Have an agent carry an order out: None when it has, else why not. Past its deadline it has failed,
         whatever the agent may still do."""
         outcome: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        waiting = _Waiting(order, outcome)
-        self._by_host.setdefault(host, {})[order.id] = waiting
+        waiting = _Waiting(command, outcome)
+        self._by_host.setdefault(host, {})[command.id] = waiting
         self._tell(host)
         try:
             async with asyncio.timeout(max(within_s, 0)):
@@ -36,12 +36,12 @@ class Mailbox:
         except TimeoutError:
             return f"no answer within {within_s:.3g} seconds"
         finally:
-            if self._by_host.get(host, {}).get(order.id) is waiting:
-                del self._by_host[host][order.id]
+            if self._by_host.get(host, {}).get(command.id) is waiting:
+                del self._by_host[host][command.id]
 
-    def settle(self, host: str, order: str, error: str | None) -> bool:
+    def settle(self, host: str, command: str, error: str | None) -> bool:
         """Take an agent's report. Whether anybody waits for it."""
-        waiting = self._by_host.get(host, {}).get(order)
+        waiting = self._by_host.get(host, {}).get(command)
         if waiting is None or waiting.outcome.done():
             return False
         waiting.outcome.set_result(error)
@@ -49,11 +49,11 @@ class Mailbox:
 
     def give_up(self, host: str, reason: str) -> None:
         """The host is gone: nobody need wait for it."""
-        for order in list(self._by_host.get(host, {})):
-            self.settle(host, order, reason)
+        for command in list(self._by_host.get(host, {})):
+            self.settle(host, command, reason)
 
-    def abort(self, host: str, order: str) -> None:
-        waiting = self._by_host.get(host, {}).get(order)
+    def abort(self, host: str, command: str) -> None:
+        waiting = self._by_host.get(host, {}).get(command)
         if waiting is not None and not waiting.is_aborted:
             waiting.is_aborted = True
             self._tell(host)
@@ -62,7 +62,7 @@ class Mailbox:
         """Orders for a host that is not at them yet, and those it is to give up."""
         known = set(busy)
         here = self._by_host.get(host, {})
-        fresh = tuple(waiting.order for id, waiting in here.items() if id not in known)
+        fresh = tuple(waiting.command for id, waiting in here.items() if id not in known)
         return fresh, tuple(id for id, waiting in here.items() if waiting.is_aborted)
 
     async def news(self, host: str, within_s: float) -> None:

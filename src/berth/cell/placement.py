@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple
 from berth.client.http import Answer, HttpClient, Unreachable
 from berth.model.saga_runs import ClaimSnapshot, Destination, SagaRun
 from berth.model.servers import Held, Place
-from berth.sagas.conflicts import added, as_dict, as_held, difference, differs, minus, plus, same
+from berth.sagas.conflicts import added, as_dict, as_held, describe_difference, differs, minus, plus, same
 from berth.sagas.requests import INSTANCE, MIGRATION
-from berth.sagas.saga import BY_NAME, ClaimChange, released_by, written_by
+from berth.sagas.saga import BY_NAME, ClaimChange, find_released, find_written
 
 _ATTEMPTS: Final = 20
 _CONCURRENT: Final = "placement.concurrent_update"
@@ -51,55 +51,55 @@ class ClaimWriter:
     def __init__(self, client: HttpClient) -> None:
         self._client = client
 
-    async def write(self, work: SagaRun, entry: ClaimChange) -> tuple[ClaimSnapshot, ClaimSnapshot | None]:
+    async def write(self, run: SagaRun, entry: ClaimChange) -> tuple[ClaimSnapshot, ClaimSnapshot | None]:
         """Make an entry for an order, whatever others have changed: what server and migration hold
         afterwards. Only a check is refused because of others."""
-        server = _Change(work.server, INSTANCE, work.books)
-        last = work.migration_books or ClaimSnapshot((), None)
-        migration = None if work.migration is None else _Change(work.migration, MIGRATION, last)
+        server = _Change(run.server, INSTANCE, run.claim)
+        last = run.migration_claim or ClaimSnapshot((), None)
+        migration = None if run.migration is None else _Change(run.migration, MIGRATION, last)
         match entry:
             case "release":
                 changes = [server] if migration is None else [server, migration]
-                books = await self._change(work, changes)
-                return books[0], None if migration is None else books[1]
+                claim = await self._change(run, changes)
+                return claim[0], None if migration is None else claim[1]
             case "release_migration" if migration is not None:
-                (book,) = await self._change(work, [migration])
-                return work.books, book
+                (book,) = await self._change(run, [migration])
+                return run.claim, book
             case "give_back" if migration is not None:
-                wanted = plus((last.held, work.shared))
+                wanted = plus((last.held, run.shared))
                 if not last.held:
                     # It was given back already, before a crash; the books know.
-                    wanted = minus(work.books.held, work.books.kept)
-                left = None if work.dest == work.source else work.dest
+                    wanted = minus(run.claim.held, run.claim.kept)
+                left = None if run.dest == run.source else run.dest
                 back = server._replace(wanted=wanted, keeps=True, left=left)
-                first, second = await self._change(work, [back, migration])
+                first, second = await self._change(run, [back, migration])
                 return first, second
             case "check":
-                await self._check(work)
-        return work.books, work.migration_books
+                await self._check(run)
+        return run.claim, run.migration_claim
 
-    async def move(self, work: SagaRun, way: Destination) -> tuple[ClaimSnapshot, ClaimSnapshot | None]:
+    async def move(self, run: SagaRun, way: Destination) -> tuple[ClaimSnapshot, ClaimSnapshot | None]:
         """Move the server's claim to an alternate: group policies and capacity are judged there. The
         migration holds what the server does not go on using there."""
-        left = None if way.place == work.dest else work.dest
-        changes = [_Change(work.server, INSTANCE, work.books, way.held, keeps=True, left=left)]
-        last = work.migration_books
-        if last is None or work.migration is None or same(way.shared, work.shared):
-            (book,) = await self._change(work, changes)
+        left = None if way.place == run.dest else run.dest
+        changes = [_Change(run.server, INSTANCE, run.claim, way.held, keeps=True, left=left)]
+        last = run.migration_claim
+        if last is None or run.migration is None or same(way.shared, run.shared):
+            (book,) = await self._change(run, changes)
             return book, last
-        wanted = minus(plus((last.held, work.shared)), way.shared)
-        changes.append(_Change(work.migration, MIGRATION, last, wanted))
-        first, second = await self._change(work, changes)
+        wanted = minus(plus((last.held, run.shared)), way.shared)
+        changes.append(_Change(run.migration, MIGRATION, last, wanted))
+        first, second = await self._change(run, changes)
         return first, second
 
-    async def _change(self, work: SagaRun, changes: Sequence[_Change]) -> list[ClaimSnapshot]:
+    async def _change(self, run: SagaRun, changes: Sequence[_Change]) -> list[ClaimSnapshot]:
         """Have all the changes made, in one step. Who has written meanwhile is read, and written over."""
         given = [change.last.generation for change in changes]
         kept = [await self._kept(change, change.last.kept) for change in changes]
         for _ in range(_ATTEMPTS):
             wanted = [plus((change.wanted, more)) for change, more in zip(changes, kept, strict=True)]
             body = {
-                change.consumer: _claim(work, change.type, held, generation)
+                change.consumer: _claim(run, change.type, held, generation)
                 for change, held, generation in zip(changes, wanted, given, strict=True)
                 if held or generation is not None
             }
@@ -130,22 +130,22 @@ class ClaimWriter:
         roots = {provider: await self._root_of(provider) for provider, _ in more}
         return tuple(part for part in more if roots[part[0]] != change.left.id)
 
-    async def _check(self, work: SagaRun) -> None:
+    async def _check(self, run: SagaRun) -> None:
         """Refuse what others have changed, if the policy says so, before anything is done that is for
         good."""
-        if work.policy != "fail" or work.is_forced:
+        if run.policy != "fail" or run.is_forced:
             return
-        operation = BY_NAME[work.operation]
-        released, written = released_by(operation), written_by(operation)
-        server = (await self._held(work.server)).held
-        migration = () if work.migration is None else (await self._held(work.migration)).held
+        saga = BY_NAME[run.saga]
+        released, written = find_released(saga), find_written(saga)
+        server = (await self._held(run.server)).held
+        migration = () if run.migration is None else (await self._held(run.migration)).held
         found = []
         is_servers = "server" in written
-        if is_servers and differs(server, work.books.held, is_released="server" in released):
-            found.append(difference(server, work.books.held))
-        last = work.migration_books
+        if is_servers and differs(server, run.claim.held, is_released="server" in released):
+            found.append(describe_difference(server, run.claim.held))
+        last = run.migration_claim
         if last is not None and differs(migration, last.held, is_released="migration" in released):
-            found.append(f"of the migration: {difference(migration, last.held)}")
+            found.append(f"of the migration: {describe_difference(migration, last.held)}")
         if found:
             reason = (
                 f"another client has changed the allocations ({'; '.join(found)}). Send the request again: "
@@ -190,11 +190,11 @@ def _as_made(change: _Change, now: ClaimSnapshot) -> ClaimSnapshot:
     return ClaimSnapshot(now.held, now.generation, added(now.held, change.wanted) if change.keeps else ())
 
 
-def _claim(work: SagaRun, type: str, held: Held, generation: int | None) -> dict[str, Any]:
+def _claim(run: SagaRun, type: str, held: Held, generation: int | None) -> dict[str, Any]:
     return {
         "allocations": {id: {"resources": amounts} for id, amounts in as_dict(held).items()},
-        "project_id": work.project,
-        "user_id": work.user,
+        "project_id": run.project,
+        "user_id": run.user,
         "consumer_generation": generation,
         "consumer_type": type,
     }

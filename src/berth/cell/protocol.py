@@ -18,7 +18,7 @@ answer which the conductor speaks. Without the header it is version 1, which has
 reader does not know are skipped, so each side may be newer than the other:
 
     version 1   fields that are not known were refused: nothing newer may be sent to it
-    version 2   credentials; ``PollAnswer.again``
+    version 2   credentials; ``PollAnswer.must_register``
 """
 
 from typing import Annotated, Final
@@ -128,9 +128,11 @@ class Register(_Message, frozen=True, kw_only=True):
             raise ValueError(f"{traits} traits are more than {TRAITS_MAX}")
 
 
-class Registered(_Message, frozen=True, kw_only=True):
+class Registered(
+    _Message, frozen=True, kw_only=True, rename={"heartbeat_timeout_seconds": "silence_seconds"}
+):
     cell: str
-    silence_seconds: float
+    heartbeat_timeout_seconds: float
     """After so long without a poll the host counts as down."""
 
 
@@ -164,18 +166,23 @@ class Leftover(_Message, frozen=True, kw_only=True):
     fence: Fence
 
 
-class PollAnswer(_Message, frozen=True, kw_only=True):
-    orders: tuple[AgentCommand, ...] = ()
+class PollAnswer(
+    _Message,
+    frozen=True,
+    kw_only=True,
+    rename={"commands": "orders", "leftovers": "strays", "must_register": "again"},
+):
+    commands: tuple[AgentCommand, ...] = ()
     aborts: tuple[str, ...] = ()
     """Orders to be given up."""
-    strays: tuple[Leftover, ...] = ()
-    again: bool = False
+    leftovers: tuple[Leftover, ...] = ()
+    must_register: bool = False
     """Register again: not all that the host has could be written last time."""
 
 
-class Report(_Message, frozen=True, kw_only=True):
+class Report(_Message, frozen=True, kw_only=True, rename={"command": "order"}):
     host: Uuid
-    order: _OrderId
+    command: _OrderId
     error: Annotated[str, Meta(max_length=4000)] | None = None
 
 

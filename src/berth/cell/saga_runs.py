@@ -13,9 +13,9 @@ from berth.model.commands import Enact
 from berth.model.events import RecordChanged
 from berth.model.rejections import RecordMoved, Rejection
 from berth.model.saga_runs import Agent, Evacuated, Instance, SagaRun, Term
-from berth.sagas.live_migrate import aborted
-from berth.sagas.proposals import removed, replaced
-from berth.sagas.runner import has_given_back, is_finished, operation_of
+from berth.sagas.live_migrate import mark_aborted
+from berth.sagas.proposals import remove_record, replace_record
+from berth.sagas.runner import has_given_back, is_finished, saga_of
 from berth.view import View
 
 Change = Callable[[SagaRun], SagaRun]
@@ -23,36 +23,36 @@ Change = Callable[[SagaRun], SagaRun]
 _CONDUCTOR: Final = "conductor"
 
 
-def taken(view: View, work: SagaRun, now_ns: int) -> Enact | None:
+def accept_run(view: View, run: SagaRun, now_ns: int) -> Enact | None:
     """The command that takes an order into a cell; None for one that it has, or has had."""
-    instance = view.records.get(Instance, work.server) or Instance(id=work.server)
-    if view.records.get(SagaRun, work.id) is not None or instance.last >= work.number:
+    instance = view.records.get(Instance, run.server) or Instance(id=run.server)
+    if view.records.get(SagaRun, run.id) is not None or instance.last >= run.number:
         return None
-    work = msgspec.structs.replace(work, since_ns=now_ns)
+    run = msgspec.structs.replace(run, since_ns=now_ns)
     after = msgspec.structs.replace(
-        instance, hosts=_with(instance.hosts, work), last=work.number, nowhere_since_s=None
+        instance, hosts=_with(instance.hosts, run), last=run.number, nowhere_since_s=None
     )
-    return Enact((RecordChanged(None, work), replaced(view, after)))
+    return Enact((RecordChanged(None, run), replace_record(view, after)))
 
 
-def abort(view: View, id: str) -> Enact | None:
+def abort_run(view: View, id: str) -> Enact | None:
     """The command that has an order aborted; None if it is over."""
-    work = view.records.get(SagaRun, id)
-    if work is None or is_finished(work) or work.abort:
+    run = view.records.get(SagaRun, id)
+    if run is None or is_finished(run) or run.abort:
         return None
-    return Enact((RecordChanged(work, aborted(work)),))
+    return Enact((RecordChanged(run, mark_aborted(run)),))
 
 
-def advanced(view: View, term: int, seen: SagaRun, change: Change, now_s: int) -> Enact | Rejection:
+def advance_run(view: View, term: int, seen: SagaRun, change: Change, now_s: int) -> Enact | Rejection:
     """The command by which who conducts in a term brings an order on from the step at which it was seen."""
-    work = view.records.get(SagaRun, seen.id)
+    run = view.records.get(SagaRun, seen.id)
     if is_replaced(view, term):
         return RecordMoved("Term", _CONDUCTOR)
-    if work is None or (work.phase, work.step, work.attempt) != (seen.phase, seen.step, seen.attempt):
-        return RecordMoved("Work", seen.id)
-    after = change(work)
-    changes = [RecordChanged(work, after)]
-    instance = view.records.get(Instance, work.server)
+    if run is None or (run.phase, run.step, run.attempt) != (seen.phase, seen.step, seen.attempt):
+        return RecordMoved("SagaRun", seen.id)
+    after = change(run)
+    changes = [RecordChanged(run, after)]
+    instance = view.records.get(Instance, run.server)
     if instance is not None:
         stands = _instance_after(view, instance, after, now_s)
         if stands != instance:
@@ -71,18 +71,18 @@ def is_replaced(view: View, term: int) -> bool:
     return term != term_of(view)
 
 
-def taken_over(view: View) -> Enact:
+def begin_term(view: View) -> Enact:
     """The command by which somebody begins to conduct the cell, in place of whoever does."""
-    return Enact((replaced(view, Term(id=_CONDUCTOR, number=term_of(view) + 1)),))
+    return Enact((replace_record(view, Term(id=_CONDUCTOR, number=term_of(view) + 1)),))
 
 
-def acknowledged(view: View, id: str) -> Enact | None:
+def remove_finished(view: View, id: str) -> Enact | None:
     """The command that takes a finished order away, when the region has it."""
-    work = view.records.get(SagaRun, id)
-    return None if work is None or not is_finished(work) else Enact((removed(view, work),))
+    run = view.records.get(SagaRun, id)
+    return None if run is None or not is_finished(run) else Enact((remove_record(view, run),))
 
 
-def forgotten(view: View, before_s: int) -> Enact | None:
+def forget_instances(view: View, before_s: int) -> Enact | None:
     """The command that forgets servers that have been nowhere since before a time. As long as a host may have
     one still it is not forgotten: its number is what the host is told by that it is the last."""
     gone = [
@@ -93,33 +93,33 @@ def forgotten(view: View, before_s: int) -> Enact | None:
         and not instance.evacuated
         and not instance.left_on
     ]
-    return Enact(tuple(removed(view, instance) for instance in gone[:100])) if gone else None
+    return Enact(tuple(remove_record(view, instance) for instance in gone[:100])) if gone else None
 
 
-def _with(hosts: tuple[str, ...], work: SagaRun) -> tuple[str, ...]:
-    places = [place.id for place in (work.source, work.dest) if place is not None]
+def _with(hosts: tuple[str, ...], run: SagaRun) -> tuple[str, ...]:
+    places = [place.id for place in (run.source, run.dest) if place is not None]
     return tuple(dict.fromkeys((*hosts, *places)))
 
 
-def _instance_after(view: View, instance: Instance, work: SagaRun, now_s: int) -> Instance:
-    if not is_finished(work):
-        return msgspec.structs.replace(instance, hosts=_with(instance.hosts, work))
-    operation = operation_of(work)
-    if operation.name == "sweep":
+def _instance_after(view: View, instance: Instance, run: SagaRun, now_s: int) -> Instance:
+    if not is_finished(run):
+        return msgspec.structs.replace(instance, hosts=_with(instance.hosts, run))
+    saga = saga_of(run)
+    if saga.name == "sweep":
         return instance
-    is_done = work.phase == "done"
-    roles = operation.hosts_done if is_done else operation.hosts_failed
-    if operation.name == "revert" and not is_done and has_given_back(work):
+    is_done = run.phase == "done"
+    roles = saga.hosts_done if is_done else saga.hosts_failed
+    if saga.name == "revert" and not is_done and has_given_back(run):
         roles = ("source",)
     hosts = instance.hosts
     if roles is not None:
-        places = {"source": work.source, "dest": work.dest}
+        places = {"source": run.source, "dest": run.dest}
         found = [place.id for role in roles if (place := places[role]) is not None]
         hosts = tuple(dict.fromkeys(found))
     evacuated = instance.evacuated
-    if operation.name == "evacuate" and is_done and work.source is not None and work.migration is not None:
-        assert work.migration_books is not None, "a migration has books"
-        left = Evacuated(work.source.id, work.migration, work.migration_books, work.project, work.user)
+    if saga.name == "evacuate" and is_done and run.source is not None and run.migration is not None:
+        assert run.migration_claim is not None, "a migration has books"
+        left = Evacuated(run.source.id, run.migration, run.migration_claim, run.project, run.user)
         evacuated = (*evacuated, left)
     is_nowhere = not hosts
     return msgspec.structs.replace(
@@ -139,7 +139,7 @@ def _is_down(view: View, host: str) -> bool:
 # -- hosts --------------------------------------------------------------------------------------
 
 
-def marked(view: View, host: str, is_down: bool, now_s: int) -> Enact | None:
+def mark_host(view: View, host: str, is_down: bool, now_s: int) -> Enact | None:
     """The command that marks a host down, or up again."""
     agent = view.records.get(Agent, host)
     if agent is None or agent.is_down == is_down:
@@ -153,7 +153,7 @@ def marked(view: View, host: str, is_down: bool, now_s: int) -> Enact | None:
     return Enact(tuple(changes))
 
 
-def expected_on(view: View, host: str) -> set[str]:
+def expected_servers(view: View, host: str) -> set[str]:
     """The servers that may be on a host."""
     return {instance.id for instance in view.records.find(Instance, "host", host)}
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
-from berth.clusters.leaving import leavers
+from berth.clusters.leaving import choose_leavers
 from berth.model.clusters import Cluster, Node, NodeGroup
 
 
@@ -30,18 +30,18 @@ def staying(cluster: Cluster) -> list[Node]:
     return [node for node in cluster.nodes if node.state != "leaving"]
 
 
-def sizes(cluster: Cluster) -> dict[str, int]:
+def group_sizes(cluster: Cluster) -> dict[str, int]:
     """How many nodes each server group shall go on to have."""
     counted = Counter(node.group for node in staying(cluster))
     return {group: counted[group] for group in cluster.groups}
 
 
-def grown(cluster: Cluster, name: str, count: int, new_id: Callable[[], str]) -> Cluster:
+def add_nodes(cluster: Cluster, name: str, count: int, new_id: Callable[[], str]) -> Cluster:
     """The cluster with so many nodes more in a node group; their servers have ids, and are not there yet."""
     node_group = node_group_of(cluster, name)
     assert node_group is not None, f"{name} is a node group of the cluster"
     is_apart = keeps_apart(cluster, node_group)
-    size, dealt = sizes(cluster), cluster.dealt
+    size, dealt = group_sizes(cluster), cluster.dealt
     nodes = []
     for index in range(node_group.next_index, node_group.next_index + count):
         group = None
@@ -65,19 +65,19 @@ def _next_group(groups: tuple[str, ...], size: dict[str, int], dealt: int) -> st
     return min((*groups[turn:], *groups[:turn]), key=size.__getitem__)
 
 
-def shrunk(cluster: Cluster, fewer: dict[str, int], failed: Collection[str] = ()) -> Cluster:
+def mark_leaving(cluster: Cluster, fewer: dict[str, int], failed: Collection[str] = ()) -> Cluster:
     """The cluster with so many nodes of each of these node groups on their way out."""
     candidates = [node for node in staying(cluster) if fewer.get(node.node_group)]
-    leaving = leavers(candidates, sizes(cluster), fewer, failed)
+    leaving = choose_leavers(candidates, group_sizes(cluster), fewer, failed)
     after = cluster
     for name, count in fewer.items():
         node_group = node_group_of(after, name)
         assert node_group is not None, f"{name} is a node group of the cluster"
         after = _with_node_group(after, msgspec.structs.replace(node_group, count=node_group.count - count))
-    return left_by(after, leaving)
+    return remove_nodes(after, leaving)
 
 
-def left_by(cluster: Cluster, names: set[str]) -> Cluster:
+def remove_nodes(cluster: Cluster, names: set[str]) -> Cluster:
     """The cluster with these nodes on their way out."""
     nodes = tuple(
         msgspec.structs.replace(node, state="leaving") if node.name in names else node
@@ -86,9 +86,9 @@ def left_by(cluster: Cluster, names: set[str]) -> Cluster:
     return msgspec.structs.replace(cluster, nodes=nodes)
 
 
-def without_node_group(cluster: Cluster, name: str) -> Cluster:
+def remove_node_group(cluster: Cluster, name: str) -> Cluster:
     """The cluster without a node group; its nodes are on their way out."""
-    after = left_by(cluster, {node.name for node in cluster.nodes if node.node_group == name})
+    after = remove_nodes(cluster, {node.name for node in cluster.nodes if node.node_group == name})
     rest = tuple(group for group in cluster.node_groups if group.name != name)
     return msgspec.structs.replace(after, node_groups=rest)
 

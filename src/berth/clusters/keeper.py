@@ -11,7 +11,7 @@ import logging
 from itertools import islice
 from typing import Final
 
-from berth.clusters.reconciler import is_due, next_step
+from berth.clusters.reconciler import is_due, propose_next
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
 from berth.model.batches import Origin
@@ -22,7 +22,7 @@ from berth.model.rejections import Rejection
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
-from berth.sagas.proposals import Context, quotas_in
+from berth.sagas.proposals import Context, read_quotas
 from berth.scheduler.options import SchedulerOptions
 from berth.view import View
 
@@ -81,20 +81,20 @@ class ClusterReconciler:
                     self._rest(cluster)
 
     async def _bring_on(self, cluster: Cluster) -> None:
-        asked = Context(
+        context = Context(
             self._ids.request_id(),
             cluster.project,
             cluster.user,
             self._ids,
             self._scheduler,
             attempts_max=self._settings.build_attempts_max,
-            quotas=quotas_in(self._settings),
+            quotas=read_quotas(self._settings),
         )
 
         def propose(view: View, now_s: int) -> Enact | Rejection | None:
-            return next_step(view, now_s, asked, cluster.id)
+            return propose_next(view, now_s, context, cluster.id)
 
-        origin = Origin(asked.request_id, cluster.user, cluster.project, "keeper")
+        origin = Origin(context.request_id, cluster.user, cluster.project, "keeper")
         for number in range(_STEPS_MAX):
             outcome = await self._engine.submit(propose, origin, lambda view, changed: changed)
             if isinstance(outcome, Rejection):

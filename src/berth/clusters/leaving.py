@@ -16,7 +16,7 @@ Exchange = tuple[Node, Node]
 """Who stays after all, and who goes in its place."""
 
 
-def leavers(
+def choose_leavers(
     candidates: Sequence[Node],
     sizes: Mapping[str, int],
     fewer: Mapping[str, int],

@@ -23,8 +23,8 @@ from berth.model.scheduling import ScheduleRequest
 from berth.model.servers import Server
 from berth.sagas import create
 from berth.sagas.proposals import Context
-from berth.sagas.requests import asked as needed_by
-from berth.sagas.requests import schedule_request
+from berth.sagas.requests import ask_resources as needed_by
+from berth.sagas.requests import make_request
 from berth.scheduler.flavors import FlavorAsk
 from berth.scheduler.joint import fits_jointly, plan_jointly
 from berth.scheduler.spec_table import read_properties
@@ -35,7 +35,7 @@ SERVER_NAME_MAX = 255
 _STEPS_PER_NODE: Final = 10
 
 
-def groups_of(cluster: Cluster) -> tuple[CreateGroup, ...]:
+def make_groups(cluster: Cluster) -> tuple[CreateGroup, ...]:
     """The commands that make the cluster's server groups: as many as the ratio, each with at most one member
     in a domain."""
     return tuple(
@@ -56,10 +56,10 @@ def groups_of(cluster: Cluster) -> tuple[CreateGroup, ...]:
     )
 
 
-def placed(
+def place_nodes(
     view: View,
     now_s: int,
-    asked: Context,
+    context: Context,
     cluster: Cluster,
     nodes: tuple[Node, ...],
     groups: tuple[CreateGroup, ...] = (),
@@ -67,32 +67,32 @@ def placed(
     """The change that gives these nodes servers, with ``groups`` made first; or why not all of them can
     be."""
     view.steps.take(_STEPS_PER_NODE * len(nodes))
-    refused = over_quota(view, asked, cluster, nodes)
+    refused = check_quota(view, context, cluster, nodes)
     if refused is not None:
         return refused
     servers = {node.server: _server(cluster, node) for node in nodes}
-    requests = _requests(asked, servers)
+    requests = _requests(context, servers)
     if isinstance(requests, Rejection):
         return requests
     with Trial(view) as trial:
         refused = _made(view, now_s, trial, groups)
         if refused is not None:
             return refused
-        plans = plan_jointly(view, requests, asked.scheduler, asked.ids.rng, now_s) if requests else ()
+        plans = plan_jointly(view, requests, context.scheduler, context.ids.rng, now_s) if requests else ()
     if isinstance(plans, Rejection):
         return plans
     changes: list[RecordChanged] = []
     for planned in plans:
         for placement in planned.placements:
-            changes += create.placed(view, now_s, asked, servers[placement.member], placement)
+            changes += create.record_placement(view, now_s, context, servers[placement.member], placement)
     claims = tuple(claim for planned in plans for claim in planned.claims)
     commands: tuple[LedgerCommand, ...] = groups
     if claims:
         commands = (*groups, ReplaceAllocations(claims))
-    return Enact(tuple(changes), commands, quotas=asked.quotas)
+    return Enact(tuple(changes), commands, quotas=context.quotas)
 
 
-def over_quota(view: View, asked: Context, cluster: Cluster, nodes: tuple[Node, ...]) -> Rejection | None:
+def check_quota(view: View, context: Context, cluster: Cluster, nodes: tuple[Node, ...]) -> Rejection | None:
     """Why the project may not have these nodes, if it may not."""
     total: Counter[str] = Counter()
     counts = Counter(node.node_group for node in nodes)
@@ -100,19 +100,19 @@ def over_quota(view: View, asked: Context, cluster: Cluster, nodes: tuple[Node, 
         # The nodes of a node group are all alike.
         _, amounts = amounts_of(_server(cluster, node))
         total.update({resource: amount * counts[name] for resource, amount in amounts.items()})
-    return beyond(view, asked.quotas, cluster.project, total)
+    return beyond(view, context.quotas, cluster.project, total)
 
 
-def fits(view: View, now_s: int, asked: Context, cluster: Cluster) -> bool:
+def fits(view: View, now_s: int, context: Context, cluster: Cluster) -> bool:
     """Whether all nodes of a cluster that is not there yet could be placed."""
     view.steps.take(_STEPS_PER_NODE * len(cluster.nodes))
-    requests = _requests(asked, {node.server: _server(cluster, node) for node in cluster.nodes})
+    requests = _requests(context, {node.server: _server(cluster, node) for node in cluster.nodes})
     if isinstance(requests, Rejection):
         return False
     with Trial(view) as trial:
-        if _made(view, now_s, trial, groups_of(cluster)) is not None:
+        if _made(view, now_s, trial, make_groups(cluster)) is not None:
             return False
-        return fits_jointly(view, requests, asked.scheduler, asked.ids.rng, now_s)
+        return fits_jointly(view, requests, context.scheduler, context.ids.rng, now_s)
 
 
 def _made(view: View, now_s: int, trial: Trial, groups: tuple[CreateGroup, ...]) -> Rejection | None:
@@ -141,7 +141,7 @@ def _server(cluster: Cluster, node: Node) -> Server:
     )
 
 
-def _requests(asked: Context, servers: dict[str, Server]) -> list[ScheduleRequest] | Rejection:
+def _requests(context: Context, servers: dict[str, Server]) -> list[ScheduleRequest] | Rejection:
     """One request for all that need the same and are in the same group; members of groups first."""
     alike: dict[tuple[str | None, bytes], list[Server]] = {}
     for server in servers.values():
@@ -156,8 +156,8 @@ def _requests(asked: Context, servers: dict[str, Server]) -> list[ScheduleReques
         asks[kind] = needed
         members = tuple(server.id for server in some)
         requests.append(
-            schedule_request(
-                some[0], needed, members=members, at_least=len(members), alternates=asked.alternates
+            make_request(
+                some[0], needed, members=members, at_least=len(members), alternates=context.alternates
             )
         )
     return requests

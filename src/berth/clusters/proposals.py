@@ -11,8 +11,14 @@ from typing import Final
 
 import msgspec
 
-from berth.clusters.distribution import grown, left_by, node_group_of, shrunk, without_node_group
-from berth.clusters.placement import fits, groups_of, over_quota, placed
+from berth.clusters.distribution import (
+    add_nodes,
+    mark_leaving,
+    node_group_of,
+    remove_node_group,
+    remove_nodes,
+)
+from berth.clusters.placement import check_quota, fits, make_groups, place_nodes
 from berth.model.clusters import NODE_GROUPS_MAX, NODES_MAX, RATIO_MAX, Cluster, Node, NodeGroup
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
@@ -46,7 +52,7 @@ _STEPS_PER_NODE: Final = 2
 # -- create -------------------------------------------------------------------------------------
 
 
-def create(view: View, now_s: int, asked: Context, cluster: Cluster) -> Enact | Rejection:
+def create(view: View, now_s: int, context: Context, cluster: Cluster) -> Enact | Rejection:
     """Create a cluster of which the node groups are given, with the count of nodes that each shall have: all
     of them, or none."""
     if view.records.get(Cluster, cluster.id) is not None:
@@ -55,14 +61,16 @@ def create(view: View, now_s: int, asked: Context, cluster: Cluster) -> Enact | 
     if wrong is not None:
         return wrong
     cluster = msgspec.structs.replace(cluster, created_at_s=now_s, updated_at_s=now_s)
-    whole = _dealt(asked, cluster, cluster.ratio)
+    whole = _dealt(context, cluster, cluster.ratio)
     # The quota first: what would fit is told only to a project that may have it.
-    refused = over_quota(view, asked, whole, whole.nodes)
+    refused = check_quota(view, context, whole, whole.nodes)
     if refused is not None:
         return refused
-    enact = _no_room_by_count(view, whole) or placed(view, now_s, asked, whole, whole.nodes, groups_of(whole))
+    enact = _no_room_by_count(view, whole) or place_nodes(
+        view, now_s, context, whole, whole.nodes, make_groups(whole)
+    )
     if isinstance(enact, NoFit):
-        fitting = _fitting_ratio(view, now_s, asked, cluster)
+        fitting = _fitting_ratio(view, now_s, context, cluster)
         return _does_not_fit(whole, len(whole.nodes), enact, fitting)
     return _with_record(enact, None, whole)
 
@@ -74,10 +82,14 @@ def _no_room_by_count(view: View, whole: Cluster) -> NoFit | None:
     room = domains * whole.ratio
     if not domains or apart <= room:
         return None
-    asked = f"at most {whole.ratio} of the nodes that keep apart on one {whole.domain}, with {domains} in all"
+    context = (
+        f"at most {whole.ratio} of the nodes that keep apart on one {whole.domain}, with {domains} in all"
+    )
     hosts = len(view.providers) - view.nested_count
     return NoFit(
-        len(whole.nodes), len(whole.nodes) - apart + room, (ConstraintStep("group_policy", asked, hosts, 0),)
+        len(whole.nodes),
+        len(whole.nodes) - apart + room,
+        (ConstraintStep("group_policy", context, hosts, 0),),
     )
 
 
@@ -92,31 +104,31 @@ def _domains(view: View, cluster: Cluster) -> int:
     return sum(1 for _ in view.groups.of_kind(cluster.domain))
 
 
-def _dealt(asked: Context, cluster: Cluster, ratio: int) -> Cluster:
+def _dealt(context: Context, cluster: Cluster, ratio: int) -> Cluster:
     """The cluster with all its nodes, dealt to as many groups as the ratio."""
-    groups = tuple(asked.ids.uuid() for _ in range(ratio)) if cluster.anti_affinity else ()
+    groups = tuple(context.ids.uuid() for _ in range(ratio)) if cluster.anti_affinity else ()
     empty = tuple(msgspec.structs.replace(group, count=0, next_index=0) for group in cluster.node_groups)
     whole = msgspec.structs.replace(cluster, ratio=ratio, groups=groups, dealt=0, node_groups=empty, nodes=())
     for node_group in cluster.node_groups:
-        whole = grown(whole, node_group.name, node_group.count, asked.ids.uuid)
+        whole = add_nodes(whole, node_group.name, node_group.count, context.ids.uuid)
     return whole
 
 
-def _fitting_ratio(view: View, now_s: int, asked: Context, cluster: Cluster) -> int | None:
+def _fitting_ratio(view: View, now_s: int, context: Context, cluster: Cluster) -> int | None:
     """The smallest larger ratio with which the cluster would fit. What fits with one ratio fits with every
     larger one, so it is halved for."""
     if not cluster.anti_affinity:
         return None
     # With as many groups as nodes nobody avoids anybody: more would not help. With fewer than counting allows
     # nothing helps.
-    least = ceil(_apart(_dealt(asked, cluster, cluster.ratio)) / max(1, _domains(view, cluster)))
+    least = ceil(_apart(_dealt(context, cluster, cluster.ratio)) / max(1, _domains(view, cluster)))
     low = max(cluster.ratio + 1, least)
     high = min(RATIO_MAX, sum(group.count for group in cluster.node_groups))
-    if low > high or not fits(view, now_s, asked, _dealt(asked, cluster, high)):
+    if low > high or not fits(view, now_s, context, _dealt(context, cluster, high)):
         return None
     while low < high:
         middle = (low + high) // 2
-        if fits(view, now_s, asked, _dealt(asked, cluster, middle)):
+        if fits(view, now_s, context, _dealt(context, cluster, middle)):
             high = middle
         else:
             low = middle + 1
@@ -129,7 +141,7 @@ def _fitting_ratio(view: View, now_s: int, asked: Context, cluster: Cluster) -> 
 def scale(
     view: View,
     now_s: int,
-    asked: Context,
+    context: Context,
     id: str,
     counts: dict[str, int],
     add: tuple[NodeGroup, ...] = (),
@@ -145,21 +157,21 @@ def scale(
         return ClusterRatioFixed(id, cluster.ratio, ratio)
     leaving = sum(max(0, group.count - counts.get(group.name, group.count)) for group in cluster.node_groups)
     view.steps.take((_STEPS_PER_NODE + leaving // 8) * len(cluster.nodes))
-    after = _scaled(asked, cluster, _failed(view, cluster), counts, add, remove)
+    after = _scaled(context, cluster, _failed(view, cluster), counts, add, remove)
     if isinstance(after, Rejection):
         return after
     if after == cluster:
         return Enact(())
     after = msgspec.structs.replace(after, fault=None, updated_at_s=now_s)
     coming = after.nodes[len(cluster.nodes) :]
-    enact = placed(view, now_s, asked, after, coming)
+    enact = place_nodes(view, now_s, context, after, coming)
     if isinstance(enact, NoFit):
         return _does_not_fit(cluster, len(coming), enact, None)
     return _with_record(enact, cluster, after)
 
 
 def _scaled(
-    asked: Context,
+    context: Context,
     cluster: Cluster,
     failed: set[str],
     counts: dict[str, int],
@@ -173,7 +185,7 @@ def _scaled(
     for name in dict.fromkeys(remove):
         if name not in there or name in counts:
             return NodeGroupNotFound(cluster.id, name, there)
-        after = without_node_group(after, name)
+        after = remove_node_group(after, name)
     larger: dict[str, int] = {}
     fewer: dict[str, int] = {}
     for name, count in counts.items():
@@ -184,7 +196,7 @@ def _scaled(
             return NodeCountWrong(name, count)
         change = fewer if count < node_group.count else larger
         change[name] = abs(count - node_group.count)
-    after = shrunk(after, fewer, failed)
+    after = mark_leaving(after, fewer, failed)
     taken = {*there, *(node.node_group for node in cluster.nodes)}
     for new in add:
         if new.name in taken:
@@ -197,7 +209,7 @@ def _scaled(
     if wrong is not None:
         return wrong
     for name, count in larger.items():
-        after = grown(after, name, count, asked.ids.uuid)
+        after = add_nodes(after, name, count, context.ids.uuid)
     return after
 
 
@@ -205,7 +217,7 @@ def _scaled(
 
 
 def replace(
-    view: View, now_s: int, asked: Context, id: str, node: str, *, force: bool = False
+    view: View, now_s: int, context: Context, id: str, node: str, *, force: bool = False
 ) -> Enact | Rejection:
     """Have another server made in the place of one that has failed; with ``force`` also of one that has
     not."""
@@ -226,14 +238,14 @@ def replace(
     return Enact((RecordChanged(cluster, _with_nodes(cluster, (replacing,), now_s)),))
 
 
-def delete(view: View, now_s: int, asked: Context, id: str) -> Enact | Rejection:
+def delete(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
     """Delete a cluster: all its nodes are on their way out, and it goes with the last of them."""
     cluster = view.records.get(Cluster, id)
     if cluster is None:
         return ClusterNotFound(id)
     if cluster.state == "deleting":
         return Enact(())
-    after = left_by(cluster, {node.name for node in cluster.nodes})
+    after = remove_nodes(cluster, {node.name for node in cluster.nodes})
     after = msgspec.structs.replace(after, state="deleting", fault=None, updated_at_s=now_s)
     return Enact((RecordChanged(cluster, after),))
 
@@ -251,11 +263,11 @@ def _has_failed(view: View, server: Server) -> bool:
 # -- all of them --------------------------------------------------------------------------------
 
 
-def _changeable(view: View, id: str, asked: str) -> Cluster | Rejection:
+def _changeable(view: View, id: str, context: str) -> Cluster | Rejection:
     cluster = view.records.get(Cluster, id)
     if cluster is None:
         return ClusterNotFound(id)
-    return ClusterBeingDeleted(id, asked) if cluster.state == "deleting" else cluster
+    return ClusterBeingDeleted(id, context) if cluster.state == "deleting" else cluster
 
 
 def _too_many(cluster: Cluster, more: dict[str, int] | None = None) -> Rejection | None:

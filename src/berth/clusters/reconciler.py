@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from berth.clusters.placement import placed
+from berth.clusters.placement import place_nodes
 from berth.model.clusters import Cluster, Node
 from berth.model.commands import DeleteGroup, Enact, LedgerCommand
 from berth.model.events import RecordChanged
@@ -21,7 +21,7 @@ from berth.model.ids import GroupId
 from berth.model.rejections import NoFit, QuotaExceeded, Rejection
 from berth.model.servers import Action, Server
 from berth.sagas import delete
-from berth.sagas.groups import left
+from berth.sagas.groups import leave_group
 from berth.sagas.proposals import Context
 from berth.view import View
 
@@ -53,14 +53,14 @@ def is_due(view: View, cluster: Cluster, now_s: int) -> bool:
     return any(_due(view, cluster, now_s))
 
 
-def next_step(view: View, now_s: int, asked: Context, cluster_id: str) -> Enact | None:
+def propose_next(view: View, now_s: int, context: Context, cluster_id: str) -> Enact | None:
     """The change that brings a cluster on; None if there is nothing to do, or nothing now."""
     cluster = view.records.get(Cluster, cluster_id)
     if cluster is None:
         return None
     due = _due(view, cluster, now_s)
     if due.deletable:
-        deletions = _deletions(view, now_s, asked, due.deletable)
+        deletions = _deletions(view, now_s, context, due.deletable)
         if deletions is not None:
             return deletions
     if due.gone:
@@ -68,7 +68,7 @@ def next_step(view: View, now_s: int, asked: Context, cluster_id: str) -> Enact 
         staying = tuple(node for node in cluster.nodes if node.name not in names)
         return _changed(cluster, msgspec.structs.replace(cluster, nodes=staying, updated_at_s=now_s))
     if due.missing:
-        return _replaced(view, now_s, asked, cluster, due.missing)
+        return _replaced(view, now_s, context, cluster, due.missing)
     return _ended(view, cluster) if due.is_over else None
 
 
@@ -104,7 +104,7 @@ def _droppable(view: View, leaving: list[Node]) -> tuple[Node, ...]:
 
 def _is_deletable(view: View, node: Node, now_s: int) -> bool:
     server = view.records.get(Server, node.server)
-    if server is None or server.work is not None or server.is_locked:
+    if server is None or server.run is not None or server.is_locked:
         return False
     tried = [
         action.updated_at_s
@@ -116,11 +116,11 @@ def _is_deletable(view: View, node: Node, now_s: int) -> bool:
     return not tried or now_s >= max(tried) + pause_s
 
 
-def _deletions(view: View, now_s: int, asked: Context, nodes: tuple[Node, ...]) -> Enact | None:
+def _deletions(view: View, now_s: int, context: Context, nodes: tuple[Node, ...]) -> Enact | None:
     changes: list[RecordChanged] = []
     commands: list[LedgerCommand] = []
     for node in nodes[:_DELETIONS_MAX]:
-        begun = delete.begin(view, now_s, asked, node.server, is_forced=True)
+        begun = delete.propose(view, now_s, context, node.server, is_forced=True)
         if not isinstance(begun, Rejection):
             changes += begun.changes
             commands += begun.commands
@@ -131,15 +131,15 @@ def _deletions(view: View, now_s: int, asked: Context, nodes: tuple[Node, ...]) 
 
 
 def _replaced(
-    view: View, now_s: int, asked: Context, cluster: Cluster, missing: tuple[Node, ...]
+    view: View, now_s: int, context: Context, cluster: Cluster, missing: tuple[Node, ...]
 ) -> Enact | None:
     """The first of the nodes that can be placed has a server again; if none can, the cluster says why."""
     why = ""
     for node in missing:
-        new = msgspec.structs.replace(node, server=asked.ids.uuid(), state="wanted")
+        new = msgspec.structs.replace(node, server=context.ids.uuid(), state="wanted")
         nodes = tuple(new if one.name == node.name else one for one in cluster.nodes)
         after = msgspec.structs.replace(cluster, nodes=nodes, fault=None, updated_at_s=now_s)
-        enact = placed(view, now_s, asked, after, (new,))
+        enact = place_nodes(view, now_s, context, after, (new,))
         if not isinstance(enact, Rejection):
             return Enact((RecordChanged(cluster, after), *enact.changes), enact.commands, quotas=enact.quotas)
         why = why or _sentence(node, enact)
@@ -174,5 +174,5 @@ def _ended(view: View, cluster: Cluster) -> Enact:
     then."""
     groups = [GroupId(id) for id in cluster.groups if GroupId(id) in view.groups.records]
     commands = tuple(DeleteGroup(id, force=True, cluster=cluster.id) for id in groups)
-    strangers = (change for id in groups for change in left(view, id))
+    strangers = (change for id in groups for change in leave_group(view, id))
     return Enact((RecordChanged(cluster, None), *strangers), commands)

@@ -11,7 +11,7 @@ ClusterStatus = Literal["active", "building", "scaling", "replacing", "deleting"
 GONE: Final = "gone"
 
 
-class NodeShown(NamedTuple):
+class NodeSummary(NamedTuple):
     """``server`` is None for a node whose server is gone, or not there again yet. ``is_host_down``: whatever
     the server's record says, it cannot be running."""
 
@@ -33,20 +33,20 @@ class NodeShown(NamedTuple):
         return self.node.state == "wanted" and is_well
 
 
-class ClusterShown(NamedTuple):
+class ClusterSummary(NamedTuple):
     """``ready`` of ``wanted`` nodes are as they shall be; ``leaving`` are still to go."""
 
     status: ClusterStatus
     ready: int
     wanted: int
     leaving: int
-    nodes: tuple[NodeShown, ...]
+    nodes: tuple[NodeSummary, ...]
 
 
-def shown(view: View, cluster: Cluster) -> ClusterShown:
+def summarize_cluster(view: View, cluster: Cluster) -> ClusterSummary:
     nodes = tuple(_node(view, node) for node in cluster.nodes)
     staying = [one for one in nodes if one.node.state != "leaving"]
-    return ClusterShown(
+    return ClusterSummary(
         _status(cluster, nodes),
         sum(one.is_ready for one in staying),
         len(staying),
@@ -55,13 +55,13 @@ def shown(view: View, cluster: Cluster) -> ClusterShown:
     )
 
 
-def _node(view: View, node: Node) -> NodeShown:
+def _node(view: View, node: Node) -> NodeSummary:
     server = view.records.get(Server, node.server)
     place = None if server is None else server.place
-    return NodeShown(node, server, place is not None and is_down(view, place))
+    return NodeSummary(node, server, place is not None and is_down(view, place))
 
 
-def _status(cluster: Cluster, nodes: tuple[NodeShown, ...]) -> ClusterStatus:
+def _status(cluster: Cluster, nodes: tuple[NodeSummary, ...]) -> ClusterStatus:
     """What is being done comes before what has come of it."""
     if cluster.state == "deleting":
         return "deleting"

@@ -29,7 +29,7 @@ from berth.view.roll import Whose
 
 GRACE_S: Final = 60
 """How long a consumer that no record knows is left alone: somebody may be about to write the record."""
-ORDER_S: Final = 86_400
+RUN_S: Final = 86_400
 """After how long an order ought to have come to its end."""
 
 Kind = Literal[
@@ -68,7 +68,7 @@ class Moment(NamedTuple):
 
     now_s: int
     grace_s: int = GRACE_S
-    order_s: int = ORDER_S
+    order_s: int = RUN_S
 
 
 Judge = Callable[[View, str, Moment], Finding | None]
@@ -86,10 +86,10 @@ class Check(NamedTuple):
 
 def examine(view: View, now_s: int) -> tuple[Finding, ...]:
     """All that is wrong."""
-    return tuple(finding for check in CHECKS for finding in examined(view, check, Moment(now_s)))
+    return tuple(finding for check in CHECKS for finding in run_check(view, check, Moment(now_s)))
 
 
-def examined(view: View, check: Check, moment: Moment) -> Iterator[Finding]:
+def run_check(view: View, check: Check, moment: Moment) -> Iterator[Finding]:
     """What one check finds. The view is not to be changed meanwhile."""
     for subject in check.subjects(view):
         finding = check.judge(view, subject, moment)
@@ -97,7 +97,7 @@ def examined(view: View, check: Check, moment: Moment) -> Iterator[Finding]:
             yield finding
 
 
-def look_again(view: View, id: str, moment: Moment) -> Finding | None:
+def find_again(view: View, id: str, moment: Moment) -> Finding | None:
     """The finding of this id, as it is now; None if there is no such thing."""
     kind, _, subject = id.partition(":")
     for check in CHECKS:
@@ -151,7 +151,7 @@ def _servers(view: View) -> Iterator[str]:
 
 def _server(view: View, id: str, moment: Moment) -> Finding | None:
     server = view.records.get(Server, id)
-    if server is None or server.work is not None:
+    if server is None or server.run is not None:
         return None
     now = held_now(view, id)
     elsewhere = holdings_elsewhere(view, server, now)
@@ -215,7 +215,7 @@ def _migration(view: View, id: str, moment: Moment) -> Finding | None:
     if migration is None:
         return None
     server = view.records.get(Server, migration.server)
-    if server is not None and server.work is not None and server.migration == id:
+    if server is not None and server.run is not None and server.migration == id:
         return None
     now = held_now(view, id)
     if migration.type == "evacuation" and migration.status == "done":
@@ -249,7 +249,7 @@ def _migration_holding(view: View, migration: Migration, now: Held) -> Finding |
 
 
 def _orders(view: View) -> Iterator[str]:
-    busy = (server.work for server in view.records.all(Server) if server.work is not None)
+    busy = (server.run for server in view.records.all(Server) if server.run is not None)
     return iter(dict.fromkeys((*busy, *(outbox.id for outbox in view.records.all(Outbox)))))
 
 
@@ -257,7 +257,7 @@ def _order(view: View, id: str, moment: Moment) -> Finding | None:
     outbox = view.records.get(Outbox, id)
     action = view.records.get(Action, (outbox.abort if outbox is not None else None) or id)
     server = None if action is None else view.records.get(Server, action.server)
-    is_open = outbox is not None or (server is not None and server.work == id)
+    is_open = outbox is not None or (server is not None and server.run == id)
     if not is_open or (action is not None and moment.now_s - action.updated_at_s < moment.order_s):
         return None
     what = "an order" if action is None else f"{action.name} of server {action.server}"

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from berth.doctor.findings import Finding, Kind, Moment, holdings_elsewhere, look_again
+from berth.doctor.findings import Finding, Kind, Moment, find_again, holdings_elsewhere
 from berth.model.commands import (
     ChangeMembers,
     Claim,
@@ -23,7 +23,7 @@ from berth.model.ids import ConsumerId
 from berth.model.rejections import FindingGone, Rejection, RepairUnsafe
 from berth.model.servers import Held, Migration, MigrationStatus, Server
 from berth.sagas.conflicts import generation_of, minus
-from berth.sagas.proposals import replaced
+from berth.sagas.proposals import replace_record
 from berth.sagas.requests import INSTANCE, MIGRATION
 from berth.view import View
 
@@ -34,7 +34,7 @@ _UNDER_WAY: Final[frozenset[MigrationStatus]] = frozenset(
 
 def repair(view: View, id: str, moment: Moment) -> Enact | Rejection:
     """The command that repairs the finding of this id."""
-    finding = look_again(view, id, moment)
+    finding = find_again(view, id, moment)
     if finding is None:
         return FindingGone(id)
     if finding.repair is None:
@@ -57,7 +57,7 @@ def _correct_server(view: View, finding: Finding, now_s: int) -> Enact:
     assert server is not None, "it was just looked at"
     commands, generation = _held_again(view, server, server.held, INSTANCE)
     after = msgspec.structs.replace(server, generation=generation, conflict=None, updated_at_s=now_s)
-    return Enact((replaced(view, after),), commands)
+    return Enact((replace_record(view, after),), commands)
 
 
 def _leave_elsewhere(view: View, finding: Finding, now_s: int) -> Enact:
@@ -73,7 +73,7 @@ def _leave_elsewhere(view: View, finding: Finding, now_s: int) -> Enact:
         conflict=None,
         updated_at_s=now_s,
     )
-    return Enact((replaced(view, after),), commands)
+    return Enact((replace_record(view, after),), commands)
 
 
 def _correct_migration(view: View, finding: Finding, now_s: int) -> Enact:
@@ -81,7 +81,7 @@ def _correct_migration(view: View, finding: Finding, now_s: int) -> Enact:
     assert migration is not None, "it was just looked at"
     commands, generation = _held_again(view, migration, migration.held, MIGRATION)
     after = msgspec.structs.replace(migration, generation=generation, updated_at_s=now_s)
-    return Enact((replaced(view, after),), commands)
+    return Enact((replace_record(view, after),), commands)
 
 
 def _held_again(
@@ -99,7 +99,7 @@ def _end_migration(view: View, finding: Finding, now_s: int) -> Enact:
     assert migration is not None, "it was just looked at"
     status = "error" if migration.status in _UNDER_WAY else migration.status
     after = msgspec.structs.replace(migration, status=status, held=(), generation=None, updated_at_s=now_s)
-    return Enact((replaced(view, after),), (DeleteAllocations(ConsumerId(migration.id)),))
+    return Enact((replace_record(view, after),), (DeleteAllocations(ConsumerId(migration.id)),))
 
 
 def _let_go(view: View, finding: Finding, now_s: int) -> Enact:

@@ -63,10 +63,16 @@ class Spec(msgspec.Struct, frozen=True, gc=False):
     image_properties: dict[str, str] = {}
 
 
-class SagaRun(Record, frozen=True, kw_only=True, tag="work"):
+class SagaRun(
+    Record,
+    frozen=True,
+    kw_only=True,
+    tag="work",
+    rename={"saga": "operation", "claim": "books", "migration_claim": "migration_books"},
+):
     """``number`` counts the orders of a server: an older one that turns up again is not carried out.
 
-    ``alternates`` are the ways that are left. ``books`` is the server's, ``migration_books`` the migration's.
+    ``alternates`` are the ways that are left. ``claim`` is the server's, ``migration_claim`` the migration's.
     ``kept`` is the part of the server's that others had added when the order was made; ``needs`` are the
     server's, with where each is met now. ``shared`` is what the server held on sharing providers at the
     source and holds still: it goes back to the source with what the migration holds.
@@ -76,16 +82,16 @@ class SagaRun(Record, frozen=True, kw_only=True, tag="work"):
 
     number: int
     server: str
-    operation: str
+    saga: str
     request_id: str
     spec: Spec
     project: str
     user: str
     source: Place | None = None
     dest: Place | None = None
-    books: ClaimSnapshot
+    claim: ClaimSnapshot
     migration: str | None = None
-    migration_books: ClaimSnapshot | None = None
+    migration_claim: ClaimSnapshot | None = None
     kept: Held = ()
     shared: Held = ()
     needs: tuple[Need, ...] = ()
@@ -109,12 +115,12 @@ class SagaRun(Record, frozen=True, kw_only=True, tag="work"):
     log: tuple[StepLog, ...] = ()
 
 
-class Evacuated(msgspec.Struct, frozen=True, gc=False):
+class Evacuated(msgspec.Struct, frozen=True, gc=False, rename={"claim": "books"}):
     """A place that a server was taken from while its host was down, and the migration that holds it still."""
 
     host: str
     migration: str
-    books: ClaimSnapshot
+    claim: ClaimSnapshot
     project: str
     user: str
 
@@ -173,9 +179,9 @@ class Term(Record, frozen=True, kw_only=True, tag="term"):
     number: int
 
 
-class Outbox(Record, frozen=True, kw_only=True, tag="outbox"):
+class Outbox(Record, frozen=True, kw_only=True, tag="outbox", rename={"run": "work"}):
     """In the region: an order on its way down, until the cell has it; or that one is to be aborted."""
 
     cell: str
-    work: SagaRun | None = None
+    run: SagaRun | None = None
     abort: str | None = None

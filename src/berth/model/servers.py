@@ -140,9 +140,9 @@ class ServerHints(msgspec.Struct, frozen=True, gc=False):
     different_host: tuple[str, ...] = ()
 
 
-class Server(Record, frozen=True, kw_only=True, tag="server"):
-    """``work`` is the order that is being carried out for it: while there is one no other may begin.
-    ``works`` counts them. ``migration`` holds another half of its resources."""
+class Server(Record, frozen=True, kw_only=True, tag="server", rename={"run": "work", "run_count": "works"}):
+    """``run`` is the order that is being carried out for it: while there is one no other may begin.
+    ``run_count`` counts them. ``migration`` holds another half of its resources."""
 
     name: str
     project: str
@@ -167,8 +167,8 @@ class Server(Record, frozen=True, kw_only=True, tag="server"):
     generation: int | None = None
     conflict: Conflict | None = None
     """Of what was found to be changed by others, and reported, since ``held`` was last written."""
-    work: str | None = None
-    works: int = 0
+    run: str | None = None
+    run_count: int = 0
     migration: str | None = None
     flavor_before: Flavor | None = None
     """While a resize waits for its confirmation."""

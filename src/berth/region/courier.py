@@ -20,9 +20,9 @@ from berth.model.events import RecordChanged
 from berth.model.ids import Index, ProviderId
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Agent, Outbox, SagaRun
-from berth.region.progress import absorb, is_absorbed
+from berth.region.progress import apply_progress, is_applied
 from berth.runtime.clock import Clock
-from berth.sagas.hosts import heard_of
+from berth.sagas.hosts import apply_host
 from berth.sagas.runner import is_finished
 from berth.view import View
 
@@ -117,9 +117,9 @@ class _Way:
 
     async def _hand_over(self, outbox: Outbox) -> None:
         def propose(view: View, now_s: int) -> Enact | None:
-            if outbox.work is not None:
-                return saga_runs.taken(view, outbox.work, self._clock.now_ns())
-            return saga_runs.abort(view, outbox.abort or "")
+            if outbox.run is not None:
+                return saga_runs.accept_run(view, outbox.run, self._clock.now_ns())
+            return saga_runs.abort_run(view, outbox.abort or "")
 
         await self._cell.submit(propose, _ORIGIN, _nothing)
 
@@ -134,35 +134,37 @@ class _Way:
     async def bring_up(self, index: Index) -> Index:
         """Bring up what has changed in the cell."""
         index = await self._cell.wait_beyond(index, _WAIT_S)
-        works, agents = await self._cell.read(
+        runs, agents = await self._cell.read(
             lambda view: (list(view.records.all(SagaRun)), list(view.records.all(Agent)))
         )
         await _all(self._bring_up_host(agent) for agent in agents)
-        await _all(self._bring_up_order(work) for work in works)
-        current = {one.id for one in (*works, *agents)}
+        await _all(self._bring_up_order(run) for run in runs)
+        current = {one.id for one in (*runs, *agents)}
         self._seen = {id: record for id, record in self._seen.items() if id in current}
         return index
 
     async def _bring_up_host(self, agent: Agent) -> None:
         if self._seen.get(agent.id) is agent:
             return
-        refused = await self._submit(lambda view, now_s: heard_of(view, agent, self._name, now_s))
+        refused = await self._submit(lambda view, now_s: apply_host(view, agent, self._name, now_s))
         # A host joins before its provider is written: it is looked at again until that is there.
         is_there = await self._region.read(lambda view: ProviderId(agent.id) in view.providers)
         if is_there and not refused:
             self._seen[agent.id] = agent
 
-    async def _bring_up_order(self, work: SagaRun) -> None:
-        if self._seen.get(work.id) is work:
+    async def _bring_up_order(self, run: SagaRun) -> None:
+        if self._seen.get(run.id) is run:
             return
-        await self._submit(lambda view, now_s: absorb(view, work, now_s))
-        if not await self._region.read(lambda view: is_absorbed(view, work)):
+        await self._submit(lambda view, now_s: apply_progress(view, run, now_s))
+        if not await self._region.read(lambda view: is_applied(view, run)):
             # Something was in the way. The order stays where it is, and so does what it says.
-            _log.error("what came of the order %s could not be written; it is tried again", work.id)
-            raise Unavailable(f"the order {work.id} could not be brought up")
-        self._seen[work.id] = work
-        if is_finished(work):
-            await self._cell.submit(lambda view, _: saga_runs.acknowledged(view, work.id), _ORIGIN, _nothing)
+            _log.error("what came of the order %s could not be written; it is tried again", run.id)
+            raise Unavailable(f"the order {run.id} could not be brought up")
+        self._seen[run.id] = run
+        if is_finished(run):
+            await self._cell.submit(
+                lambda view, _: saga_runs.remove_finished(view, run.id), _ORIGIN, _nothing
+            )
 
     async def _submit(self, make: Callable[[View, int], Enact | None]) -> bool:
         """Have a change made that may turn out not to be needed. Whether it was refused although it was."""

@@ -1,7 +1,7 @@
 """What comes back up: an order as its cell has it now, into the records of the region.
 
 It is always the whole order, so that it does not matter which of its versions were seen. What a server is
-after its order follows from the order alone (``finished``): how it ended, and what stands in the books.
+after its order follows from the order alone (``apply_end``): how it ended, and what stands in the books.
 """
 
 import msgspec
@@ -23,9 +23,9 @@ from berth.model.servers import (
     VmState,
 )
 from berth.sagas.conflicts import plus
-from berth.sagas.delete import gone
-from berth.sagas.proposals import removed, replaced
-from berth.sagas.runner import has_given_back, is_finished, operation_of, step_of
+from berth.sagas.delete import remove_server
+from berth.sagas.proposals import remove_record, replace_record
+from berth.sagas.runner import has_given_back, is_finished, saga_of, step_of
 from berth.sagas.saga import runs_again
 from berth.view import View
 
@@ -38,64 +38,64 @@ _POWER: dict[VmState, int] = {
 }
 
 
-def absorb(view: View, work: SagaRun, now_s: int) -> Enact | None:
+def apply_progress(view: View, run: SagaRun, now_s: int) -> Enact | None:
     """The command that brings the records up to an order; None where they are."""
-    if work.operation == "sweep":
-        return _swept(view, work, now_s)
-    action = view.records.get(Action, work.id)
-    if action is None or action.seen >= work.version:
+    if run.saga == "sweep":
+        return _swept(view, run, now_s)
+    action = view.records.get(Action, run.id)
+    if action is None or action.seen >= run.version:
         return None
-    changes = [replaced(view, _told(action, work))]
-    outbox = view.records.get(Outbox, work.id)
+    changes = [replace_record(view, _told(action, run))]
+    outbox = view.records.get(Outbox, run.id)
     if outbox is not None:
-        changes.append(removed(view, outbox))
-    server = view.records.get(Server, work.server)
-    if server is None or server.work != work.id:
+        changes.append(remove_record(view, outbox))
+    server = view.records.get(Server, run.server)
+    if server is None or server.run != run.id:
         return Enact(tuple(changes))
-    if not is_finished(work):
-        return Enact((*changes, *_under_way(view, server, work, now_s)))
-    commands = _host_records(view, work)
-    migration = view.records.get(Migration, work.migration) if work.migration is not None else None
-    if work.operation == "delete" and work.phase == "done":
-        end = gone(view, server)
+    if not is_finished(run):
+        return Enact((*changes, *_under_way(view, server, run, now_s)))
+    commands = _host_records(view, run)
+    migration = view.records.get(Migration, run.migration) if run.migration is not None else None
+    if run.saga == "delete" and run.phase == "done":
+        end = remove_server(view, server)
         # The records of its actions go with it.
         left = [change for change in changes if not isinstance(change.before, Action)]
         return Enact((*left, *end.changes), (*end.commands, *commands))
-    after, moved = finished(server, migration, work, now_s)
-    changes.append(replaced(view, after))
+    after, moved = apply_end(server, migration, run, now_s)
+    changes.append(replace_record(view, after))
     if moved is not None:
-        changes.append(replaced(view, moved))
+        changes.append(replace_record(view, moved))
     return Enact(tuple(changes), commands)
 
 
-def is_absorbed(view: View, work: SagaRun) -> bool:
+def is_applied(view: View, run: SagaRun) -> bool:
     """Whether the records say what an order says: then it need not be kept."""
-    if work.operation == "sweep":
-        migration = view.records.get(Migration, work.migration or "")
-        return not is_finished(work) or migration is None or migration.status not in ("migrating", "done")
-    action = view.records.get(Action, work.id)
-    return action is None or action.seen >= work.version
+    if run.saga == "sweep":
+        migration = view.records.get(Migration, run.migration or "")
+        return not is_finished(run) or migration is None or migration.status not in ("migrating", "done")
+    action = view.records.get(Action, run.id)
+    return action is None or action.seen >= run.version
 
 
-def _swept(view: View, work: SagaRun, now_s: int) -> Enact | None:
-    migration = view.records.get(Migration, work.migration or "")
-    if migration is None or work.phase != "done" or migration.status != "done":
+def _swept(view: View, run: SagaRun, now_s: int) -> Enact | None:
+    migration = view.records.get(Migration, run.migration or "")
+    if migration is None or run.phase != "done" or migration.status != "done":
         return None
     if view.records.get(Server, migration.server) is None:
-        return Enact((removed(view, migration),))
+        return Enact((remove_record(view, migration),))
     after = msgspec.structs.replace(
         migration, status="completed", held=(), generation=None, updated_at_s=now_s
     )
-    return Enact((replaced(view, after),))
+    return Enact((replace_record(view, after),))
 
 
-def _told(action: Action, work: SagaRun) -> Action:
+def _told(action: Action, run: SagaRun) -> Action:
     """The action, as far as the order has come."""
-    events = tuple(_event(entry) for entry in work.log)
-    message = f"Error: {work.reason}" if work.phase == "failed" else None
-    updated_at_s = work.log[-1].finished_ns // 1_000_000_000 if work.log else action.updated_at_s
+    events = tuple(_event(entry) for entry in run.log)
+    message = f"Error: {run.reason}" if run.phase == "failed" else None
+    updated_at_s = run.log[-1].finished_ns // 1_000_000_000 if run.log else action.updated_at_s
     return msgspec.structs.replace(
-        action, events=events, message=message, seen=work.version, updated_at_s=updated_at_s
+        action, events=events, message=message, seen=run.version, updated_at_s=updated_at_s
     )
 
 
@@ -110,168 +110,168 @@ def _event(entry: StepLog) -> ActionEvent:
     )
 
 
-def _under_way(view: View, server: Server, work: SagaRun, now_s: int) -> list[RecordChanged]:
+def _under_way(view: View, server: Server, run: SagaRun, now_s: int) -> list[RecordChanged]:
     """An order may move the claim to an alternate: server and migration say so at once."""
     changes = []
-    place = work.dest if work.operation in ("create", "unshelve") else server.place
+    place = run.dest if run.saga in ("create", "unshelve") else server.place
     after = msgspec.structs.replace(
         server,
         place=place,
-        held=work.books.held,
-        kept=plus((work.kept, work.books.kept)),
-        generation=work.books.generation,
-        needs=work.needs,
+        held=run.claim.held,
+        kept=plus((run.kept, run.claim.kept)),
+        generation=run.claim.generation,
+        needs=run.needs,
     )
     if after != server:
-        changes.append(replaced(view, msgspec.structs.replace(after, updated_at_s=now_s)))
-    migration = view.records.get(Migration, work.migration) if work.migration is not None else None
-    if migration is not None and work.dest is not None:
+        changes.append(replace_record(view, msgspec.structs.replace(after, updated_at_s=now_s)))
+    migration = view.records.get(Migration, run.migration) if run.migration is not None else None
+    if migration is not None and run.dest is not None:
         status: MigrationStatus = {"confirm": "confirming", "revert": "reverting"}.get(  # type: ignore[assignment]
-            work.operation, "migrating"
+            run.saga, "migrating"
         )
-        if work.operation == "delete":
+        if run.saga == "delete":
             status = migration.status
-        books = work.migration_books or _NOTHING
+        claim = run.migration_claim or _NOTHING
         moved = msgspec.structs.replace(
             migration,
             status=status,
-            dest=work.dest,
-            held=books.held,
-            generation=books.generation,
-            shared=work.shared,
+            dest=run.dest,
+            held=claim.held,
+            generation=claim.generation,
+            shared=run.shared,
         )
         if moved != migration:
-            changes.append(replaced(view, msgspec.structs.replace(moved, updated_at_s=now_s)))
+            changes.append(replace_record(view, msgspec.structs.replace(moved, updated_at_s=now_s)))
     return changes
 
 
 # -- the end ------------------------------------------------------------------------------------
 
 
-def finished(
-    server: Server, migration: Migration | None, work: SagaRun, now_s: int
+def apply_end(
+    server: Server, migration: Migration | None, run: SagaRun, now_s: int
 ) -> tuple[Server, Migration | None]:
     """Server and migration when the order has come to its end, whichever."""
-    is_done = work.phase == "done"
+    is_done = run.phase == "done"
     server = msgspec.structs.replace(
         server,
         task=None,
-        work=None,
-        held=work.books.held,
-        kept=plus((work.kept, work.books.kept)) if work.books.held else (),
-        conflict=work.conflict or server.conflict,
-        generation=work.books.generation,
-        needs=work.needs,
-        fault=None if is_done else Fault(work.reason or "unknown", now_s),
+        run=None,
+        held=run.claim.held,
+        kept=plus((run.kept, run.claim.kept)) if run.claim.held else (),
+        conflict=run.conflict or server.conflict,
+        generation=run.claim.generation,
+        needs=run.needs,
+        fault=None if is_done else Fault(run.reason or "unknown", now_s),
         updated_at_s=now_s,
     )
-    state = _state_after(server, work)
-    power = server.power if _is_untouched(work) else _power(state, work)
-    ended = _moved(server, migration, work) if migration is not None else _in_place(server, work)
+    state = _state_after(server, run)
+    power = server.power if _is_untouched(run) else _power(state, run)
+    ended = _moved(server, migration, run) if migration is not None else _in_place(server, run)
     launched_at_s = ended.launched_at_s or (now_s if is_done else None)
     ended = msgspec.structs.replace(ended, state=state, power=power, launched_at_s=launched_at_s)
     if migration is None:
         return ended, None
-    return ended, _migration_after(migration, work, now_s)
+    return ended, _migration_after(migration, run, now_s)
 
 
-def _state_after(server: Server, work: SagaRun) -> VmState:
-    operation = operation_of(work)
+def _state_after(server: Server, run: SagaRun) -> VmState:
+    saga = saga_of(run)
     before = server.state_before or server.state
-    if work.phase == "done":
-        assert operation.state_done != "", "one that is gone has no state"
-        return operation.state_done or ("stopped" if before == "stopped" else "active")
-    is_move = operation.steps[0].undo == "give_back"
-    if _undo_failed(work) or (is_move and not has_given_back(work)):
+    if run.phase == "done":
+        assert saga.state_done != "", "one that is gone has no state"
+        return saga.state_done or ("stopped" if before == "stopped" else "active")
+    is_move = saga.steps[0].undo == "give_back"
+    if _undo_failed(run) or (is_move and not has_given_back(run)):
         return "error"
-    if _is_untouched(work):
+    if _is_untouched(run):
         return server.state
     # What was undone stands at its first step, and that is never one that stops as something.
-    stopped_as = step_of(work).stopped_as
+    stopped_as = step_of(run).stopped_as
     assert stopped_as != "unchanged", "that is untouched"
-    return stopped_as or operation.state_failed or before
+    return stopped_as or saga.state_failed or before
 
 
-def _is_untouched(work: SagaRun) -> bool:
+def _is_untouched(run: SagaRun) -> bool:
     """Whether the order ended before anything was done to the server."""
-    return work.phase == "failed" and step_of(work).stopped_as == "unchanged"
+    return run.phase == "failed" and step_of(run).stopped_as == "unchanged"
 
 
-def _undo_failed(work: SagaRun) -> bool:
+def _undo_failed(run: SagaRun) -> bool:
     """Whether the server could not be run again where it was."""
-    names = {f"undo {step.name}" for step in operation_of(work).steps if runs_again(step)}
-    return any(entry.error is not None and entry.step in names for entry in work.log)
+    names = {f"undo {step.name}" for step in saga_of(run).steps if runs_again(step)}
+    return any(entry.error is not None and entry.step in names for entry in run.log)
 
 
-def _power(state: VmState, work: SagaRun) -> int:
+def _power(state: VmState, run: SagaRun) -> int:
     if state == "resized":
-        return RUNNING if work.runs else SHUT_DOWN
+        return RUNNING if run.runs else SHUT_DOWN
     return _POWER.get(state, NO_STATE)
 
 
-def _in_place(server: Server, work: SagaRun) -> Server:
-    match work.operation, work.phase:
+def _in_place(server: Server, run: SagaRun) -> Server:
+    match run.saga, run.phase:
         case (("create" | "unshelve"), "done"):
-            return msgspec.structs.replace(server, place=work.dest, state_before=None)
+            return msgspec.structs.replace(server, place=run.dest, state_before=None)
         case (("create" | "unshelve"), _) | (("shelve_offload" | "shelve_away"), "done"):
             needs = tuple(msgspec.structs.replace(need, held=()) for need in server.needs)
             return msgspec.structs.replace(server, place=None, state_before=None, needs=needs)
     return msgspec.structs.replace(server, state_before=None)
 
 
-def _moved(server: Server, migration: Migration, work: SagaRun) -> Server:
+def _moved(server: Server, migration: Migration, run: SagaRun) -> Server:
     """The server after an order that its migration has a part in."""
-    at_dest = msgspec.structs.replace(server, place=work.dest, migration=None, flavor_before=None)
+    at_dest = msgspec.structs.replace(server, place=run.dest, migration=None, flavor_before=None)
     at_source = msgspec.structs.replace(
         server,
-        place=work.source,
+        place=run.source,
         migration=None,
         flavor=server.flavor_before or server.flavor,
         flavor_before=None,
-        kept=plus((migration.kept, work.books.kept)),
+        kept=plus((migration.kept, run.claim.kept)),
         needs=migration.needs,
     )
-    match work.operation, work.phase:
+    match run.saga, run.phase:
         case (("resize" | "migrate"), "done"):
             return msgspec.structs.replace(
-                at_dest, migration=work.migration, flavor_before=server.flavor_before
+                at_dest, migration=run.migration, flavor_before=server.flavor_before
             )
         case (("confirm" | "live_migrate" | "evacuate"), "done"):
             return msgspec.structs.replace(at_dest, state_before=None)
-        case (("resize" | "migrate" | "live_migrate" | "evacuate"), "failed") if not has_given_back(work):
+        case (("resize" | "migrate" | "live_migrate" | "evacuate"), "failed") if not has_given_back(run):
             # What was to be undone in the books was refused. Both halves are held until somebody decides.
             return msgspec.structs.replace(server, state_before=None)
         case (("resize" | "migrate" | "live_migrate" | "evacuate"), "failed") | ("revert", "done"):
             return msgspec.structs.replace(at_source, state_before=None)
-        case "revert", "failed" if has_given_back(work):
+        case "revert", "failed" if has_given_back(run):
             return msgspec.structs.replace(at_source, state_before=None)
     return server
 
 
-def _migration_after(migration: Migration, work: SagaRun, now_s: int) -> Migration:
+def _migration_after(migration: Migration, run: SagaRun, now_s: int) -> Migration:
     status: dict[tuple[str, str], MigrationStatus] = {
         ("resize", "done"): "finished",
         ("migrate", "done"): "finished",
         ("confirm", "done"): "confirmed",
-        ("confirm", "failed"): "finished" if work.step == 0 else "confirming",
+        ("confirm", "failed"): "finished" if run.step == 0 else "confirming",
         ("revert", "done"): "reverted",
         ("live_migrate", "done"): "completed",
         ("evacuate", "done"): "done",
     }
-    if work.abort and work.phase == "failed":
+    if run.abort and run.phase == "failed":
         ended = "cancelled"
-    elif _is_untouched(work):
+    elif _is_untouched(run):
         ended = migration.status
     else:
-        ended = status.get((work.operation, work.phase), "error")
-    books = work.migration_books or _NOTHING
+        ended = status.get((run.saga, run.phase), "error")
+    claim = run.migration_claim or _NOTHING
     return msgspec.structs.replace(
         migration,
         status=ended,
-        dest=work.dest or migration.dest,
-        held=books.held,
-        generation=books.generation,
-        shared=work.shared if books.held else (),
+        dest=run.dest or migration.dest,
+        held=claim.held,
+        generation=claim.generation,
+        shared=run.shared if claim.held else (),
         updated_at_s=now_s,
     )
 
@@ -279,10 +279,10 @@ def _migration_after(migration: Migration, work: SagaRun, now_s: int) -> Migrati
 # -- hosts --------------------------------------------------------------------------------------
 
 
-def _host_records(view: View, work: SagaRun) -> tuple[LedgerCommand, ...]:
+def _host_records(view: View, run: SagaRun) -> tuple[LedgerCommand, ...]:
     """A host where something could not be built is taken last, until something can."""
     failures: dict[str, int] = {}
-    for entry in work.log:
+    for entry in run.log:
         if entry.host is None or entry.step not in ("build", "prepare"):
             continue
         failures[entry.host] = 0 if entry.error is None else failures.get(entry.host, 0) + 1

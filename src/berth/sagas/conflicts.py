@@ -39,10 +39,10 @@ def generation_of(view: View, consumer: str) -> int | None:
 
 def held_now(view: View, consumer: str) -> Held:
     record = view.consumers.get(ConsumerId(consumer))
-    return () if record is None else named(view, record.held)
+    return () if record is None else name_classes(view, record.held)
 
 
-def named(view: View, held: Holdings) -> Held:
+def name_classes(view: View, held: Holdings) -> Held:
     name_of = view.classes.name_of
     return tuple((provider, tuple((name_of(id), n) for id, n in amounts)) for provider, amounts in held)
 
@@ -97,7 +97,7 @@ def overlap(one: Held, other: Held) -> Held:
     )
 
 
-def still_there(view: View, held: Held) -> Held:
+def drop_missing_providers(view: View, held: Held) -> Held:
     """The part on providers that there still are."""
     return tuple(part for part in held if part[0] in view.providers)
 
@@ -107,7 +107,7 @@ def differs(now: Held, last: Held, *, is_released: bool = False) -> bool:
     return not same(now, last) and not (is_released and not now)
 
 
-def difference(now: Held, last: Held) -> str:
+def describe_difference(now: Held, last: Held) -> str:
     """What differs, by resource class, in words."""
     more, less = (
         ", ".join(f"{name} {n}" for name, n in sorted(_by_class(part).items()))
@@ -141,7 +141,7 @@ class ServerHoldings(NamedTuple):
     migration: ClaimSnapshot
 
 
-def standing(
+def find_holdings(
     view: View,
     server: Server,
     rules: Rules,
@@ -190,9 +190,9 @@ def _refused(
     """The refusal of what was not reported yet; None where there is nothing to refuse."""
     found = []
     if differs(now, server.held, is_released="server" in released):
-        found.append(difference(now, server.held))
+        found.append(describe_difference(now, server.held))
     if migration is not None and differs(theirs, migration.held, is_released="migration" in released):
-        found.append(f"of its migration: {difference(theirs, migration.held)}")
+        found.append(f"of its migration: {describe_difference(theirs, migration.held)}")
     if not found:
         return None
     known = server.conflict
@@ -207,13 +207,13 @@ def _refused(
     return Enact((RecordChanged(server, after),), refused=refused)
 
 
-def taken_over(server: Server, stands: ServerHoldings) -> Server:
+def adopt_holdings(server: Server, holdings: ServerHoldings) -> Server:
     """The server's record with what it holds now: whatever others have changed is known."""
     return msgspec.structs.replace(
-        server, held=stands.held, kept=stands.kept, generation=stands.generation, conflict=None
+        server, held=holdings.held, kept=holdings.kept, generation=holdings.generation, conflict=None
     )
 
 
-def migration_taken_over(migration: Migration, stands: ServerHoldings) -> Migration:
-    book = stands.migration
+def adopt_migration_holdings(migration: Migration, holdings: ServerHoldings) -> Migration:
+    book = holdings.migration
     return msgspec.structs.replace(migration, held=book.held, generation=book.generation)

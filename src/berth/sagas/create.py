@@ -12,19 +12,19 @@ from berth.model.rejections import ConsumerGenerationConflict, HostUnknown, Reje
 from berth.model.saga_runs import ClaimSnapshot, Outbox
 from berth.model.scheduling import Placement
 from berth.model.servers import Action, ActionEvent, Fault, Server
-from berth.sagas.proposals import Context, action_of, busy, order
-from berth.sagas.requests import asked as needed_by
-from berth.sagas.requests import place_of, schedule_request, way
+from berth.sagas.proposals import Context, make_action, make_run, mark_busy
+from berth.sagas.requests import ask_resources as needed_by
+from berth.sagas.requests import make_destination, make_request, place_of
 from berth.scheduler.plan import plan
 from berth.view import View
 
 NAME = "create"
 
 
-def begin(
+def propose(
     view: View,
     now_s: int,
-    asked: Context,
+    context: Context,
     servers: tuple[Server, ...],
     at_least: int,
     *,
@@ -38,26 +38,28 @@ def begin(
         return ServerHoldsAlready(taken[0])
     first = servers[0]
     project, each = amounts_of(first)
-    wanted = max(at_least, room_for(view, asked.quotas, project, each, len(servers)))
+    wanted = max(at_least, room_for(view, context.quotas, project, each, len(servers)))
     servers = servers[:wanted]
-    refused = beyond(view, asked.quotas, project, {name: at_least * amount for name, amount in each.items()})
+    refused = beyond(
+        view, context.quotas, project, {name: at_least * amount for name, amount in each.items()}
+    )
     if refused is not None:
         return refused
     needed = needed_by(first)
     if isinstance(needed, Rejection):
         return needed
-    request = schedule_request(
+    request = make_request(
         first,
         needed,
         members=tuple(server.id for server in servers),
         at_least=at_least,
         host=host,
-        alternates=asked.alternates,
+        alternates=context.alternates,
     )
     if is_forced:
         hints = msgspec.structs.replace(request.hints, host_names=(), forced_host=host)
         request = msgspec.structs.replace(request, hints=hints)
-    planned = plan(view, request, asked.scheduler, asked.ids.rng, now_s)
+    planned = plan(view, request, context.scheduler, context.ids.rng, now_s)
     if isinstance(planned, ConsumerGenerationConflict):
         return ServerHoldsAlready(planned.consumer)
     if isinstance(planned, Rejection):
@@ -67,33 +69,33 @@ def begin(
     by_id = {server.id: server for server in servers}
     changes: list[RecordChanged] = []
     for placement in planned.placements:
-        changes += placed(view, now_s, asked, by_id[placement.member], placement)
-    return Enact(tuple(changes), (ReplaceAllocations(planned.claims),), quotas=asked.quotas)
+        changes += record_placement(view, now_s, context, by_id[placement.member], placement)
+    return Enact(tuple(changes), (ReplaceAllocations(planned.claims),), quotas=context.quotas)
 
 
-def placed(
-    view: View, now_s: int, asked: Context, server: Server, placement: Placement
+def record_placement(
+    view: View, now_s: int, context: Context, server: Server, placement: Placement
 ) -> list[RecordChanged]:
     """The records of a server that has been given a place: itself, the order to build it, and the action."""
     view.steps.take(30 + 10 * len(placement.alternates))
-    chosen = way(view, server, placement.chosen)
-    books = ClaimSnapshot(chosen.held, 1)
-    alternates = tuple(way(view, server, other) for other in placement.alternates)
+    chosen = make_destination(view, server, placement.chosen)
+    snapshot = ClaimSnapshot(chosen.held, 1)
+    alternates = tuple(make_destination(view, server, other) for other in placement.alternates)
     server = msgspec.structs.replace(
         server,
         place=chosen.place,
-        held=books.held,
-        generation=books.generation,
+        held=snapshot.held,
+        generation=snapshot.generation,
         needs=chosen.needs,
         created_at_s=now_s,
     )
-    work = order(asked, server, NAME, books, dest=chosen.place, alternates=alternates)
-    outbox = Outbox(id=work.id, cell=chosen.place.cell, work=work)
-    action = action_of(asked, work, now_s)
-    return [RecordChanged(None, record) for record in (busy(server, work, now_s), outbox, action)]
+    run = make_run(context, server, NAME, snapshot, dest=chosen.place, alternates=alternates)
+    outbox = Outbox(id=run.id, cell=chosen.place.cell, run=run)
+    action = make_action(context, run, now_s)
+    return [RecordChanged(None, record) for record in (mark_busy(server, run, now_s), outbox, action)]
 
 
-def unplaced(view: View, now_s: int, asked: Context, servers: tuple[Server, ...], why: str) -> Enact:
+def record_unplaced(view: View, now_s: int, context: Context, servers: tuple[Server, ...], why: str) -> Enact:
     """Servers for which there was no place: they are there to say so, and hold nothing."""
     changes = []
     for server in servers:
@@ -103,16 +105,16 @@ def unplaced(view: View, now_s: int, asked: Context, servers: tuple[Server, ...]
         )
         event = ActionEvent("schedule", now_s, now_s, "Error", None, why)
         action = Action(
-            id=asked.ids.uuid(),
+            id=context.ids.uuid(),
             server=server.id,
             name=NAME,
-            request_id=asked.request_id,
-            project=asked.project,
-            user=asked.user,
+            request_id=context.request_id,
+            project=context.project,
+            user=context.user,
             started_at_s=now_s,
             updated_at_s=now_s,
             message=why,
             events=(event,),
         )
         changes += [RecordChanged(None, failed), RecordChanged(None, action)]
-    return Enact(tuple(changes), quotas=asked.quotas)
+    return Enact(tuple(changes), quotas=context.quotas)

@@ -7,47 +7,49 @@ from berth.model.ids import ConsumerId
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import ClaimSnapshot
 from berth.model.servers import Action, Migration, Server
-from berth.sagas.conflicts import ServerHoldings, migration_taken_over, standing, taken_over
-from berth.sagas.proposals import Context, begun, order, removed, startable
-from berth.sagas.saga import BY_NAME, released_by
+from berth.sagas.conflicts import ServerHoldings, adopt_holdings, adopt_migration_holdings, find_holdings
+from berth.sagas.proposals import Context, find_startable, make_run, record_run, remove_record
+from berth.sagas.saga import BY_NAME, find_released
 from berth.view import View
 
 OPERATION = BY_NAME["delete"]
 
 
-def begin(view: View, now_s: int, asked: Context, id: str, *, is_forced: bool = False) -> Enact | Rejection:
+def propose(
+    view: View, now_s: int, context: Context, id: str, *, is_forced: bool = False
+) -> Enact | Rejection:
     """``is_forced``: whatever others have changed meanwhile."""
-    server = startable(view, id, OPERATION)
+    server = find_startable(view, id, OPERATION)
     if isinstance(server, Rejection):
         return server
     migration = None if server.migration is None else view.records.get(Migration, server.migration)
-    stands = standing(
+    holdings = find_holdings(
         view,
         server,
-        asked.rules,
+        context.rules,
         OPERATION.action,
         now_s,
         migration=migration,
-        released=released_by(OPERATION),
+        released=find_released(OPERATION),
         is_forced=is_forced,
     )
-    if not isinstance(stands, ServerHoldings):
-        return stands
+    if not isinstance(holdings, ServerHoldings):
+        return holdings
     if server.place is None and migration is None:
         # No host has it, and so no cell need be told.
-        end = gone(view, server)
-        held: tuple[LedgerCommand, ...] = (DeleteAllocations(ConsumerId(id)),) if stands.held else ()
+        end = remove_server(view, server)
+        held: tuple[LedgerCommand, ...] = (DeleteAllocations(ConsumerId(id)),) if holdings.held else ()
         return Enact(end.changes, (*held, *end.commands))
     cell = server.place.cell if server.place is not None else migration.source.cell if migration else ""
     source = migration.source if migration is not None else None
     dest = server.place
     if migration is not None:
-        migration = migration_taken_over(migration, stands)
+        migration = adopt_migration_holdings(migration, holdings)
     if source == dest:
         source = None
-    server = taken_over(server, stands)
-    work = order(
-        asked,
+    server = adopt_holdings(server, holdings)
+    run = make_run(
+        context,
         server,
         OPERATION.name,
         ClaimSnapshot(server.held, server.generation),
@@ -58,15 +60,15 @@ def begin(view: View, now_s: int, asked: Context, id: str, *, is_forced: bool = 
     )
     changed = () if migration is None else (migration,)
     shown = msgspec.structs.replace(server, fault=None)
-    return begun(view, asked, shown, work, cell, now_s, changed=changed)
+    return record_run(view, context, shown, run, cell, now_s, changed=changed)
 
 
-def gone(view: View, server: Server) -> Enact:
+def remove_server(view: View, server: Server) -> Enact:
     """The command that takes a server's records away, when nothing is held for it any more."""
-    changes = [removed(view, server)]
-    changes += [removed(view, action) for action in view.records.find(Action, "server", server.id)]
+    changes = [remove_record(view, server)]
+    changes += [remove_record(view, action) for action in view.records.find(Action, "server", server.id)]
     changes += [
-        removed(view, migration)
+        remove_record(view, migration)
         for migration in view.records.find(Migration, "server", server.id)
         if migration.status != "done"
     ]

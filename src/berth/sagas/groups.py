@@ -9,12 +9,12 @@ from berth.model.servers import Server
 from berth.view import View
 
 
-def deleted(view: View, id: GroupId, *, is_forced: bool) -> Enact:
+def delete_group(view: View, id: GroupId, *, is_forced: bool) -> Enact:
     """The command that deletes a group; its servers stay, and are in no group any more."""
-    return Enact(left(view, id), (DeleteGroup(id, force=is_forced),))
+    return Enact(leave_group(view, id), (DeleteGroup(id, force=is_forced),))
 
 
-def left(view: View, id: GroupId) -> tuple[RecordChanged, ...]:
+def leave_group(view: View, id: GroupId) -> tuple[RecordChanged, ...]:
     """What changes for the servers of a group that goes: who is in none can be moved as others can."""
     record = view.groups.records.get(id)
     servers = (view.records.get(Server, member) for member in record.members) if record is not None else ()

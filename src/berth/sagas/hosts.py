@@ -11,7 +11,7 @@ from berth.model.ids import AggregateId, ProviderId
 from berth.model.placement import HEALTHY, HostStatus, Label
 from berth.model.saga_runs import Agent
 from berth.model.servers import Host, Place
-from berth.sagas.proposals import counted, replaced
+from berth.sagas.proposals import next_number, replace_record
 from berth.scheduler.hosts import CELL_KIND
 from berth.view import ProviderRecord, View
 
@@ -36,7 +36,7 @@ def status_of(view: View, host: Host) -> HostStatus:
     return view.hosts.get(id, HEALTHY)
 
 
-def heard_of(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
+def apply_host(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
     """The command that brings what is known of a host up to what its cell says; None where it is.
 
     A host joins before its provider is written: without a provider it is known when it has complaints."""
@@ -46,7 +46,7 @@ def heard_of(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
     if provider is None and known is None and not agent.complaints:
         return None
     name = _name(view, agent, provider)
-    counter = counted(view, "host")
+    counter = next_number(view, "host")
     host = known or Host(
         id=agent.id,
         number=counter.value,
@@ -78,7 +78,7 @@ def heard_of(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
         changed.append(msgspec.structs.replace(after, updated_at_s=now_s))
     if known is None:
         changed.append(counter)
-    return Enact(tuple(replaced(view, record) for record in changed), tuple(commands))
+    return Enact(tuple(replace_record(view, record) for record in changed), tuple(commands))
 
 
 def _name(view: View, agent: Agent, provider: ProviderRecord | None) -> str:

@@ -13,25 +13,25 @@ from berth.model.rejections import (
 from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import Migration, Server
 from berth.sagas.hosts import is_down
-from berth.sagas.move import begin_move
-from berth.sagas.proposals import Context, replaced, startable
+from berth.sagas.move import propose_move
+from berth.sagas.proposals import Context, find_startable, replace_record
 from berth.sagas.saga import BY_NAME
 from berth.view import View
 
 OPERATION = BY_NAME["live_migrate"]
 
 
-def begin(view: View, now_s: int, asked: Context, id: str, host: str | None = None) -> Enact | Rejection:
-    server = startable(view, id, OPERATION)
+def propose(view: View, now_s: int, context: Context, id: str, host: str | None = None) -> Enact | Rejection:
+    server = find_startable(view, id, OPERATION)
     if isinstance(server, Rejection):
         return server
     assert server.place is not None, "one that is active is somewhere"
     if is_down(view, server.place):
         return HostIsDown(server.place.name, OPERATION.action)
-    return begin_move(view, now_s, asked, server, OPERATION.name, "live-migration", server, host=host)
+    return propose_move(view, now_s, context, server, OPERATION.name, "live-migration", server, host=host)
 
 
-def begin_abort(view: View, id: str, migration_id: str) -> Enact | Rejection:
+def propose_abort(view: View, id: str, migration_id: str) -> Enact | Rejection:
     """Abort the migration of a server, by uuid or number, if that can still be: a live one that is under
     way."""
     server = view.records.get(Server, id)
@@ -42,11 +42,11 @@ def begin_abort(view: View, id: str, migration_id: str) -> Enact | Rejection:
             break
     else:
         return MigrationNotFound(migration_id)
-    if server.migration != migration.id or migration.type != "live-migration" or server.work is None:
+    if server.migration != migration.id or migration.type != "live-migration" or server.run is None:
         return MigrationNotAbortable(migration_id, migration.type, migration.status)
-    outbox = Outbox(id=f"abort {server.work}", cell=migration.source.cell, abort=server.work)
-    return Enact((replaced(view, outbox),))
+    outbox = Outbox(id=f"abort {server.run}", cell=migration.source.cell, abort=server.run)
+    return Enact((replace_record(view, outbox),))
 
 
-def aborted(work: SagaRun) -> SagaRun:
-    return msgspec.structs.replace(work, abort=True, version=work.version + 1)
+def mark_aborted(run: SagaRun) -> SagaRun:
+    return msgspec.structs.replace(run, abort=True, version=run.version + 1)

@@ -21,22 +21,29 @@ from berth.model.saga_runs import ClaimSnapshot
 from berth.model.scheduling import ANY_CELL, HostCandidate, ScheduleRequest
 from berth.model.servers import Held, Host, Migration, MigrationKind, Place, Server
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
-from berth.sagas.conflicts import ServerHoldings, difference, minus, overlap, standing, still_there
-from berth.sagas.proposals import Context, begun, counted, order
-from berth.sagas.requests import MIGRATION, hinted, kept_needs, schedule_request, way
-from berth.sagas.requests import asked as needed_by
+from berth.sagas.conflicts import (
+    ServerHoldings,
+    describe_difference,
+    drop_missing_providers,
+    find_holdings,
+    minus,
+    overlap,
+)
+from berth.sagas.proposals import Context, make_run, next_number, record_run
+from berth.sagas.requests import MIGRATION, drop_stale_hints, kept_needs, make_destination, make_request
+from berth.sagas.requests import ask_resources as needed_by
 from berth.sagas.saga import BY_NAME
 from berth.scheduler.plan import plan
 from berth.view import View
 from berth.view.trial import Trial
 
 
-def begin_move(
+def propose_move(
     view: View,
     now_s: int,
-    asked: Context,
+    context: Context,
     server: Server,
-    operation: str,
+    saga: str,
     kind: MigrationKind,
     after: Server,
     *,
@@ -46,33 +53,33 @@ def begin_move(
     """Move a server that may be moved. ``after`` is the record as it shall be while it is under way: with
     another flavor, in a resize. ``host`` is the only one considered."""
     assert server.place is not None, "one that may be moved is somewhere"
-    action = BY_NAME[operation].action
+    action = BY_NAME[saga].action
     known = view.records.find(Host, "name", host) if host is not None else []
     if known and known[0].cell != server.place.cell:
         return HostInAnotherCell(server.id, action, server.place.cell, known[0].name, known[0].cell)
-    stands = standing(view, server, asked.rules, action, now_s)
-    if not isinstance(stands, ServerHoldings):
-        return stands
-    before, kept = stands.held, stands.kept
+    holdings = find_holdings(view, server, context.rules, action, now_s)
+    if not isinstance(holdings, ServerHoldings):
+        return holdings
+    before, kept = holdings.held, holdings.kept
     if not _split(view, before, server.place)[0]:
         # It is on its host all the same: the migration claims there what the record says.
-        before, kept = still_there(view, server.held), still_there(view, server.kept)
+        before, kept = drop_missing_providers(view, server.held), drop_missing_providers(view, server.kept)
     tree, shared = _split(view, before, server.place)
     if not tree:
-        found = difference(stands.held, server.held) or "nothing is held on its host"
+        found = describe_difference(holdings.held, server.held) or "nothing is held on its host"
         return ServerChangedByOthers(server.id, action, found, is_recorded=False)
     others = kept_needs(view, kept)
     needed = needed_by(after, others)
     if isinstance(needed, Rejection):
         return needed
-    id = ConsumerId(asked.ids.uuid())
-    request = schedule_request(
-        hinted(view, after),
+    id = ConsumerId(context.ids.uuid())
+    request = make_request(
+        drop_stale_hints(view, after),
         needed,
         host=host,
         cell=server.place.cell or ANY_CELL,
         ignore_hosts=frozenset((server.place.id,)) if ignore_source else frozenset(),
-        alternates=asked.alternates if host is None else 0,
+        alternates=context.alternates if host is None else 0,
         generation=UNCHECKED,
         uses=frozenset(provider for provider, _ in shared),
     )
@@ -83,20 +90,20 @@ def begin_move(
 
     with Trial(view) as trial:
         # What the server has in pools is free for the server.
-        freed = request.claim(ConsumerId(server.id), minus(stands.held, shared), UNCHECKED)
+        freed = request.claim(ConsumerId(server.id), minus(holdings.held, shared), UNCHECKED)
         verdict = decide(view, ReplaceAllocations((freed,)), now_s) if shared else []
         trial.apply([] if isinstance(verdict, Rejection) else verdict)
-        planned = plan(view, request, asked.scheduler, asked.ids.rng, now_s, migrations)
+        planned = plan(view, request, context.scheduler, context.ids.rng, now_s, migrations)
         if isinstance(planned, NoFit) and planned.refused is None:
             planned = msgspec.structs.replace(planned, refused=_full_pool(view, request, shared, now_s))
     if isinstance(planned, Rejection):
         return planned
     placement = planned.placements[0]
-    chosen = way(view, after, placement.chosen, others, shared)
+    chosen = make_destination(view, after, placement.chosen, others, shared)
     (held_at_source,) = migrations(placement.chosen)
-    books = ClaimSnapshot(chosen.held, (stands.generation or 0) + 1)
-    claim = request.claim(ConsumerId(server.id), books.held, stands.generation)
-    counter = counted(view, "migration")
+    snapshot = ClaimSnapshot(chosen.held, (holdings.generation or 0) + 1)
+    claim = request.claim(ConsumerId(server.id), snapshot.held, holdings.generation)
+    counter = next_number(view, "migration")
     migration = Migration(
         id=id,
         number=counter.value,
@@ -119,8 +126,8 @@ def begin_move(
     )
     after = msgspec.structs.replace(
         after,
-        held=books.held,
-        generation=books.generation,
+        held=snapshot.held,
+        generation=snapshot.generation,
         migration=id,
         kept=chosen.kept,
         conflict=None,
@@ -128,20 +135,22 @@ def begin_move(
         state_before=server.state,
         fault=None,
     )
-    work = order(
-        asked,
+    run = make_run(
+        context,
         after,
-        operation,
-        books,
+        saga,
+        snapshot,
         source=server.place,
         dest=chosen.place,
         migration=migration,
-        alternates=tuple(way(view, after, other, others, shared) for other in placement.alternates),
+        alternates=tuple(
+            make_destination(view, after, other, others, shared) for other in placement.alternates
+        ),
         runs=server.state != "stopped",
     )
     commands = (ReplaceAllocations((claim, held_at_source)),)
     changed = (migration, counter)
-    return begun(view, asked, after, work, server.place.cell, now_s, changed=changed, commands=commands)
+    return record_run(view, context, after, run, server.place.cell, now_s, changed=changed, commands=commands)
 
 
 def _split(view: View, held: Held, place: Place) -> tuple[Held, Held]:
@@ -161,9 +170,9 @@ def _full_pool(view: View, request: ScheduleRequest, shared: Held, now_s: int) -
     """What the ledger says of the pools that the server uses, if they have too little for what it asks."""
     wanted = _amounts(request.ask)
     for provider, amounts in shared:
-        asked = tuple((name, wanted[name]) for name, _ in amounts if name in wanted)
-        claim = request.claim(request.members[0], ((provider, asked),), UNCHECKED)
-        verdict = decide(view, ReplaceAllocations((claim,)), now_s) if asked else []
+        context = tuple((name, wanted[name]) for name, _ in amounts if name in wanted)
+        claim = request.claim(request.members[0], ((provider, context),), UNCHECKED)
+        verdict = decide(view, ReplaceAllocations((claim,)), now_s) if context else []
         if isinstance(verdict, Rejection):
             return verdict
     return None

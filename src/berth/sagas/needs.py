@@ -31,8 +31,8 @@ from berth.model.rejections import (
 )
 from berth.model.requests import CandidatesRequest
 from berth.model.servers import Held, Need, Place, Server
-from berth.sagas.conflicts import Rules, ServerHoldings, minus, plus, standing
-from berth.sagas.proposals import replaced
+from berth.sagas.conflicts import Rules, ServerHoldings, find_holdings, minus, plus
+from berth.sagas.proposals import replace_record
 from berth.sagas.requests import INSTANCE, group_of
 from berth.search.masks import unknown_traits
 from berth.search.places import slots_of
@@ -44,7 +44,7 @@ RESOURCES_MAX: Final = 20
 _ASKED: Final = "change the needs"
 
 
-def put(view: View, now_s: int, rules: Rules, id: str, need: Need) -> Enact | Rejection:
+def set_need(view: View, now_s: int, rules: Rules, id: str, need: Need) -> Enact | Rejection:
     """Give a server a need, in place of what it had under that name."""
     server = _changeable(view, id)
     if isinstance(server, Rejection):
@@ -55,20 +55,20 @@ def put(view: View, now_s: int, rules: Rules, id: str, need: Need) -> Enact | Re
     others, before = _apart(server, need.name)
     if before is None and len(others) >= NEEDS_MAX:
         return TooManyNeeds(id, NEEDS_MAX)
-    stands = standing(view, server, rules, _ASKED, now_s)
-    if not isinstance(stands, ServerHoldings):
-        return stands
-    rest = _rest(stands, before)
-    if server.place is None or not stands.held:
+    holdings = find_holdings(view, server, rules, _ASKED, now_s)
+    if not isinstance(holdings, ServerHoldings):
+        return holdings
+    rest = _rest(holdings, before)
+    if server.place is None or not holdings.held:
         unmet = msgspec.structs.replace(need, held=())
-        return Enact((replaced(view, _with(server, (*others, unmet), now_s)),))
+        return Enact((replace_record(view, _with(server, (*others, unmet), now_s)),))
     met = _met(view, server, server.place, need, rest, now_s)
     if isinstance(met, Rejection):
         return met
-    return _claimed(view, server, (*others, met), plus((rest, met.held)), stands, now_s)
+    return _claimed(view, server, (*others, met), plus((rest, met.held)), holdings, now_s)
 
 
-def remove(view: View, now_s: int, rules: Rules, id: str, name: str) -> Enact | Rejection:
+def remove_need(view: View, now_s: int, rules: Rules, id: str, name: str) -> Enact | Rejection:
     """Take a need away, and give back what is held for it."""
     server = _changeable(view, id)
     if isinstance(server, Rejection):
@@ -77,11 +77,11 @@ def remove(view: View, now_s: int, rules: Rules, id: str, name: str) -> Enact | 
     if before is None:
         return NeedNotFound(id, name)
     if not before.held:
-        return Enact((replaced(view, _with(server, others, now_s)),))
-    stands = standing(view, server, rules, _ASKED, now_s)
-    if not isinstance(stands, ServerHoldings):
-        return stands
-    return _claimed(view, server, others, _rest(stands, before), stands, now_s)
+        return Enact((replace_record(view, _with(server, others, now_s)),))
+    holdings = find_holdings(view, server, rules, _ASKED, now_s)
+    if not isinstance(holdings, ServerHoldings):
+        return holdings
+    return _claimed(view, server, others, _rest(holdings, before), holdings, now_s)
 
 
 def _changeable(view: View, id: str) -> Server | Rejection:
@@ -90,7 +90,7 @@ def _changeable(view: View, id: str) -> Server | Rejection:
     server = view.records.get(Server, id)
     if server is None:
         return ServerNotFound(id)
-    if server.work is not None:
+    if server.run is not None:
         return ServerBusy(id, _ASKED, server.task or "busy")
     if server.migration is not None:
         return ServerUnsettled(id, _ASKED, server.migration)
@@ -111,9 +111,9 @@ def _apart(server: Server, name: str) -> tuple[tuple[Need, ...], Need | None]:
     return others, before
 
 
-def _rest(stands: ServerHoldings, before: Need | None) -> Held:
+def _rest(holdings: ServerHoldings, before: Need | None) -> Held:
     """What is held beside a need."""
-    return stands.held if before is None else minus(stands.held, before.held)
+    return holdings.held if before is None else minus(holdings.held, before.held)
 
 
 def _with(server: Server, needs: tuple[Need, ...], now_s: int) -> Server:
@@ -121,18 +121,18 @@ def _with(server: Server, needs: tuple[Need, ...], now_s: int) -> Server:
 
 
 def _claimed(
-    view: View, server: Server, needs: tuple[Need, ...], held: Held, stands: ServerHoldings, now_s: int
+    view: View, server: Server, needs: tuple[Need, ...], held: Held, holdings: ServerHoldings, now_s: int
 ) -> Enact:
     """The command that has the server hold this from now on, and its record say so."""
     after = msgspec.structs.replace(
         _with(server, needs, now_s),
         held=held,
-        kept=stands.kept,
+        kept=holdings.kept,
         conflict=None,
-        generation=(stands.generation or 0) + 1 if held else None,
+        generation=(holdings.generation or 0) + 1 if held else None,
     )
-    claim = _claim(server, held, stands.generation)
-    return Enact((replaced(view, after),), (ReplaceAllocations((claim,)),))
+    claim = _claim(server, held, holdings.generation)
+    return Enact((replace_record(view, after),), (ReplaceAllocations((claim,)),))
 
 
 def _claim(server: Server, held: Held, generation: int | None) -> Claim:

@@ -46,36 +46,36 @@ class Context(NamedTuple):
         return Rules(self.policy, self.repeat)
 
 
-def quotas_in(settings: Settings) -> Quotas:
+def read_quotas(settings: Settings) -> Quotas:
     """Of projects that have none of their own."""
     return Quotas(**{name: getattr(settings, f"quota_{name}") for name in RESOURCES})
 
 
-def startable(view: View, id: str, operation: Saga) -> Server | Rejection:
+def find_startable(view: View, id: str, saga: Saga) -> Server | Rejection:
     """The server, if the operation may begin with it now."""
     server = view.records.get(Server, id)
     if server is None:
         return ServerNotFound(id)
-    if server.work is not None:
-        return ServerBusy(id, operation.action, server.task or "busy")
-    if server.state not in operation.before:
-        return ServerStateWrong(id, operation.action, server.state, tuple(sorted(operation.before)))
+    if server.run is not None:
+        return ServerBusy(id, saga.action, server.task or "busy")
+    if server.state not in saga.before:
+        return ServerStateWrong(id, saga.action, server.state, tuple(sorted(saga.before)))
     return server
 
 
-def unsettled(server: Server, operation: Saga) -> Rejection:
+def reject_unsettled(server: Server, saga: Saga) -> Rejection:
     """Why nothing can be done to a server where it is: it is nowhere, or in two places."""
     if server.migration is not None:
-        return ServerUnsettled(server.id, operation.action, server.migration)
+        return ServerUnsettled(server.id, saga.action, server.migration)
     state = f"{server.state}, on no host"
-    return ServerStateWrong(server.id, operation.action, state, tuple(sorted(operation.before)))
+    return ServerStateWrong(server.id, saga.action, state, tuple(sorted(saga.before)))
 
 
-def order(
-    asked: Context,
+def make_run(
+    context: Context,
     server: Server,
-    operation: str,
-    books: ClaimSnapshot,
+    saga: str,
+    claim: ClaimSnapshot,
     *,
     source: Place | None = None,
     dest: Place | None = None,
@@ -85,13 +85,13 @@ def order(
     runs: bool = True,
 ) -> SagaRun:
     """The order that goes down. ``server`` is as it will be while it is carried out."""
-    migration_books = None if migration is None else ClaimSnapshot(migration.held, migration.generation)
+    migration_claim = None if migration is None else ClaimSnapshot(migration.held, migration.generation)
     return SagaRun(
-        id=asked.ids.uuid(),
-        number=server.works + 1,
+        id=context.ids.uuid(),
+        number=server.run_count + 1,
         server=server.id,
-        operation=operation,
-        request_id=asked.request_id,
+        saga=saga,
+        request_id=context.request_id,
         spec=Spec(
             server.name,
             server.project,
@@ -104,39 +104,39 @@ def order(
         user=server.user,
         source=source,
         dest=dest,
-        books=books,
+        claim=claim,
         migration=None if migration is None else migration.id,
-        migration_books=migration_books,
+        migration_claim=migration_claim,
         kept=server.kept,
         shared=() if migration is None else migration.shared,
         needs=server.needs,
         alternates=alternates,
-        attempts_max=asked.attempts_max,
-        policy=asked.policy,
+        attempts_max=context.attempts_max,
+        policy=context.policy,
         is_forced=is_forced,
         runs=runs,
     )
 
 
-def busy(server: Server, work: SagaRun, now_s: int) -> Server:
+def mark_busy(server: Server, run: SagaRun, now_s: int) -> Server:
     """The server while an order is carried out for it."""
     return msgspec.structs.replace(
         server,
-        task=BY_NAME[work.operation].task,
-        work=work.id,
-        works=work.number,
+        task=BY_NAME[run.saga].task,
+        run=run.id,
+        run_count=run.number,
         updated_at_s=now_s,
     )
 
 
-def action_of(asked: Context, work: SagaRun, now_s: int, message: str | None = None) -> Action:
+def make_action(context: Context, run: SagaRun, now_s: int, message: str | None = None) -> Action:
     return Action(
-        id=work.id,
-        server=work.server,
-        name=BY_NAME[work.operation].action,
-        request_id=asked.request_id,
-        project=asked.project,
-        user=asked.user,
+        id=run.id,
+        server=run.server,
+        name=BY_NAME[run.saga].action,
+        request_id=context.request_id,
+        project=context.project,
+        user=context.user,
         started_at_s=now_s,
         updated_at_s=now_s,
         message=message,
@@ -144,11 +144,11 @@ def action_of(asked: Context, work: SagaRun, now_s: int, message: str | None = N
     )
 
 
-def begun(
+def record_run(
     view: View,
-    asked: Context,
+    context: Context,
     server: Server,
-    work: SagaRun,
+    run: SagaRun,
     cell: str,
     now_s: int,
     *,
@@ -158,13 +158,15 @@ def begun(
     """The command that begins an operation: the server is busy, the order is on its way, and the action says
     so. ``server`` is what the record shall be, but for that."""
     records: list[AnyRecord] = [
-        busy(server, work, now_s),
-        Outbox(id=work.id, cell=cell, work=work),
-        action_of(asked, work, now_s),
+        mark_busy(server, run, now_s),
+        Outbox(id=run.id, cell=cell, run=run),
+        make_action(context, run, now_s),
         *changed,
     ]
-    forgotten = (removed(view, record) for record in _too_many(view, server))
-    return Enact((*(replaced(view, record) for record in records), *forgotten), commands, quotas=asked.quotas)
+    forgotten = (remove_record(view, record) for record in _too_many(view, server))
+    return Enact(
+        (*(replace_record(view, record) for record in records), *forgotten), commands, quotas=context.quotas
+    )
 
 
 def _too_many(view: View, server: Server) -> list[Action | Migration]:
@@ -177,16 +179,16 @@ def _too_many(view: View, server: Server) -> list[Action | Migration]:
     return past
 
 
-def counted(view: View, kind: str) -> Counter:
+def next_number(view: View, kind: str) -> Counter:
     """The count of what has a number of a kind, one further. Numbers are not given twice."""
     last = view.records.get(Counter, kind)
     return Counter(id=kind, value=1 if last is None else last.value + 1)
 
 
-def replaced(view: View, after: AnyRecord) -> RecordChanged:
+def replace_record(view: View, after: AnyRecord) -> RecordChanged:
     """The change that puts a record in place of what stands there now."""
     return RecordChanged(view.records.current(after), after)
 
 
-def removed(view: View, record: AnyRecord) -> RecordChanged:
+def remove_record(view: View, record: AnyRecord) -> RecordChanged:
     return RecordChanged(view.records.current(record), None)

@@ -13,7 +13,7 @@ from berth.view import View
 _NO_FLAVOR = Flavor(id="", name="", vcpus=0, memory_mb=0)
 
 
-def sweep(view: View, ids: Ids, host: str, now_ns: int) -> Enact | None:
+def release_evacuated(view: View, ids: Ids, host: str, now_ns: int) -> Enact | None:
     """The command that orders it, for one host; None if there is nothing to sweep."""
     changes: list[RecordChanged] = []
     for instance in view.records.find(Instance, "evacuated", host):
@@ -29,14 +29,14 @@ def _order(ids: Ids, instance: Instance, one: Evacuated, now_ns: int) -> SagaRun
         id=ids.uuid(),
         number=instance.last,
         server=instance.id,
-        operation="sweep",
+        saga="sweep",
         request_id="",
         spec=Spec("", "", "", _NO_FLAVOR),
         project=one.project,
         user=one.user,
-        books=one.books,
+        claim=one.claim,
         migration=one.migration,
-        migration_books=one.books,
+        migration_claim=one.claim,
         policy="retry",
         since_ns=now_ns,
     )

@@ -22,7 +22,7 @@ INSTANCE = "INSTANCE"
 MIGRATION = "MIGRATION"
 
 
-def sizes(flavor: Flavor) -> Sizes:
+def flavor_sizes(flavor: Flavor) -> Sizes:
     return Sizes(
         vcpus=flavor.vcpus,
         memory_mb=flavor.memory_mb,
@@ -46,9 +46,9 @@ def group_of(need: Need) -> RequestGroup:
     )
 
 
-def asked(server: Server, kept: tuple[Need, ...] = ()) -> FlavorAsk | SpecInvalid:
+def ask_resources(server: Server, kept: tuple[Need, ...] = ()) -> FlavorAsk | SpecInvalid:
     """What a server needs, all together; ``kept`` stands for what others have added."""
-    flavor_ask = ask_of(sizes(server.flavor), server.image_properties)
+    flavor_ask = ask_of(flavor_sizes(server.flavor), server.image_properties)
     if isinstance(flavor_ask, SpecInvalid) or not (server.needs or kept):
         return flavor_ask
     groups = flavor_ask.ask.groups + tuple(group_of(need) for need in (*server.needs, *kept))
@@ -56,7 +56,7 @@ def asked(server: Server, kept: tuple[Need, ...] = ()) -> FlavorAsk | SpecInvali
     return msgspec.structs.replace(flavor_ask, ask=ask)
 
 
-def schedule_request(
+def make_request(
     server: Server,
     needed: FlavorAsk,
     *,
@@ -95,7 +95,7 @@ def schedule_request(
     )
 
 
-def hinted(view: View, server: Server) -> Server:
+def drop_stale_hints(view: View, server: Server) -> Server:
     """The server with what its hints still mean: who is gone can be neither near nor avoided."""
 
     def there(ids: tuple[str, ...]) -> tuple[str, ...]:
@@ -105,7 +105,7 @@ def hinted(view: View, server: Server) -> Server:
     return server if hints == server.hints else msgspec.structs.replace(server, hints=hints)
 
 
-def way(
+def make_destination(
     view: View, server: Server, planned: HostCandidate, kept: tuple[Need, ...] = (), shared: Held = ()
 ) -> Destination:
     """A way for a server, as an order has it. ``shared`` is what the server held on sharing providers
@@ -113,8 +113,8 @@ def way(
     return Destination(
         place_of(view, planned.host),
         planned.wanted,
-        met_on(server.needs, planned),
-        plus(need.held for need in met_on(kept, planned)),
+        locate_needs(server.needs, planned),
+        plus(need.held for need in locate_needs(kept, planned)),
         overlap(shared, planned.wanted),
     )
 
@@ -142,7 +142,7 @@ def place_of(view: View, host: ProviderId) -> Place:
     return Place(record.id, record.name, cells[0] if cells else "")
 
 
-def met_on(needs: tuple[Need, ...], planned: HostCandidate) -> tuple[Need, ...]:
+def locate_needs(needs: tuple[Need, ...], planned: HostCandidate) -> tuple[Need, ...]:
     """Needs, each with where it is met on a way."""
     providers = dict(planned.mappings)
 

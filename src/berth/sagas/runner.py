@@ -51,110 +51,110 @@ class Skip(NamedTuple):
 Task = AgentTask | ClaimTask | MoveClaim | Skip
 
 
-def operation_of(work: SagaRun) -> Saga:
-    return BY_NAME[work.operation]
+def saga_of(run: SagaRun) -> Saga:
+    return BY_NAME[run.saga]
 
 
-def is_finished(work: SagaRun) -> bool:
-    return work.phase in ("done", "failed")
+def is_finished(run: SagaRun) -> bool:
+    return run.phase in ("done", "failed")
 
 
-def step_of(work: SagaRun) -> Step:
-    return operation_of(work).steps[work.step]
+def step_of(run: SagaRun) -> Step:
+    return saga_of(run).steps[run.step]
 
 
-def task_of(work: SagaRun) -> Task:
+def task_of(run: SagaRun) -> Task:
     """What is to be done now for an order that is not finished."""
-    step = step_of(work)
-    is_back = work.phase == "back"
-    if is_back and work.step == 0 and _may_retry(work):
-        return MoveClaim(work.alternates[0])
+    step = step_of(run)
+    is_back = run.phase == "back"
+    if is_back and run.step == 0 and _may_retry(run):
+        return MoveClaim(run.alternates[0])
     does = step.undo if is_back else step.does
-    if does is None or does == "claimed" or (is_back and does == "start" and not work.runs):
+    if does is None or does == "claimed" or (is_back and does == "start" and not run.runs):
         return Skip()
     if step.at == PLACEMENT:
         return ClaimTask(does)  # type: ignore[arg-type]
-    place = work.source if step.at == "source" else work.dest
+    place = run.source if step.at == "source" else run.dest
     if place is None:
         return Skip()
-    if _is_on_one_host(work):
+    if _is_on_one_host(run):
         does = _ON_ONE_HOST.get(does, does)
         if does is None:
             return Skip()
-    id = f"{work.id}.{work.attempt}.{work.step}.{'undo' if is_back else 'do'}"
+    id = f"{run.id}.{run.attempt}.{run.step}.{'undo' if is_back else 'do'}"
     return AgentTask(id, place, does)  # type: ignore[arg-type]
 
 
-def must_be_made(work: SagaRun) -> bool:
+def must_succeed(run: SagaRun) -> bool:
     """Whether the change of the books at hand must be made for the order to end well: one that undoes, and
     one that follows what cannot be undone. A check may be refused."""
-    return work.phase == "back" or step_of(work).does != "check"
+    return run.phase == "back" or step_of(run).does != "check"
 
 
-def conflict_found(work: SagaRun, found: tuple[Held, Held] | None, now_ns: int) -> Conflict | None:
+def make_conflict(run: SagaRun, found: tuple[Held, Held] | None, now_ns: int) -> Conflict | None:
     """What a check has found, for the server's record."""
     if found is None:
         return None
     server, migration = found
-    action, at_s = operation_of(work).action, now_ns // 1_000_000_000
+    action, at_s = saga_of(run).action, now_ns // 1_000_000_000
     return Conflict(held=server, migration_held=migration, asked=action, at_s=at_s)
 
 
-def succeeded(
-    work: SagaRun,
+def record_success(
+    run: SagaRun,
     now_ns: int,
-    books: ClaimSnapshot | None = None,
-    migration_books: ClaimSnapshot | None = None,
+    claim: ClaimSnapshot | None = None,
+    migration_claim: ClaimSnapshot | None = None,
     note: str | None = None,
 ) -> SagaRun:
     """The order after its step was done. ``note`` says what did not matter."""
-    if books is not None or migration_books is not None:
-        work = _next_version(
-            work, books=books or work.books, migration_books=migration_books or work.migration_books
+    if claim is not None or migration_claim is not None:
+        run = _next_version(
+            run, claim=claim or run.claim, migration_claim=migration_claim or run.migration_claim
         )
-    if work.phase == "back":
-        return _further_back(_logged(work, now_ns, note))
-    work = _logged(work, now_ns, note)
-    if work.step + 1 == len(operation_of(work).steps):
-        return _next_version(work, phase="done", since_ns=now_ns)
-    return _next_version(work, step=work.step + 1, since_ns=now_ns)
+    if run.phase == "back":
+        return _further_back(_logged(run, now_ns, note))
+    run = _logged(run, now_ns, note)
+    if run.step + 1 == len(saga_of(run).steps):
+        return _next_version(run, phase="done", since_ns=now_ns)
+    return _next_version(run, step=run.step + 1, since_ns=now_ns)
 
 
-def failed(work: SagaRun, now_ns: int, error: str, conflict: Conflict | None = None) -> SagaRun:
+def record_failure(run: SagaRun, now_ns: int, error: str, conflict: Conflict | None = None) -> SagaRun:
     """The order after its step was refused, failed, or took too long. ``conflict`` is what others were found
     to have changed."""
-    step = step_of(work)
+    step = step_of(run)
     if conflict is not None:
-        work = msgspec.structs.replace(work, conflict=conflict)
-    if work.phase == "back":
+        run = msgspec.structs.replace(run, conflict=conflict)
+    if run.phase == "back":
         # An agent that cannot undo: its host is swept later.
-        return _further_back(_logged(work, now_ns, error))
+        return _further_back(_logged(run, now_ns, error))
     if step.failing == "skip":
-        return succeeded(work, now_ns, note=error)
+        return record_success(run, now_ns, note=error)
     if step.failing == "again":
-        return _next_version(_logged(work, now_ns, error))
-    work = _next_version(_logged(work, now_ns, error), reason=error, since_ns=now_ns)
+        return _next_version(_logged(run, now_ns, error))
+    run = _next_version(_logged(run, now_ns, error), reason=error, since_ns=now_ns)
     if step.failing == "stop":
-        return _next_version(work, phase="failed")
-    return _next_version(work, phase="back", retry=step.failing == "next" and not work.abort)
+        return _next_version(run, phase="failed")
+    return _next_version(run, phase="back", retry=step.failing == "next" and not run.abort)
 
 
-def claim_moved(
-    work: SagaRun, now_ns: int, books: ClaimSnapshot, migration_books: ClaimSnapshot | None
+def record_claim_moved(
+    run: SagaRun, now_ns: int, claim: ClaimSnapshot, migration_claim: ClaimSnapshot | None
 ) -> SagaRun:
     """The order after its claim stands at the first of the alternates."""
-    way, *rest = work.alternates
-    work = _logged(work, now_ns, None, "move the claim", way.place.name)
+    way, *rest = run.alternates
+    run = _logged(run, now_ns, None, "move the claim", way.place.name)
     return _next_version(
-        work,
+        run,
         dest=way.place,
-        books=books,
-        migration_books=migration_books,
+        claim=claim,
+        migration_claim=migration_claim,
         kept=way.kept,
         shared=way.shared,
         needs=way.needs,
         alternates=tuple(rest),
-        attempt=work.attempt + 1,
+        attempt=run.attempt + 1,
         phase="forward",
         step=1,
         retry=False,
@@ -162,48 +162,48 @@ def claim_moved(
     )
 
 
-def claim_refused(work: SagaRun, now_ns: int, error: str) -> SagaRun:
+def record_claim_refused(run: SagaRun, now_ns: int, error: str) -> SagaRun:
     """The order after its claim could not be moved to the first of the alternates."""
-    way, *rest = work.alternates
+    way, *rest = run.alternates
     return _next_version(
-        _logged(work, now_ns, error, "move the claim", way.place.name),
+        _logged(run, now_ns, error, "move the claim", way.place.name),
         alternates=tuple(rest),
         since_ns=now_ns,
     )
 
 
-def has_given_back(work: SagaRun) -> bool:
+def has_given_back(run: SagaRun) -> bool:
     """Whether the migration has nothing left, in an order that may give back."""
-    return work.migration_books is None or not work.migration_books.held
+    return run.migration_claim is None or not run.migration_claim.held
 
 
-def _is_on_one_host(work: SagaRun) -> bool:
-    return work.source is not None and work.dest is not None and work.source.id == work.dest.id
+def _is_on_one_host(run: SagaRun) -> bool:
+    return run.source is not None and run.dest is not None and run.source.id == run.dest.id
 
 
-def _may_retry(work: SagaRun) -> bool:
-    return work.retry and not work.abort and bool(work.alternates) and work.attempt < work.attempts_max
+def _may_retry(run: SagaRun) -> bool:
+    return run.retry and not run.abort and bool(run.alternates) and run.attempt < run.attempts_max
 
 
-def _further_back(work: SagaRun) -> SagaRun:
-    if work.step == 0:
-        return _next_version(work, phase="failed")
-    return _next_version(work, step=work.step - 1)
+def _further_back(run: SagaRun) -> SagaRun:
+    if run.step == 0:
+        return _next_version(run, phase="failed")
+    return _next_version(run, step=run.step - 1)
 
 
 def _logged(
-    work: SagaRun, now_ns: int, error: str | None, name: str | None = None, host: str | None = None
+    run: SagaRun, now_ns: int, error: str | None, name: str | None = None, host: str | None = None
 ) -> SagaRun:
-    task = task_of(work)
+    task = task_of(run)
     if name is None and isinstance(task, Skip):
-        return msgspec.structs.replace(work, since_ns=now_ns)
-    step = step_of(work)
+        return msgspec.structs.replace(run, since_ns=now_ns)
+    step = step_of(run)
     if name is None:
-        name = f"undo {step.name}" if work.phase == "back" else step.name
+        name = f"undo {step.name}" if run.phase == "back" else step.name
         host = task.place.name if isinstance(task, AgentTask) else None
-    entry = StepLog(name, host, work.since_ns, now_ns, error)
-    return msgspec.structs.replace(work, log=(*work.log, entry)[-LOG_MAX:], since_ns=now_ns)
+    entry = StepLog(name, host, run.since_ns, now_ns, error)
+    return msgspec.structs.replace(run, log=(*run.log, entry)[-LOG_MAX:], since_ns=now_ns)
 
 
-def _next_version(work: SagaRun, **changes: object) -> SagaRun:
-    return msgspec.structs.replace(work, version=work.version + 1, **changes)
+def _next_version(run: SagaRun, **changes: object) -> SagaRun:
+    return msgspec.structs.replace(run, version=run.version + 1, **changes)

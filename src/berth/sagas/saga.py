@@ -89,16 +89,16 @@ def runs_again(step: Step) -> bool:
     return step.undo in ("resume", "start")
 
 
-def released_by(operation: Saga) -> frozenset[str]:
+def find_released(saga: Saga) -> frozenset[str]:
     """Whose allocations the operation releases when it succeeds: "server", "migration", both or none."""
     by_entry = {"release": ("server", "migration"), "release_migration": ("migration",)}
-    return frozenset(who for step in operation.steps for who in by_entry.get(step.does, ()))
+    return frozenset(who for step in saga.steps for who in by_entry.get(step.does, ()))
 
 
-def written_by(operation: Saga) -> frozenset[str]:
+def find_written(saga: Saga) -> frozenset[str]:
     """Whose allocations the conductor changes in the operation, where everything succeeds."""
-    gives_back = any(step.does == "give_back" for step in operation.steps)
-    return released_by(operation) | (frozenset(("server", "migration")) if gives_back else frozenset())
+    gives_back = any(step.does == "give_back" for step in saga.steps)
+    return find_released(saga) | (frozenset(("server", "migration")) if gives_back else frozenset())
 
 
 def _on(*states: VmState) -> frozenset[VmState]:
@@ -238,4 +238,4 @@ ALL: Final = (
 )  # fmt: skip
 """``sweep`` is the cell's own: the source of an evacuated server is back, and clean."""
 
-BY_NAME: Final = {operation.name: operation for operation in ALL}
+BY_NAME: Final = {saga.name: saga for saga in ALL}

@@ -15,51 +15,51 @@ from berth.model.saga_runs import ClaimSnapshot
 from berth.model.servers import Held, Migration, Server
 from berth.sagas.conflicts import (
     ServerHoldings,
-    migration_taken_over,
+    adopt_holdings,
+    adopt_migration_holdings,
+    find_holdings,
     minus,
     overlap,
     plus,
-    standing,
-    taken_over,
 )
-from berth.sagas.proposals import Context, begun, order, startable
+from berth.sagas.proposals import Context, find_startable, make_run, record_run
 from berth.sagas.requests import MIGRATION, group_of, kept_needs
-from berth.sagas.saga import BY_NAME, released_by
+from berth.sagas.saga import BY_NAME, find_released
 from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.options import CANDIDATES_TRIED_MAX
 from berth.view import View
 
 
-def begin(
-    view: View, now_s: int, asked: Context, id: str, name: Literal["confirm", "revert"]
+def propose(
+    view: View, now_s: int, context: Context, id: str, name: Literal["confirm", "revert"]
 ) -> Enact | Rejection:
-    operation = BY_NAME[name]
-    server = startable(view, id, operation)
+    saga = BY_NAME[name]
+    server = find_startable(view, id, saga)
     if isinstance(server, Rejection):
         return server
     migration = None if server.migration is None else view.records.get(Migration, server.migration)
     if migration is None:
-        return ServerStateWrong(id, operation.action, server.state, ("resized",))
+        return ServerStateWrong(id, saga.action, server.state, ("resized",))
     if name == "revert" and migration.status == "confirming":
         return ConfirmBegun(id)
     if name == "confirm" and migration.status not in ("finished", "confirming"):
         return RevertBegun(id)
     # Refused here already, where it can be told: the conductor would find the same.
-    stands = standing(
+    holdings = find_holdings(
         view,
         server,
-        asked.rules,
-        operation.action,
+        context.rules,
+        saga.action,
         now_s,
         migration=migration,
-        released=released_by(operation),
+        released=find_released(saga),
     )
-    if not isinstance(stands, ServerHoldings):
-        return stands
-    added_since = minus(stands.kept, server.kept) if name == "revert" else ()
+    if not isinstance(holdings, ServerHoldings):
+        return holdings
+    added_since = minus(holdings.kept, server.kept) if name == "revert" else ()
     last = server
-    server = taken_over(server, stands)
-    migration = migration_taken_over(migration, stands)
+    server = adopt_holdings(server, holdings)
+    migration = adopt_migration_holdings(migration, holdings)
     if name == "confirm" and not server.held:
         # Nothing is written for it here. What it should hold is what the doctor claims again.
         server = msgspec.structs.replace(server, held=last.held, kept=last.kept)
@@ -79,8 +79,8 @@ def begin(
         claims = (ReplaceAllocations((_claim(migration, migration.held),)),)
         migration = msgspec.structs.replace(migration, generation=(migration.generation or 0) + 1)
     sized = server.flavor_before if name == "revert" else None
-    work = order(
-        asked,
+    run = make_run(
+        context,
         msgspec.structs.replace(server, flavor=sized or server.flavor),
         name,
         ClaimSnapshot(server.held, server.generation),
@@ -89,8 +89,8 @@ def begin(
         migration=migration,
         runs=server.state_before != "stopped",
     )
-    return begun(
-        view, asked, server, work, migration.source.cell, now_s, changed=(migration,), commands=claims
+    return record_run(
+        view, context, server, run, migration.source.cell, now_s, changed=(migration,), commands=claims
     )
 
 

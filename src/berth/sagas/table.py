@@ -27,47 +27,47 @@ _HELD_AFTER: Final[dict[str, Holds]] = {
 }
 
 
-def held_at(operation: Saga, number: int) -> Holds:
+def held_at(saga: Saga, number: int) -> Holds:
     """What is held while a step is being done: what the steps before it have left."""
     claims = {"release": "dest", "give_back": "dest, migration source"}
-    first = operation.steps[0]
-    held: Holds = operation.holds_failed
+    first = saga.steps[0]
+    held: Holds = saga.holds_failed
     if first.does == "claimed":
         held = claims[first.undo or ""]  # type: ignore[assignment]
-    for step in operation.steps[:number]:
+    for step in saga.steps[:number]:
         held = _HELD_AFTER.get(step.does, held)
-    if held == "dest" and operation.steps[number].at == "source":
+    if held == "dest" and saga.steps[number].at == "source":
         # There is a source only where there is a migration.
         return "dest, migration source"
     return held
 
 
-def after_success(operation: Saga) -> Outcome:
-    state = operation.state_done
-    return Outcome(GONE if state == "" else state or AS_BEFORE, operation.holds_done)
+def find_success(saga: Saga) -> Outcome:
+    state = saga.state_done
+    return Outcome(GONE if state == "" else state or AS_BEFORE, saga.holds_done)
 
 
-def after_failure(operation: Saga, number: int) -> Outcome | None:
+def find_failure(saga: Saga, number: int) -> Outcome | None:
     """What there is when the order has ended because a step failed, and what was to be undone was; None where
     it goes on all the same."""
-    step = operation.steps[number]
+    step = saga.steps[number]
     if step.does == "claimed" or step.failing in ("skip", "again"):
         return None
     if step.failing == "stop":
-        state = step.stopped_as or operation.state_failed or AS_BEFORE
+        state = step.stopped_as or saga.state_failed or AS_BEFORE
         if state == "unchanged":
             state = AS_BEFORE
-        return Outcome(state, held_at(operation, number))
-    held = held_at(operation, number)
-    for undone in reversed(operation.steps[: number + 1]):
+        return Outcome(state, held_at(saga, number))
+    held = held_at(saga, number)
+    for undone in reversed(saga.steps[: number + 1]):
         held = _HELD_AFTER.get(undone.undo or "", held)
-    return Outcome(operation.state_failed or AS_BEFORE, held)
+    return Outcome(saga.state_failed or AS_BEFORE, held)
 
 
-def may_end_in_error(operation: Saga, number: int) -> bool:
+def may_end_in_error(saga: Saga, number: int) -> bool:
     """Whether a failure there ends in error if, on top of it, the server cannot be run again where it was."""
-    is_undone = operation.steps[number].failing in ("back", "next")
-    return is_undone and any(runs_again(step) for step in operation.steps[: number + 1])
+    is_undone = saga.steps[number].failing in ("back", "next")
+    return is_undone and any(runs_again(step) for step in saga.steps[: number + 1])
 
 
 # -- words --------------------------------------------------------------------------------------
@@ -201,13 +201,13 @@ _BOOKS_WORDS: Final = """
 """
 
 
-def page() -> str:
+def render_page() -> str:
     """The whole of docs/guides/operations.md."""
     return (
         _INTRODUCTION
-        + "".join(_row(_summary(operation)) for operation in ALL)
+        + "".join(_row(_summary(saga)) for saga in ALL)
         + _STEPS
-        + "".join(_row(row) for operation in ALL for row in _steps(operation))
+        + "".join(_row(row) for saga in ALL for row in _steps(saga))
         + _WORDS
         + "".join(_row((f"`{verb}`", meaning)) for verb, meaning in VERBS.items())
         + _BOOKS_WORDS
@@ -223,48 +223,48 @@ def _status(state: str) -> str:
     return _STATUS.get(state, state)
 
 
-def _summary(operation: Saga) -> tuple[str, ...]:
-    before = ", ".join(_STATUS[state] for state in _STATUS if state in operation.before) or "-"
-    after = after_success(operation)
+def _summary(saga: Saga) -> tuple[str, ...]:
+    before = ", ".join(_STATUS[state] for state in _STATUS if state in saga.before) or "-"
+    after = find_success(saga)
     return (
-        operation.name,
-        _ASKED[operation.name],
+        saga.name,
+        _ASKED[saga.name],
         before,
-        f"`{operation.task}`" if operation.name != "sweep" else "-",
-        _held(operation, held_at(operation, 0)),
+        f"`{saga.task}`" if saga.name != "sweep" else "-",
+        _held(saga, held_at(saga, 0)),
         _status(after.state),
-        _held(operation, after.holds),
+        _held(saga, after.holds),
     )
 
 
-def _steps(operation: Saga) -> Iterable[tuple[str, ...]]:
-    for number, step in enumerate(operation.steps):
-        yield (operation.name, step.name, *_deed(operation, step), *_failure(operation, number))
+def _steps(saga: Saga) -> Iterable[tuple[str, ...]]:
+    for number, step in enumerate(saga.steps):
+        yield (saga.name, step.name, *_deed(saga, step), *_failure(saga, number))
 
 
-def _deed(operation: Saga, step: Step) -> tuple[str, str, str]:
-    places = {PLACEMENT: PLACEMENT, "source": "source", "dest": _dest(operation)}
+def _deed(saga: Saga, step: Step) -> tuple[str, str, str]:
+    places = {PLACEMENT: PLACEMENT, "source": "source", "dest": _dest(saga)}
     note = "²" if step.unless_down else ""
     return places[step.at], f"`{step.does}`{note}", "-" if step.undo is None else f"`{step.undo}`"
 
 
-def _failure(operation: Saga, number: int) -> tuple[str, str, str]:
-    step = operation.steps[number]
-    if step.does == "claimed" and operation.name == "create":
+def _failure(saga: Saga, number: int) -> tuple[str, str, str]:
+    step = saga.steps[number]
+    if step.does == "claimed" and saga.name == "create":
         return "there is no place for it", _status("error"), _HOLDS["nothing"]
     if step.does == "claimed":
         return "the operation does not begin", AS_BEFORE, AS_BEFORE
-    after = after_failure(operation, number)
+    after = find_failure(saga, number)
     if after is None:
         return _FAILING[step.failing], "-", "-"
-    note = "¹" if may_end_in_error(operation, number) and after.state != "error" else ""
-    return _FAILING[step.failing], _status(after.state) + note, _held(operation, after.holds)
+    note = "¹" if may_end_in_error(saga, number) and after.state != "error" else ""
+    return _FAILING[step.failing], _status(after.state) + note, _held(saga, after.holds)
 
 
-def _held(operation: Saga, holds: Holds) -> str:
-    return _HOLDS[holds].format(dest=_dest(operation))
+def _held(saga: Saga, holds: Holds) -> str:
+    return _HOLDS[holds].format(dest=_dest(saga))
 
 
-def _dest(operation: Saga) -> str:
+def _dest(saga: Saga) -> str:
     """What the place is called where a server is, or is to be."""
-    return "destination" if "migration" in operation.holds_done + held_at(operation, 0) else "its place"
+    return "destination" if "migration" in saga.holds_done + held_at(saga, 0) else "its place"

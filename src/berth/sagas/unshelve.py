@@ -8,10 +8,10 @@ from berth.model.rejections import Rejection
 from berth.model.saga_runs import ClaimSnapshot
 from berth.model.servers import Server
 from berth.sagas import in_place
-from berth.sagas.conflicts import ServerHoldings, standing
-from berth.sagas.proposals import Context, begun, order, startable
-from berth.sagas.requests import asked as needed_by
-from berth.sagas.requests import hinted, kept_needs, schedule_request, way
+from berth.sagas.conflicts import ServerHoldings, find_holdings
+from berth.sagas.proposals import Context, find_startable, make_run, record_run
+from berth.sagas.requests import ask_resources as needed_by
+from berth.sagas.requests import drop_stale_hints, kept_needs, make_destination, make_request
 from berth.sagas.saga import BY_NAME
 from berth.scheduler.plan import plan
 from berth.view import View
@@ -19,10 +19,10 @@ from berth.view import View
 OPERATION = BY_NAME["unshelve"]
 
 
-def begin(
+def propose(
     view: View,
     now_s: int,
-    asked: Context,
+    context: Context,
     id: str,
     *,
     zone: str | msgspec.UnsetType | None = msgspec.UNSET,
@@ -31,44 +31,46 @@ def begin(
     """``zone`` is where it is bound to from now on; None: to none."""
     found = view.records.get(Server, id)
     if found is not None and found.state == "shelved":
-        return in_place.begin(view, now_s, asked, id, "unshelve_here")
-    server = startable(view, id, OPERATION)
+        return in_place.propose(view, now_s, context, id, "unshelve_here")
+    server = find_startable(view, id, OPERATION)
     if isinstance(server, Rejection):
         return server
-    stands = standing(view, server, asked.rules, OPERATION.action, now_s)
-    if not isinstance(stands, ServerHoldings):
-        return stands
-    others = kept_needs(view, stands.kept)
+    holdings = find_holdings(view, server, context.rules, OPERATION.action, now_s)
+    if not isinstance(holdings, ServerHoldings):
+        return holdings
+    others = kept_needs(view, holdings.kept)
     if not isinstance(zone, msgspec.UnsetType):
         server = msgspec.structs.replace(server, zone=zone)
     needed = needed_by(server, others)
     if isinstance(needed, Rejection):
         return needed
-    request = schedule_request(
-        hinted(view, server),
+    request = make_request(
+        drop_stale_hints(view, server),
         needed,
         host=host,
-        alternates=asked.alternates if host is None else 0,
-        generation=stands.generation,
+        alternates=context.alternates if host is None else 0,
+        generation=holdings.generation,
     )
-    planned = plan(view, request, asked.scheduler, asked.ids.rng, now_s)
+    planned = plan(view, request, context.scheduler, context.ids.rng, now_s)
     if isinstance(planned, Rejection):
         return planned
     placement = planned.placements[0]
-    chosen = way(view, server, placement.chosen, others)
-    books = ClaimSnapshot(chosen.held, (stands.generation or 0) + 1)
+    chosen = make_destination(view, server, placement.chosen, others)
+    snapshot = ClaimSnapshot(chosen.held, (holdings.generation or 0) + 1)
     after = msgspec.structs.replace(
         server,
         place=chosen.place,
-        held=books.held,
-        generation=books.generation,
+        held=snapshot.held,
+        generation=snapshot.generation,
         kept=chosen.kept,
         conflict=None,
         needs=chosen.needs,
         state_before=server.state,
         fault=None,
     )
-    alternates = tuple(way(view, server, other, others) for other in placement.alternates)
-    work = order(asked, after, OPERATION.name, books, dest=chosen.place, alternates=alternates)
-    claim = request.claim(ConsumerId(id), books.held, stands.generation)
-    return begun(view, asked, after, work, chosen.place.cell, now_s, commands=(ReplaceAllocations((claim,)),))
+    alternates = tuple(make_destination(view, server, other, others) for other in placement.alternates)
+    run = make_run(context, after, OPERATION.name, snapshot, dest=chosen.place, alternates=alternates)
+    claim = request.claim(ConsumerId(id), snapshot.held, holdings.generation)
+    return record_run(
+        view, context, after, run, chosen.place.cell, now_s, commands=(ReplaceAllocations((claim,)),)
+    )

@@ -93,21 +93,21 @@ class SimCell:
         cloud = self._cloud
         engine = self._engine = cell_engine(self._database, cloud.clock, cloud.ids)
         await engine.start()
-        desk = FaultyDesk()
+        mailbox = FaultyDesk()
         client = DirectClient(cloud.call_api, _HEADERS)
         conductor = FaultyConductor(
-            engine, ClaimWriter(client), desk, cloud.clock, cloud.deadlines, cloud.plan, self._crash_soon
+            engine, ClaimWriter(client), mailbox, cloud.clock, cloud.deadlines, cloud.plan, self._crash_soon
         )
         hosts = Hosts(
             engine,
             Providers(client, self.name),
-            desk,
+            mailbox,
             cloud.clock,
             cloud.ids,
             cloud.silence_s,
             lambda: conductor.term,
         )
-        self._api = AgentApi(engine, hosts, desk, self.name, cloud.silence_s, cloud.join_token)
+        self._api = AgentApi(engine, hosts, mailbox, self.name, cloud.silence_s, cloud.join_token)
         await conductor.take_over()
         self._ending = [asyncio.create_task(conductor.run()), asyncio.create_task(hosts.watch())]
 
@@ -190,9 +190,9 @@ class SimCloud:
         finally:
             await self._stop()
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def spawn(self, run: Coroutine[Any, Any, None]) -> None:
         """Have something done beside everything else."""
-        task = asyncio.create_task(work)
+        task = asyncio.create_task(run)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
@@ -355,4 +355,4 @@ class SimCloud:
 
 
 def _is_idle(server: Server | None) -> bool:
-    return server is None or server.work is None
+    return server is None or server.run is None

@@ -20,7 +20,7 @@ from berth.cell.placement import ClaimWriter, PlacementUnavailable
 from berth.engine import Engine
 from berth.model.saga_runs import Phase, SagaRun
 from berth.runtime.clock import Clock
-from berth.sagas.runner import AgentTask, Skip, failed, task_of
+from berth.sagas.runner import AgentTask, Skip, record_failure, task_of
 
 Kind = Literal["fail", "repeat", "crash before", "crash after", "lose", "late"]
 KINDS: Final[tuple[Kind, ...]] = ("fail", "repeat", "crash before", "crash after", "lose", "late")
@@ -30,7 +30,7 @@ class Fault(NamedTuple):
     """Where, and what. ``step`` is the number of the step."""
 
     server: str
-    operation: str
+    saga: str
     step: int
     phase: Phase
     kind: Kind
@@ -46,14 +46,14 @@ class FaultPlan:
     def add(self, fault: Fault) -> None:
         self._waiting.append(fault)
 
-    def take(self, work: SagaRun) -> Fault | None:
+    def take(self, run: SagaRun) -> Fault | None:
         """The fault that is due at the step of an order, if one is."""
         for fault in self._waiting:
-            if (fault.server, fault.operation, fault.step, fault.phase) == (
-                work.server,
-                work.operation,
-                work.step,
-                work.phase,
+            if (fault.server, fault.saga, fault.step, fault.phase) == (
+                run.server,
+                run.saga,
+                run.step,
+                run.phase,
             ):
                 self._waiting.remove(fault)
                 self.happened.append(fault)
@@ -90,36 +90,36 @@ class FaultyConductor(Conductor):
     def __init__(
         self,
         engine: Engine,
-        books: ClaimWriter,
-        desk: FaultyDesk,
+        claim: ClaimWriter,
+        mailbox: FaultyDesk,
         clock: Clock,
         deadlines: Deadlines,
         plan: FaultPlan,
         crashed: Callable[[], None],
     ) -> None:
-        super().__init__(engine, books, desk, clock, deadlines)
-        self._faulty_desk = desk
+        super().__init__(engine, claim, mailbox, clock, deadlines)
+        self._faulty_desk = mailbox
         self._plan = plan
         self._crashed = crashed
 
-    async def _step(self, work: SagaRun) -> Callable[[SagaRun], SagaRun]:
-        task = task_of(work)
-        fault = None if isinstance(task, Skip) else self._plan.take(work)
+    async def _step(self, run: SagaRun) -> Callable[[SagaRun], SagaRun]:
+        task = task_of(run)
+        fault = None if isinstance(task, Skip) else self._plan.take(run)
         if fault is None:
-            return await super()._step(work)
+            return await super()._step(run)
         is_agents = isinstance(task, AgentTask)
         match fault.kind:
             case "fail":
-                if work.phase == "back" and not is_agents:
+                if run.phase == "back" and not is_agents:
                     # What is undone in the books is never refused; it may have to wait.
                     raise PlacementUnavailable("injected")
-                return lambda order: failed(order, self._clock.now_ns(), "injected")
+                return lambda order: record_failure(order, self._clock.now_ns(), "injected")
             case "repeat":
-                await super()._step(work)
+                await super()._step(run)
             case "crash before":
                 await self._die()
             case "crash after":
-                await super()._step(work)
+                await super()._step(run)
                 await self._die()
             case "lose" | "late" if isinstance(task, AgentTask):
                 if fault.kind == "lose":
@@ -127,11 +127,11 @@ class FaultyConductor(Conductor):
                 else:
                     self._faulty_desk.never_hear(task.id)
             case "lose":
-                await super()._step(work)
+                await super()._step(run)
                 raise PlacementUnavailable("injected: the answer was lost")
             case "late":
                 raise PlacementUnavailable("injected: no answer in time")
-        return await super()._step(work)
+        return await super()._step(run)
 
     async def _die(self) -> None:
         self._crashed()

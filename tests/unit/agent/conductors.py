@@ -44,7 +44,7 @@ def server_id(number: int = 1) -> str:
     return str(uuid.UUID(int=number))
 
 
-def order(
+def command(
     verb: Verb,
     id: str | None = None,
     fence: tuple[int, int] = (1, 0),
@@ -83,7 +83,7 @@ class FakeConductor:
         self.reports: list[Report] = []
         self.tokens: set[str] = set()
         self.answers: dict[str, list[int]] = {}
-        self.strays: tuple[Leftover, ...] = ()
+        self.leftovers: tuple[Leftover, ...] = ()
         self.at_once = 0
         self.at_once_most = 0
         """Hosts that were registering at the same time."""
@@ -101,14 +101,14 @@ class FakeConductor:
         match path:
             case protocol.REGISTER:
                 await self._register(msgspec.json.decode(body, type=Register))
-                told = protocol.Registered(cell="cell1", silence_seconds=self._silence_s)
+                told = protocol.Registered(cell="cell1", heartbeat_timeout_seconds=self._silence_s)
                 await _respond(send, 200, told)
             case protocol.POLL:
                 await self._poll(msgspec.json.decode(body, type=Poll), send)
             case protocol.REPORT:
                 report = msgspec.json.decode(body, type=Report)
                 self.reports.append(report)
-                awaited = self.desk.settle(report.host, report.order, report.error)
+                awaited = self.desk.settle(report.host, report.command, report.error)
                 await _respond(send, 200, {"awaited": awaited})
 
     async def _register(self, host: Register) -> None:
@@ -123,16 +123,16 @@ class FakeConductor:
         if poll.host not in self.registered:
             await _respond(send, 404, {"errors": [{"detail": "who is that?"}]})
             return
-        strays = tuple(stray for stray in self.strays if stray.server in poll.servers)
-        orders, aborts = self.desk.for_host(poll.host, poll.busy)
-        if not (strays or orders or set(aborts) & set(poll.busy)):
+        leftovers = tuple(leftover for leftover in self.leftovers if leftover.server in poll.servers)
+        commands, aborts = self.desk.for_host(poll.host, poll.busy)
+        if not (leftovers or commands or set(aborts) & set(poll.busy)):
             await self.desk.news(poll.host, poll.wait_seconds)
-            orders, aborts = self.desk.for_host(poll.host, poll.busy)
-        await _respond(send, 200, PollAnswer(orders=orders, aborts=aborts, strays=strays))
+            commands, aborts = self.desk.for_host(poll.host, poll.busy)
+        await _respond(send, 200, PollAnswer(commands=commands, aborts=aborts, leftovers=leftovers))
 
-    async def have(self, order: AgentCommand, host: SimHost = THE_HOST) -> str | None:
+    async def have(self, command: AgentCommand, host: SimHost = THE_HOST) -> str | None:
         """Have a host carry an order out."""
-        return await self.desk.carry_out(host.id, order, PATIENCE_S)
+        return await self.desk.carry_out(host.id, command, PATIENCE_S)
 
 
 @contextlib.asynccontextmanager

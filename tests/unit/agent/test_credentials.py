@@ -23,7 +23,7 @@ from berth.model.commands import Enact
 from berth.model.ids import Index
 from berth.model.saga_runs import Agent, Spec
 from berth.runtime.secrets import digest_of
-from berth.sagas.proposals import replaced
+from berth.sagas.proposals import replace_record
 from berth.sim.cloud import SimCloud
 from berth.sim.direct import DirectClient
 from tests.servers import ROOT
@@ -34,7 +34,7 @@ from tests.unit.agent.conductors import (
     THE_HOST,
     FakeConductor,
     Host,
-    order,
+    command,
     run,
     served,
     server_id,
@@ -341,7 +341,7 @@ def test_an_agent_works_with_a_conductor_of_the_release_before(tmp_path: Path) -
         async with served(conductor) as url:
             host = Host(tmp_path, url)
             host.start()
-            assert await conductor.have(order("build")) is None
+            assert await conductor.have(command("build")) is None
             await host.kill()
 
     run(story)
@@ -392,7 +392,7 @@ async def write(cloud: SimCloud, id: str, **fields: Any) -> None:
 
     def propose(view: Any, now_s: int) -> Enact:
         before = view.records.get(Agent, id) or Agent(id=id, name="host-0001", driver="sim", is_down=True)
-        return Enact((replaced(view, msgspec.structs.replace(before, **fields)),))
+        return Enact((replace_record(view, msgspec.structs.replace(before, **fields)),))
 
     cell = cloud.cells["cell1"]
     await cell.from_region.submit(propose, ORIGIN, lambda view, changed: None)

@@ -17,7 +17,7 @@ from tests.unit.agent.conductors import (
     THE_HOST,
     FakeConductor,
     Host,
-    order,
+    command,
     run,
     served,
     server_id,
@@ -32,11 +32,11 @@ HANGING = SimBehaviour(build_seconds=0, other_seconds=0, rules=(Rule(outcome="ha
 def test_an_order_is_carried_out_and_reported(tmp_path: Path) -> None:
     async def story() -> None:
         async with world(tmp_path) as (conductor, host):
-            assert await conductor.have(order("build", fence=(1, 0))) is None
+            assert await conductor.have(command("build", fence=(1, 0))) is None
             assert host.state.disk == {server_id(): "running"}
-            assert await conductor.have(order("stop", fence=(2, 0))) is None
+            assert await conductor.have(command("stop", fence=(2, 0))) is None
             assert host.state.disk == {server_id(): "stopped"}
-            error = await conductor.have(order("live_migrate", fence=(3, 0)))
+            error = await conductor.have(command("live_migrate", fence=(3, 0)))
             assert error is not None
             assert "is stopped on host-0001" in error
             assert conductor.registered[THE_HOST.id].providers[0].name == "host-0001"
@@ -49,9 +49,9 @@ def test_an_order_is_carried_out_and_reported(tmp_path: Path) -> None:
 def test_orders_of_several_servers_do_not_wait_for_each_other(tmp_path: Path) -> None:
     async def story() -> None:
         async with world(tmp_path, HANGING) as (conductor, _):
-            stuck = asyncio.create_task(conductor.have(order("build", "a", name="slow-1")))
+            stuck = asyncio.create_task(conductor.have(command("build", "a", name="slow-1")))
             await until(lambda: any("a" in poll.busy for poll in conductor.polls))
-            assert await conductor.have(order("build", "b", server=server_id(2))) is None
+            assert await conductor.have(command("build", "b", server=server_id(2))) is None
             assert not stuck.done()
             stuck.cancel()
 
@@ -61,9 +61,9 @@ def test_orders_of_several_servers_do_not_wait_for_each_other(tmp_path: Path) ->
 def test_a_later_order_stops_an_earlier_one(tmp_path: Path) -> None:
     async def story() -> None:
         async with world(tmp_path, HANGING) as (conductor, host):
-            hanging = asyncio.create_task(conductor.have(order("build", name="slow-1", fence=(1, 2))))
+            hanging = asyncio.create_task(conductor.have(command("build", name="slow-1", fence=(1, 2))))
             await until(lambda: any(poll.busy for poll in conductor.polls))
-            assert await conductor.have(order("destroy", fence=(1, 5))) is None
+            assert await conductor.have(command("destroy", fence=(1, 5))) is None
             assert await hanging == SUPERSEDED
             assert host.state.disk == {}
 
@@ -73,11 +73,11 @@ def test_a_later_order_stops_an_earlier_one(tmp_path: Path) -> None:
 def test_an_earlier_order_that_comes_late_is_refused(tmp_path: Path) -> None:
     async def story() -> None:
         async with world(tmp_path) as (conductor, host):
-            assert await conductor.have(order("destroy", fence=(2, 0))) is None
-            assert await conductor.have(order("build", fence=(1, 9))) == SUPERSEDED
+            assert await conductor.have(command("destroy", fence=(2, 0))) is None
+            assert await conductor.have(command("build", fence=(1, 9))) == SUPERSEDED
             assert host.state.disk == {}
             # Other servers have fences of their own.
-            assert await conductor.have(order("build", "other", fence=(1, 0), server=server_id(2))) is None
+            assert await conductor.have(command("build", "other", fence=(1, 0), server=server_id(2))) is None
 
     run(story)
 
@@ -87,8 +87,8 @@ def test_orders_in_one_answer_are_judged_by_their_fences(tmp_path: Path) -> None
         conductor = FakeConductor()
         async with served(conductor) as url:
             waiting = [
-                asyncio.create_task(conductor.have(order("build", fence=(1, 7)))),
-                asyncio.create_task(conductor.have(order("prepare", fence=(1, 3)))),
+                asyncio.create_task(conductor.have(command("build", fence=(1, 7)))),
+                asyncio.create_task(conductor.have(command("prepare", fence=(1, 3)))),
             ]
             await asyncio.sleep(0)
             host = Host(tmp_path, url)
@@ -105,8 +105,8 @@ def test_an_order_that_is_aborted_is_given_up(tmp_path: Path) -> None:
 
     async def story() -> None:
         async with world(tmp_path, behaviour) as (conductor, host):
-            await conductor.have(order("build", fence=(1, 0)))
-            moving = asyncio.create_task(conductor.have(order("live_migrate", "move", fence=(2, 0))))
+            await conductor.have(command("build", fence=(1, 0)))
+            moving = asyncio.create_task(conductor.have(command("live_migrate", "move", fence=(2, 0))))
             await until(lambda: any("move" in poll.busy for poll in conductor.polls))
             conductor.desk.abort(THE_HOST.id, "move")
             assert await moving == "aborted"
@@ -118,11 +118,11 @@ def test_an_order_that_is_aborted_is_given_up(tmp_path: Path) -> None:
 def test_an_order_is_not_carried_out_twice(tmp_path: Path) -> None:
     async def story() -> None:
         async with world(tmp_path) as (conductor, host):
-            assert await conductor.have(order("build", "first", fence=(1, 0))) is None
-            assert await conductor.have(order("destroy", "second", fence=(1, 1))) is None
-            assert await conductor.have(order("build", "first", fence=(1, 0))) is None
+            assert await conductor.have(command("build", "first", fence=(1, 0))) is None
+            assert await conductor.have(command("destroy", "second", fence=(1, 1))) is None
+            assert await conductor.have(command("build", "first", fence=(1, 0))) is None
             assert host.state.disk == {}
-            assert [report.order for report in conductor.reports] == ["first", "second", "first"]
+            assert [report.command for report in conductor.reports] == ["first", "second", "first"]
 
     run(story)
 
@@ -130,16 +130,16 @@ def test_an_order_is_not_carried_out_twice(tmp_path: Path) -> None:
 def test_a_restart_keeps_what_is_there_and_what_was_done(tmp_path: Path) -> None:
     async def story() -> None:
         async with world(tmp_path, HANGING) as (conductor, host):
-            await conductor.have(order("build", "build", fence=(3, 0)))
-            refused = await conductor.have(order("receive", "gone", fence=(1, 0), server=server_id(2)))
+            await conductor.have(command("build", "build", fence=(3, 0)))
+            refused = await conductor.have(command("receive", "gone", fence=(1, 0), server=server_id(2)))
             await host.kill()
             host.start()
             assert host.state.disk == {server_id(): "running"}
-            assert await conductor.have(order("build", "build", fence=(3, 0))) is None
+            assert await conductor.have(command("build", "build", fence=(3, 0))) is None
             assert (
-                await conductor.have(order("receive", "gone", fence=(1, 0), server=server_id(2))) == refused
+                await conductor.have(command("receive", "gone", fence=(1, 0), server=server_id(2))) == refused
             )
-            assert await conductor.have(order("destroy", "old", fence=(2, 9))) == SUPERSEDED
+            assert await conductor.have(command("destroy", "old", fence=(2, 9))) == SUPERSEDED
             assert host.state.disk == {server_id(): "running"}
             assert conductor.registered[THE_HOST.id].servers == (server_id(),)
 
@@ -149,7 +149,7 @@ def test_a_restart_keeps_what_is_there_and_what_was_done(tmp_path: Path) -> None
 def test_an_order_that_the_agent_died_over_is_handed_out_and_done_again(tmp_path: Path) -> None:
     async def story() -> None:
         async with world(tmp_path, HANGING) as (conductor, host):
-            waiting = asyncio.create_task(conductor.have(order("build", name="slow-1")))
+            waiting = asyncio.create_task(conductor.have(command("build", name="slow-1")))
             await until(lambda: any(poll.busy for poll in conductor.polls))
             await host.kill()
             assert conductor.reports == []
@@ -165,7 +165,7 @@ def test_a_result_is_durable_before_it_is_reported(tmp_path: Path) -> None:
     async def story() -> None:
         async with world(tmp_path) as (conductor, host):
             conductor.answers[protocol.REPORT] = [500] * 10_000
-            waiting = asyncio.create_task(conductor.have(order("build", "build")))
+            waiting = asyncio.create_task(conductor.have(command("build", "build")))
             await until(lambda: len(conductor.answers[protocol.REPORT]) < 10_000)
             await host.kill()
             kept = HostState(state.state_path(tmp_path, THE_HOST.name))
@@ -184,9 +184,9 @@ def test_a_result_is_reported_until_it_is_taken_and_not_handed_out_meanwhile(tmp
     async def story() -> None:
         async with world(tmp_path) as (conductor, _):
             conductor.answers[protocol.REPORT] = [503, 500, 401, 503]
-            assert await conductor.have(order("build", "build")) is None
+            assert await conductor.have(command("build", "build")) is None
             assert conductor.answers[protocol.REPORT] == []
-            assert [report.order for report in conductor.reports] == ["build"]
+            assert [report.command for report in conductor.reports] == ["build"]
 
     run(story)
 
@@ -196,20 +196,20 @@ def test_strays_are_destroyed_unless_there_was_a_later_order(
 ) -> None:
     async def story() -> None:
         async with world(tmp_path) as (conductor, host):
-            await conductor.have(order("build", "a", fence=(1, 3)))
-            await conductor.have(order("build", "b", fence=(3, 0), server=server_id(2)))
-            conductor.strays = (
+            await conductor.have(command("build", "a", fence=(1, 3)))
+            await conductor.have(command("build", "b", fence=(3, 0), server=server_id(2)))
+            conductor.leftovers = (
                 Leftover(server=server_id(1), fence=(2, LAST)),
                 Leftover(server=server_id(2), fence=(2, LAST)),
             )
             await until(lambda: host.state.disk == {server_id(2): "running"})
-            conductor.strays = ()
+            conductor.leftovers = ()
             polls = len(conductor.polls)
             await until(lambda: len(conductor.polls) > polls + 1)
             assert host.state.disk == {server_id(2): "running"}
             assert "could not be destroyed" not in caplog.text
             # What was swept is not built by an order from before.
-            assert await conductor.have(order("build", "late", fence=(2, 1))) == SUPERSEDED
+            assert await conductor.have(command("build", "late", fence=(2, 1))) == SUPERSEDED
 
     run(story)
 
@@ -221,11 +221,11 @@ def test_a_stray_that_cannot_be_destroyed_is_tried_again(tmp_path: Path) -> None
 
     async def story() -> None:
         async with world(tmp_path, failing) as (conductor, host):
-            await conductor.have(order("build"))
-            conductor.strays = (Leftover(server=server_id(), fence=(2, LAST)),)
+            await conductor.have(command("build"))
+            conductor.leftovers = (Leftover(server=server_id(), fence=(2, LAST)),)
             await until(lambda: host.state.disk == {})
             # Known by the polls alone: nobody waits for a report of it.
-            assert [report.order for report in conductor.reports] == ["build (1, 0)"]
+            assert [report.command for report in conductor.reports] == ["build (1, 0)"]
 
     run(story)
 
@@ -235,8 +235,8 @@ def test_polls_that_are_answered_at_once_do_not_follow_one_another_at_once(tmp_p
 
     async def story() -> None:
         async with world(tmp_path, behaviour) as (conductor, _):
-            await conductor.have(order("build"))
-            conductor.strays = (Leftover(server=server_id(), fence=(2, LAST)),)
+            await conductor.have(command("build"))
+            conductor.leftovers = (Leftover(server=server_id(), fence=(2, LAST)),)
             before, started_s = len(conductor.polls), asyncio.get_running_loop().time()
             await until(lambda: len(conductor.polls) >= before + 6)
             # Each pause is twice the one before, from 0.02 s on.
@@ -248,7 +248,7 @@ def test_polls_that_are_answered_at_once_do_not_follow_one_another_at_once(tmp_p
 def test_a_host_that_is_not_known_registers_again(tmp_path: Path) -> None:
     async def story() -> None:
         async with world(tmp_path) as (conductor, _):
-            await conductor.have(order("build"))
+            await conductor.have(command("build"))
             conductor.registered.clear()
             await until(lambda: THE_HOST.id in conductor.registered)
             assert conductor.registered[THE_HOST.id].servers == (server_id(),)
@@ -263,7 +263,7 @@ def test_a_conductor_that_refuses_is_asked_again(tmp_path: Path, caplog: pytest.
         async with served(conductor) as url:
             host = Host(tmp_path, url)
             host.start()
-            assert await conductor.have(order("build")) is None
+            assert await conductor.have(command("build")) is None
             await host.kill()
 
     run(story)
@@ -280,12 +280,12 @@ def test_a_conductor_may_come_late_go_and_come_back(tmp_path: Path) -> None:
         await asyncio.sleep(0.1)
         first = FakeConductor(silence_s=0.3)
         async with served(first, port):
-            assert await first.have(order("build", "build")) is None
+            assert await first.have(command("build", "build")) is None
         # Its successor knows nobody.
         second = FakeConductor()
         async with served(second, port):
-            assert await second.have(order("stop", "stop", fence=(2, 0))) is None
-            assert await second.have(order("build", "build")) is None
+            assert await second.have(command("stop", "stop", fence=(2, 0))) is None
+            assert await second.have(command("build", "build")) is None
             assert host.state.disk == {server_id(): "stopped"}
             await host.kill()
 

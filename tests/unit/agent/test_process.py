@@ -18,7 +18,7 @@ from berth.agent.fleet import simulated_fleet
 from berth.agent.process import REGISTRATIONS_MAX, AgentSettings, run_agents
 from berth.agent.state import HostState, StateError, state_path
 from berth.cell.protocol import Poll
-from tests.unit.agent.conductors import PACE, QUICK, FakeConductor, order, run, served, server_id, until
+from tests.unit.agent.conductors import PACE, QUICK, FakeConductor, command, run, served, server_id, until
 
 
 def settings(url: str, data: Path, hosts: int = 2, behaviour: SimBehaviour = QUICK) -> AgentSettings:
@@ -61,7 +61,7 @@ def test_five_hundred_hosts_register_a_few_at_a_time(tmp_path: Path) -> None:
             given = msgspec.structs.replace(settings(url, tmp_path, hosts=500), pace=pace)
             async with running(given):
                 await until(lambda: len(conductor.registered) == 500)
-                assert await conductor.have(order("build"), given.hosts[499]) is None
+                assert await conductor.have(command("build"), given.hosts[499]) is None
         assert 1 < conductor.at_once_most <= REGISTRATIONS_MAX
         assert conductor.tokens == {"secret"}
         assert HostState(state_path(tmp_path, "host-0500")).disk == {server_id(): "running"}
@@ -80,8 +80,8 @@ def test_a_host_that_dies_is_silent_and_comes_back_with_what_it_had(
             given = settings(url, tmp_path, behaviour=SimBehaviour(build_seconds=0, other_seconds=3600))
             one, other = given.hosts
             async with running(given):
-                assert await conductor.have(order("build"), one) is None
-                stopping = asyncio.create_task(conductor.have(order("stop", fence=(2, 0)), one))
+                assert await conductor.have(command("build"), one) is None
+                stopping = asyncio.create_task(conductor.have(command("stop", fence=(2, 0)), one))
                 await until(lambda: any(poll.busy for poll in conductor.polls))
                 break_host(tmp_path, one.name)
                 await until(lambda: "host-0001 is dead" in caplog.text)
@@ -130,21 +130,21 @@ def test_a_behaviour_is_followed_while_they_run(tmp_path: Path, caplog: pytest.L
             given = settings(url, tmp_path)
             one, other = given.hosts
             async with running(given):
-                assert await conductor.have(order("build", fence=(1, 0)), one) is None
+                assert await conductor.have(command("build", fence=(1, 0)), one) is None
                 path.parent.mkdir()
                 path.write_text('[[rules]]\noutcome = "fail"\nmessage = "out of luck"\n')
                 await until(lambda: "behave as" in caplog.text)
-                assert await conductor.have(order("build", fence=(2, 0)), one) == "out of luck"
+                assert await conductor.have(command("build", fence=(2, 0)), one) == "out of luck"
                 # What cannot be read changes nothing.
                 path.write_text("failure_rate = 7")
                 await until(lambda: "is not followed, what was before stays" in caplog.text)
-                assert await conductor.have(order("build", fence=(3, 0)), one) == "out of luck"
+                assert await conductor.have(command("build", fence=(3, 0)), one) == "out of luck"
                 path.write_text(f'dead = ["{one.name}"]\n')
                 await until(lambda: "host-0001 is dead" in caplog.text)
-                assert await conductor.have(order("build", fence=(1, 0)), other) is None
+                assert await conductor.have(command("build", fence=(1, 0)), other) is None
                 path.unlink()
                 await polls_of(conductor, one.id)
-                assert await conductor.have(order("build", fence=(4, 0)), one) is None
+                assert await conductor.have(command("build", fence=(4, 0)), one) is None
 
     run(story)
 

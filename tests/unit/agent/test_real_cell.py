@@ -54,22 +54,24 @@ class World:
         assert answer.status == 200, answer.detail
         return answer.body
 
-    async def order(self, operation: str, number: int, host: SimHost) -> None:
+    async def command(self, saga: str, number: int, host: SimHost) -> None:
         """Write an order into the cell's journal, as a region does."""
-        work = SagaRun(
-            id=f"{operation} {number}",
+        run = SagaRun(
+            id=f"{saga} {number}",
             number=number,
             server=server_id(),
-            operation=operation,
+            saga=saga,
             request_id="req-1",
             spec=Spec("web-1", "project", "user", FLAVOR),
             project="project",
             user="user",
             dest=Place(id=host.id, name=host.name, cell=CELL),
-            books=ClaimSnapshot((), None),
+            claim=ClaimSnapshot((), None),
         )
         await self._engine.submit(
-            lambda view, now_s: saga_runs.taken(view, work, now_s * 10**9) or RecordMoved("Work", work.id),
+            lambda view, now_s: (
+                saga_runs.accept_run(view, run, now_s * 10**9) or RecordMoved("SagaRun", run.id)
+            ),
             Origin("req-1", "test", None, "test"),
             lambda view, changed: None,
         )
@@ -77,10 +79,10 @@ class World:
     async def until_done(self, id: str) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while True:
-                work = await self._engine.read(lambda view: view.records.get(SagaRun, id))
-                assert work is not None
-                assert work.phase != "failed", work.reason
-                if work.phase == "done":
+                run = await self._engine.read(lambda view: view.records.get(SagaRun, id))
+                assert run is not None
+                assert run.phase != "failed", run.reason
+                if run.phase == "done":
                     return
                 await asyncio.sleep(0.01)
 
@@ -160,13 +162,13 @@ def test_a_host_that_dies_is_down_and_up_again_when_it_is_clean(placement: Serve
             one, other = seen.hosts
             await seen.until_down(one, False)
             await seen.until_down(other, False)
-            await seen.order("create", 1, one)
+            await seen.command("create", 1, one)
             await seen.until_done("create 1")
             assert seen.disk(one) == {server_id(): "running"}
             break_host(seen.data, one.name)
             await seen.until_down(one, True)
             # It is deleted behind the host's back, which keeps it until it is told.
-            await seen.order("delete", 2, one)
+            await seen.command("delete", 2, one)
             await seen.until_done("delete 2")
             assert seen.disk(one) == {server_id(): "running"}
             heal_host(seen.data, one.name)

@@ -10,7 +10,7 @@ from berth.agent.drivers.driver import DriverError
 from berth.agent.drivers.sim import Disk, ServerState, SimDriver
 from berth.runtime.ids import Ids
 from berth.sagas.saga import Verb
-from tests.unit.agent.conductors import QUICK, order, run, server_id
+from tests.unit.agent.conductors import QUICK, command, run, server_id
 
 pytestmark = pytest.mark.fast
 
@@ -28,9 +28,9 @@ def after(verb: Verb, before: ServerState | None, runs: bool = True) -> ServerSt
     sim = driver(disk)
 
     async def story() -> None:
-        await sim.carry_out(order(verb, runs=runs))
+        await sim.carry_out(command(verb, runs=runs))
         once = disk.get(server_id())
-        await sim.carry_out(order(verb, runs=runs))
+        await sim.carry_out(command(verb, runs=runs))
         assert disk.get(server_id()) == once
 
     run(story)
@@ -81,14 +81,14 @@ def test_a_server_that_is_not_to_run_is_stopped(verb: Verb, before: ServerState 
 def test_what_is_not_there_cannot_be_worked_on(verb: Verb) -> None:
     disk: Disk = {}
     with pytest.raises(DriverError) as refusal:
-        asyncio.run(driver(disk).carry_out(order(verb)))
+        asyncio.run(driver(disk).carry_out(command(verb)))
     assert str(refusal.value) == f"{verb} cannot be done: the server {server_id()} is not on the host {HOST}"
     assert disk == {}
 
 
 def test_what_is_in_the_wrong_state_is_refused_by_it() -> None:
     with pytest.raises(DriverError, match=r"live_migrate cannot be done: the server .* is stopped on host"):
-        asyncio.run(driver({server_id(): "stopped"}).carry_out(order("live_migrate")))
+        asyncio.run(driver({server_id(): "stopped"}).carry_out(command("live_migrate")))
 
 
 @pytest.mark.parametrize("verb", ["build", "live_migrate", "stop"])
@@ -98,7 +98,7 @@ def test_what_takes_long_can_be_aborted_and_has_done_nothing(verb: Verb) -> None
     sim = driver(disk, LONG)
 
     async def story() -> None:
-        task = asyncio.create_task(sim.carry_out(order(verb)))
+        task = asyncio.create_task(sim.carry_out(command(verb)))
         await asyncio.sleep(0)
         sim.abort(server_id(2))
         await asyncio.sleep(0)
@@ -116,7 +116,7 @@ def carried_out(behaviour: SimBehaviour, count: int, seed: int = 1) -> list[bool
 
     async def one() -> bool:
         try:
-            await sim.carry_out(order("build"))
+            await sim.carry_out(command("build"))
         except DriverError:
             return False
         return True
@@ -145,7 +145,7 @@ def test_the_rate_of_a_verb_is_in_place_of_the_overall_one() -> None:
 def outcome(rule: Rule, verb: Verb = "build", name: str = "web-1") -> str | None:
     sim = driver({}, SimBehaviour(build_seconds=0, other_seconds=0, rules=(rule,)))
     try:
-        asyncio.run(sim.carry_out(order(verb, name=name)))
+        asyncio.run(sim.carry_out(command(verb, name=name)))
     except DriverError as error:
         return str(error)
     return None
@@ -167,7 +167,7 @@ def test_a_rule_with_a_count_applies_so_often_and_the_count_survives_a_change() 
 
     async def fails() -> bool:
         try:
-            await sim.carry_out(order("build"))
+            await sim.carry_out(command("build"))
         except DriverError:
             return True
         return False
@@ -188,7 +188,7 @@ def test_what_hangs_never_ends_until_it_is_aborted() -> None:
     sim = driver(disk, SimBehaviour(build_seconds=0, rules=(Rule(outcome="hang"),)))
 
     async def story() -> None:
-        task = asyncio.create_task(sim.carry_out(order("build")))
+        task = asyncio.create_task(sim.carry_out(command("build")))
         done, _ = await asyncio.wait((task,), timeout=0.05)
         assert not done
         sim.abort(server_id())
@@ -204,7 +204,7 @@ def test_what_is_late_is_done_all_the_same() -> None:
     sim = driver(disk, SimBehaviour(build_seconds=0, rules=(Rule(outcome="late", seconds=0.05),)))
 
     async def story() -> None:
-        task = asyncio.create_task(sim.carry_out(order("build")))
+        task = asyncio.create_task(sim.carry_out(command("build")))
         await asyncio.sleep(0)
         assert disk == {}
         await task

@@ -8,8 +8,8 @@ import pytest
 
 from berth.cell import saga_runs
 from berth.clusters import proposals as clusters
-from berth.clusters.reconciler import DELETE_AGAIN_S, REPLACE_AGAIN_S, is_due, next_step
-from berth.clusters.status import shown
+from berth.clusters.reconciler import DELETE_AGAIN_S, REPLACE_AGAIN_S, is_due, propose_next
+from berth.clusters.status import summarize_cluster
 from berth.doctor.findings import examine
 from berth.ledger import decide
 from berth.model import commands as c
@@ -86,7 +86,7 @@ class ClusterRegion(Region):
     def step(self, id: str = "c") -> bool:
         """Take the next step for a cluster, if there is one."""
         before = self.view.state()
-        command = next_step(self.view, self.now_s, self.asked(), id)
+        command = propose_next(self.view, self.now_s, self.asked(), id)
         assert self.view.state() == before, "a step only looks"
         if command is not None:
             self.do(command)
@@ -96,12 +96,12 @@ class ClusterRegion(Region):
         """Have the cell carry out the orders that are on their way; how many there were."""
         outboxes = list(self.view.records.all(Outbox))[:most]
         for outbox in outboxes:
-            assert outbox.work is not None
-            taken = saga_runs.taken(self.cell, outbox.work, self.now_s * 10**9)
+            assert outbox.run is not None
+            taken = saga_runs.accept_run(self.cell, outbox.run, self.now_s * 10**9)
             assert taken is not None
             self._write(self.cell, taken)
             self.put_away(outbox)
-            self._finish(outbox.work.id, faults or Faults())
+            self._finish(outbox.run.id, faults or Faults())
         return len(outboxes)
 
     def put_away(self, outbox: Outbox) -> None:
@@ -123,7 +123,7 @@ class ClusterRegion(Region):
         return next(node for node in self.cluster(id).nodes if node.name == name)
 
     def status(self, id: str = "c") -> str:
-        return shown(self.view, self.cluster(id)).status
+        return summarize_cluster(self.view, self.cluster(id)).status
 
     def per_host(self) -> Counter[str]:
         return Counter(
@@ -153,7 +153,7 @@ def test_ten_nodes_on_five_hosts_with_ratio_two() -> None:
     assert region.status() == "building"
     region.carry_all_out()
     assert region.status() == "active"
-    assert shown(region.view, region.cluster())[1:3] == (10, 10)
+    assert summarize_cluster(region.view, region.cluster())[1:3] == (10, 10)
 
 
 def test_a_ratio_that_does_not_fit_says_which_would() -> None:
@@ -263,10 +263,10 @@ def test_alternates_are_those_that_are_left_when_all_have_a_place() -> None:
     standing = {node.server: region.hosts_of(node.server)[0] for node in region.cluster().nodes}
     groups = {node.server: node.group for node in region.cluster().nodes}
     for outbox in region.view.records.all(Outbox):
-        work = outbox.work
-        assert work is not None
-        peers = {standing[id] for id, group in groups.items() if group == groups[work.server]}
-        names = {way.place.name for way in work.alternates}
+        run = outbox.run
+        assert run is not None
+        peers = {standing[id] for id, group in groups.items() if group == groups[run.server]}
+        names = {way.place.name for way in run.alternates}
         assert names == {f"host-{number}" for number in range(1, 7)} - peers
 
 
@@ -414,7 +414,7 @@ def test_a_node_that_could_not_be_built_is_replaced() -> None:
     assert region.create(workers(1)) is None
     region.carry_all_out(Faults(fails=("build",)))
     assert region.status() == "error"
-    assert shown(region.view, region.cluster())[1:3] == (0, 1)
+    assert summarize_cluster(region.view, region.cluster())[1:3] == (0, 1)
     assert region.replace("workers-0") is None
     region.settle()
     assert region.status() == "active"

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from berth.clusters.leaving import leavers
+from berth.clusters.leaving import choose_leavers
 from berth.model.clusters import Node
 
 pytestmark = pytest.mark.fast
@@ -33,7 +33,7 @@ def test_no_choice_is_more_even(seed: int) -> None:
         by_name = {name: [node for node in nodes if node.node_group == name] for name in "abc"}
         fewer = {name: rng.randint(0, len(there)) for name, there in by_name.items()}
 
-        leaving = leavers([node for node in nodes if fewer[node.node_group]], sizes, fewer)
+        leaving = choose_leavers([node for node in nodes if fewer[node.node_group]], sizes, fewer)
 
         gone = Counter(node.node_group for node in nodes if node.name in leaving)
         assert gone == Counter({name: count for name, count in fewer.items() if count})

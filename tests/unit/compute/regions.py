@@ -29,7 +29,7 @@ from berth.model.events import AnyRecord, RecordChanged
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import Flavor, Image, Migration, Server
-from berth.region.progress import absorb
+from berth.region.progress import apply_progress
 from berth.runtime.ids import Ids
 from berth.runtime.telemetry import Telemetry
 from berth.sagas import runner
@@ -70,7 +70,7 @@ class Region(World):
     def __init__(self, path: Path, **settings: Any) -> None:
         super().__init__(path, **{"cells": ("cell-1=sqlite:///cell-1.db",)} | settings)
         self.clock = FakeClock()
-        self.books = ClaimWriter(cast(HttpClient, _InProcess(self)))
+        self.claims = ClaimWriter(cast(HttpClient, _InProcess(self)))
 
     def run(self, story: Callable[["Region"], Awaitable[T]]) -> T:
         async def told() -> T:
@@ -196,40 +196,40 @@ class Region(World):
 
     def order(self, id: str) -> SagaRun:
         """The order on its way for a server."""
-        outbox = self.engine.view.records.get(Outbox, self.record(id).work or "")
+        outbox = self.engine.view.records.get(Outbox, self.record(id).run or "")
         assert outbox is not None
-        assert outbox.work is not None
-        return outbox.work
+        assert outbox.run is not None
+        return outbox.run
 
     async def finish(self, id: str, error: str | None = None) -> None:
         """Carry the order of a server out to its end; with an error, its first step at an agent fails
         wherever it is tried."""
         await self.carry_out(self.order(id), error)
 
-    async def carry_out(self, work: SagaRun, error: str | None = None) -> None:
-        while not runner.is_finished(work):
-            work = await self._stepped(work, error)
-        await self.tell(work)
+    async def carry_out(self, run: SagaRun, error: str | None = None) -> None:
+        while not runner.is_finished(run):
+            run = await self._stepped(run, error)
+        await self.tell(run)
 
-    async def tell(self, work: SagaRun) -> None:
+    async def tell(self, run: SagaRun) -> None:
         """Bring an order up, however far it has come."""
-        await self.enact(lambda view, now_s: absorb(view, work, now_s) or Enact(()))
+        await self.enact(lambda view, now_s: apply_progress(view, run, now_s) or Enact(()))
 
-    async def _stepped(self, work: SagaRun, error: str | None) -> SagaRun:
+    async def _stepped(self, run: SagaRun, error: str | None) -> SagaRun:
         now_ns = self.clock.now_ns()
-        task = runner.task_of(work)
+        task = runner.task_of(run)
         match task:
             case runner.ClaimTask(entry):
-                books, of_migration = await self.books.write(work, entry)
-                return runner.succeeded(work, now_ns, books, of_migration)
+                claim, of_migration = await self.claims.write(run, entry)
+                return runner.record_success(run, now_ns, claim, of_migration)
             case runner.MoveClaim(way):
                 try:
-                    return runner.claim_moved(work, now_ns, *await self.books.move(work, way))
+                    return runner.record_claim_moved(run, now_ns, *await self.claims.move(run, way))
                 except ClaimRefused as refused:
-                    return runner.claim_refused(work, now_ns, str(refused))
-            case runner.AgentTask() if error is not None and work.phase == "forward":
-                return runner.failed(work, now_ns, error)
-        return runner.succeeded(work, now_ns)
+                    return runner.record_claim_refused(run, now_ns, str(refused))
+            case runner.AgentTask() if error is not None and run.phase == "forward":
+                return runner.record_failure(run, now_ns, error)
+        return runner.record_success(run, now_ns)
 
 
 class _InProcess:

@@ -35,9 +35,9 @@ async def live(region: Region) -> str:
     return id
 
 
-def begun(work: SagaRun, region: Region) -> SagaRun:
+def begun(run: SagaRun, region: Region) -> SagaRun:
     """An order at its second step."""
-    return runner.succeeded(work, region.clock.now_ns())
+    return runner.record_success(run, region.clock.now_ns())
 
 
 def test_moves_are_listed_newest_first(region: Region) -> None:
@@ -110,8 +110,8 @@ def test_a_live_migration_is_shown_while_it_is_under_way(region: Region) -> None
         await region.fleet()
         id = await region.active("live", host="host-1")
         await region.act(id, "os-migrateLive", {"host": "host-2", "block_migration": "auto"})
-        work = region.order(id)
-        await region.tell(begun(work, region))
+        run = region.order(id)
+        await region.tell(begun(run, region))
         [one] = (await region.compute("GET", f"/servers/{id}/migrations")).json["migrations"]
         assert (one["id"], one["server_uuid"], one["status"]) == (1, id, "running")
         for name in ("1", one["uuid"]):
@@ -120,7 +120,7 @@ def test_a_live_migration_is_shown_while_it_is_under_way(region: Region) -> None
         assert (await region.compute("GET", f"/servers/{id}/migrations", version="2.22")).status == 404
         forced = await region.compute("POST", f"/servers/{id}/migrations/1/action", {"force_complete": None})
         assert (forced.status, "never forced" in forced.json["badRequest"]["message"]) == (400, True)
-        await region.carry_out(begun(work, region))
+        await region.carry_out(begun(run, region))
         assert (await region.compute("GET", f"/servers/{id}/migrations")).json == {"migrations": []}
         assert (await region.compute("GET", f"/servers/{id}/migrations/1")).status == 404
 
@@ -131,7 +131,7 @@ def test_a_live_migration_is_aborted(region: Region) -> None:
     async def story(region: Region) -> None:
         await region.fleet()
         id = await live(region)
-        order = region.record(id).work
+        order = region.record(id).run
         answer = await region.compute("DELETE", f"/servers/{id}/migrations/1")
         assert (answer.status, answer.body) == (202, b"")
         [outbox] = region.engine.view.records.all(Outbox)

@@ -101,7 +101,7 @@ def test_what_cannot_be_resized_says_why(region: Region) -> None:
         for name in ("confirmResize", "revertResize"):
             answer = await region.act(id, name)
             assert (answer.status, "it must be in error or resized" in message(answer)) == (409, True)
-        assert region.record(id).work is None
+        assert region.record(id).run is None
         assert not region.migrations(id)
 
     region.run(story)
@@ -138,7 +138,7 @@ def test_a_host_to_move_to_must_be_there_and_fit(region: Region) -> None:
             ):
                 answer = await region.act(id, name, {**body, "host": where})
                 assert (answer.status, said in message(answer)) == (400, True), answer.body
-        assert region.record(id).work is None
+        assert region.record(id).run is None
 
     region.run(story)
 
@@ -216,7 +216,7 @@ def test_moves_take_an_administrator(region: Region, name: str, body: object) ->
         id = await region.active(who="ann:blue")
         answer = await region.act(id, name, body, who="ann:blue")
         assert (answer.status, "Policy doesn't allow" in message(answer)) == (403, True)
-        assert region.record(id).work is None
+        assert region.record(id).run is None
 
     region.run(story)
 

@@ -70,10 +70,10 @@ def test_a_server_is_claimed_ordered_and_shown_in_one_act(region: Region) -> Non
         record = region.record(id)
         assert record.place is not None
         assert await region.held(id) == {record.place.name: SMALL_HOLDS}
-        work = region.order(id)
-        assert (work.operation, work.dest, work.spec.image) == ("create", record.place, CIRROS.id)
-        assert len(work.alternates) == 2
-        outbox = region.engine.view.records.get(Outbox, work.id)
+        run = region.order(id)
+        assert (run.saga, run.dest, run.spec.image) == ("create", record.place, CIRROS.id)
+        assert len(run.alternates) == 2
+        outbox = region.engine.view.records.get(Outbox, run.id)
         assert outbox is not None
         assert outbox.cell == "cell-1"
         shown = await region.server(id, who="ann:blue")

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from berth.doctor.findings import CHECKS, GRACE_S, ORDER_S, Finding, Moment, examine, look_again
+from berth.doctor.findings import CHECKS, GRACE_S, RUN_S, Finding, Moment, examine, find_again
 from berth.doctor.repairs import repair
 from berth.ledger import decide
 from berth.model import commands as c
@@ -95,7 +95,7 @@ def test_consumers_on_hosts_of_others_are_not_judged() -> None:
     for host in list(region.view.records.all(Host)):
         region.do(c.Enact((RecordChanged(host, None),)))
     region.claim("novas", vcpus(1))
-    region.now_s += ORDER_S
+    region.now_s += RUN_S
     assert found(region) == []
 
 
@@ -203,7 +203,7 @@ def test_a_migration_that_nobody_finishes() -> None:
 
 def test_a_migration_that_waits_is_left_alone() -> None:
     region = prepared("confirm")
-    region.now_s += 30 * ORDER_S
+    region.now_s += 30 * RUN_S
     assert found(region) == []
 
 
@@ -236,7 +236,7 @@ def test_a_migration_that_somebody_has_written_again() -> None:
 def test_an_evacuation_that_waits_for_its_source_is_left_alone() -> None:
     region = prepared("evacuate")
     region.run("evacuate", "s")
-    region.now_s += 30 * ORDER_S
+    region.now_s += 30 * RUN_S
     assert found(region) == []
     region.do(c.DeleteAllocations(ConsumerId(region.migration("s").id)))
     assert found(region) == [], "there is less to sweep"
@@ -255,7 +255,7 @@ def test_a_server_in_error_with_its_migration_is_left_alone() -> None:
 
 def test_an_order_that_has_not_reached_its_cell(region: Region) -> None:
     assert region.begin("migrate", "s") is None
-    region.now_s += ORDER_S - 1
+    region.now_s += RUN_S - 1
     assert found(region) == []
     region.now_s += 1
     finding = only(region)
@@ -269,7 +269,7 @@ def test_an_order_that_does_not_end(region: Region) -> None:
     (outbox,) = region.view.records.all(Outbox)
     region.do(c.Enact((RecordChanged(outbox, None),)))
     (action,) = [one for one in region.view.records.all(Action) if one.id == outbox.id]
-    region.now_s += ORDER_S
+    region.now_s += RUN_S
     assert "has not come to its end" in only(region).sentence
     region.put_record(msgspec.structs.replace(action, updated_at_s=region.now_s))
     assert found(region) == [], "it goes on"
@@ -301,11 +301,11 @@ def test_members_that_are_servers_or_their_migrations_are_no_strays() -> None:
 def test_a_finding_is_looked_at_again(region: Region) -> None:
     region.do(c.DeleteAllocations(ConsumerId("s")))
     (finding,) = examine(region.view, region.now_s)
-    assert look_again(region.view, finding.id, Moment(region.now_s)) == finding
+    assert find_again(region.view, finding.id, Moment(region.now_s)) == finding
     region.claim("s", *region.server("s").held)
-    assert look_again(region.view, finding.id, Moment(region.now_s)) is None, "it is of another kind now"
+    assert find_again(region.view, finding.id, Moment(region.now_s)) is None, "it is of another kind now"
     for id in ("", "orphan_consumer", "nonsense:s", "unfinished_migration:s", "stray_member:none"):
-        assert look_again(region.view, id, Moment(region.now_s)) is None
+        assert find_again(region.view, id, Moment(region.now_s)) is None
 
 
 def test_two_repairs_of_one_finding_do_it_once(region: Region) -> None:

@@ -3,12 +3,12 @@ clusters when a story says so."""
 
 from typing import Any
 
-from berth.clusters.reconciler import is_due, next_step
+from berth.clusters.reconciler import is_due, propose_next
 from berth.model.clusters import Cluster
 from berth.model.commands import Enact
 from berth.model.saga_runs import Outbox
 from berth.runtime.ids import Ids
-from berth.sagas.proposals import Context, quotas_in, removed
+from berth.sagas.proposals import Context, read_quotas, remove_record
 from berth.scheduler.options import scheduler_options
 from tests.unit.compute.regions import CIRROS, INVENTORY, LARGE, SECRET, SMALL, Region
 from tests.unit.native.worlds import Answer, uuid_of
@@ -75,7 +75,7 @@ async def kept(region: Region, error: str | None = None) -> None:
     """Orders are carried out and clusters brought on until there is nothing left to do now. With an error,
     nothing can be built."""
     for _ in range(1_000):
-        orders = [outbox for outbox in region.engine.view.records.all(Outbox) if outbox.work is not None]
+        orders = [outbox for outbox in region.engine.view.records.all(Outbox) if outbox.run is not None]
         for outbox in orders:
             await _carried_out(region, outbox, error)
         now_s = region.clock.now_ns() // 10**9
@@ -91,12 +91,12 @@ async def kept(region: Region, error: str | None = None) -> None:
 
 
 async def _carried_out(region: Region, outbox: Outbox, error: str | None) -> None:
-    await region.enact(lambda view, _: Enact((removed(view, outbox),)))
-    assert outbox.work is not None
-    await region.carry_out(outbox.work, error if outbox.work.operation == "create" else None)
+    await region.enact(lambda view, _: Enact((remove_record(view, outbox),)))
+    assert outbox.run is not None
+    await region.carry_out(outbox.run, error if outbox.run.saga == "create" else None)
 
 
 async def _brought_on(region: Region, one: Cluster) -> None:
-    quotas = quotas_in(region.settings)
+    quotas = read_quotas(region.settings)
     asked = Context("req-keeper", one.project, one.user, _IDS, scheduler_options(), quotas=quotas)
-    await region.enact(lambda view, now_s: next_step(view, now_s, asked, one.id) or Enact(()))
+    await region.enact(lambda view, now_s: propose_next(view, now_s, asked, one.id) or Enact(()))

@@ -44,12 +44,12 @@ WORK = SagaRun(
     id="w",
     number=1,
     server="s",
-    operation="create",
+    saga="create",
     request_id="r",
     spec=Spec("db", "p", "u", FLAVOR),
     project="p",
     user="u",
-    books=ClaimSnapshot((), None),
+    claim=ClaimSnapshot((), None),
 )
 SAMPLES: tuple[AnyRecord, ...] = (
     SERVER,
@@ -85,7 +85,7 @@ SAMPLES: tuple[AnyRecord, ...] = (
         project="p",
         user="u",
     ),
-    Outbox(id="w", cell="cell1", work=WORK),
+    Outbox(id="w", cell="cell1", run=WORK),
     QuotaSet(id="project:p", limits={"cores": 5}),
     Term(id="term", number=1),
 )

@@ -21,11 +21,11 @@ from berth.model.placement import HEALTHY, Inventory, Label, Wanted
 from berth.model.rejections import ConsumerGenerationConflict, Rejection
 from berth.model.saga_runs import Agent, Instance, Outbox, SagaRun
 from berth.model.servers import ConflictPolicy, Flavor, Held, Host, Image, Migration, Place, Server
-from berth.region.progress import absorb
+from berth.region.progress import apply_progress
 from berth.runtime.ids import Ids
 from berth.sagas import create, delete, evacuate, in_place, live_migrate, resize, settling, unshelve
 from berth.sagas import release as sweeping
-from berth.sagas.conflicts import as_dict, held_now, named
+from berth.sagas.conflicts import as_dict, held_now, name_classes
 from berth.sagas.hosts import cell_aggregate
 from berth.sagas.proposals import Context
 from berth.sagas.runner import (
@@ -33,14 +33,14 @@ from berth.sagas.runner import (
     ClaimTask,
     MoveClaim,
     Skip,
-    claim_moved,
-    claim_refused,
-    conflict_found,
-    failed,
     is_finished,
-    must_be_made,
+    make_conflict,
+    must_succeed,
+    record_claim_moved,
+    record_claim_refused,
+    record_failure,
+    record_success,
     step_of,
-    succeeded,
     task_of,
 )
 from berth.scheduler.options import scheduler_options
@@ -94,7 +94,7 @@ class Region:
         self.cell = View()
         self.ids = Ids(seed=7)
         self.now_s = NOW_S
-        self.works: list[SagaRun] = []
+        self.run_count: list[SagaRun] = []
         self.watch: Callable[[SagaRun], None] | None = None
         """Called with an order before each of its steps, and when it has ended."""
         self.do(c.LabelAggregate(cell_aggregate(CELL), Label("cell", CELL)))
@@ -164,7 +164,7 @@ class Region:
 
     def set_down(self, number: int, *, down: bool = True) -> None:
         self.do(c.SetHostStatus(host_id(number), msgspec.structs.replace(HEALTHY, down=down)))
-        changed = saga_runs.marked(self.cell, host_id(number), down, self.now_s)
+        changed = saga_runs.mark_host(self.cell, host_id(number), down, self.now_s)
         assert changed is not None
         self._write(self.cell, changed)
 
@@ -200,132 +200,130 @@ class Region:
 
     # -- operations -----------------------------------------------------------------------------
 
-    def begin(
-        self, operation: str, id: str, policy: ConflictPolicy = "fail", **more: Any
-    ) -> Rejection | None:
+    def begin(self, saga: str, id: str, policy: ConflictPolicy = "fail", **more: Any) -> Rejection | None:
         """Begin an operation by its name in the table; None when it has."""
 
         def propose(view: View, now_s: int) -> c.Command | Rejection:
             asked = self.asked(policy, more.pop("alternates", 2))
-            match operation:
+            match saga:
                 case "create":
                     more.setdefault("flavor", SMALL)
                     server = Server(id=id, name=id, project="project", user="user", **more)
-                    return create.begin(view, now_s, asked, (server,), 1)
+                    return create.propose(view, now_s, asked, (server,), 1)
                 case "delete":
-                    return delete.begin(view, now_s, asked, id, **more)
+                    return delete.propose(view, now_s, asked, id, **more)
                 case "resize":
-                    return resize.begin(view, now_s, asked, id, more.pop("flavor", LARGE), **more)
+                    return resize.propose(view, now_s, asked, id, more.pop("flavor", LARGE), **more)
                 case "migrate":
-                    return resize.begin(view, now_s, asked, id, None, **more)
+                    return resize.propose(view, now_s, asked, id, None, **more)
                 case "confirm" | "revert":
-                    return settling.begin(view, now_s, asked, id, operation)
+                    return settling.propose(view, now_s, asked, id, saga)
                 case "live_migrate":
-                    return live_migrate.begin(view, now_s, asked, id, **more)
+                    return live_migrate.propose(view, now_s, asked, id, **more)
                 case "evacuate":
-                    return evacuate.begin(view, now_s, asked, id, **more)
+                    return evacuate.propose(view, now_s, asked, id, **more)
                 case "rebuild":
-                    return in_place.begin_rebuild(view, now_s, asked, id, IMAGE)
+                    return in_place.propose_rebuild(view, now_s, asked, id, IMAGE)
                 case "unshelve" | "unshelve_here":
-                    return unshelve.begin(view, now_s, asked, id, **more)
+                    return unshelve.propose(view, now_s, asked, id, **more)
                 case _:
-                    return in_place.begin(view, now_s, asked, id, operation)
+                    return in_place.propose(view, now_s, asked, id, saga)
 
         return self.tries(propose)
 
-    def run(self, operation: str, id: str, faults: Faults | None = None, **more: Any) -> SagaRun:
+    def run(self, saga: str, id: str, faults: Faults | None = None, **more: Any) -> SagaRun:
         """Begin an operation, and carry its order out to its end."""
-        refused = self.begin(operation, id, **more)
+        refused = self.begin(saga, id, **more)
         assert refused is None, refused
         return self.carry_out(faults)
 
     def carry_out(self, faults: Faults | None = None) -> SagaRun:
         """Hand the order that is on its way to the cell, and bring up what comes of it, step by step."""
         (outbox,) = self.view.records.all(Outbox)
-        assert outbox.work is not None
-        taken = saga_runs.taken(self.cell, outbox.work, self.now_s * 10**9)
+        assert outbox.run is not None
+        taken = saga_runs.accept_run(self.cell, outbox.run, self.now_s * 10**9)
         assert taken is not None
         self._write(self.cell, taken)
         self.do(c.Enact((RecordChanged(outbox, None),)))
-        return self._finish(outbox.work.id, faults or Faults())
+        return self._finish(outbox.run.id, faults or Faults())
 
     def sweep(self, number: int) -> list[SagaRun]:
         """The host is back and clean."""
-        command = sweeping.sweep(self.cell, self.ids, host_id(number), self.now_s * 10**9)
+        command = sweeping.release_evacuated(self.cell, self.ids, host_id(number), self.now_s * 10**9)
         if command is None:
             return []
         self._write(self.cell, command)
-        return [self._finish(work.id, Faults()) for work in list(self.cell.records.all(SagaRun))]
+        return [self._finish(run.id, Faults()) for run in list(self.cell.records.all(SagaRun))]
 
     def _finish(self, id: str, faults: Faults) -> SagaRun:
-        work = self._order(id)
-        while not is_finished(work):
-            self._bring_up(work)
+        run = self._order(id)
+        while not is_finished(run):
+            self._bring_up(run)
             if self.watch is not None:
-                self.watch(work)
-            change = RUNNER.run(self._step(work, faults))
-            command = saga_runs.advanced(self.cell, 0, work, change, self.now_s)
+                self.watch(run)
+            change = RUNNER.run(self._step(run, faults))
+            command = saga_runs.advance_run(self.cell, 0, run, change, self.now_s)
             assert not isinstance(command, Rejection)
             self._write(self.cell, command)
             after = self._order(id)
-            assert after.version > work.version, "every transition is a version"
-            work = after
-        self._bring_up(work)
-        self._bring_up(work)
+            assert after.version > run.version, "every transition is a version"
+            run = after
+        self._bring_up(run)
+        self._bring_up(run)
         if self.watch is not None:
-            self.watch(work)
-        acknowledged = saga_runs.acknowledged(self.cell, id)
+            self.watch(run)
+        acknowledged = saga_runs.remove_finished(self.cell, id)
         assert acknowledged is not None
         self._write(self.cell, acknowledged)
-        self.works.append(work)
-        return work
+        self.run_count.append(run)
+        return run
 
     def _order(self, id: str) -> SagaRun:
-        work = self.cell.records.get(SagaRun, id)
-        assert work is not None
-        return work
+        run = self.cell.records.get(SagaRun, id)
+        assert run is not None
+        return run
 
-    def _bring_up(self, work: SagaRun) -> None:
-        command = absorb(self.view, work, self.now_s)
+    def _bring_up(self, run: SagaRun) -> None:
+        command = apply_progress(self.view, run, self.now_s)
         if command is not None:
             self.do(command)
 
-    async def _step(self, work: SagaRun, faults: Faults) -> Callable[[SagaRun], SagaRun]:
+    async def _step(self, run: SagaRun, faults: Faults) -> Callable[[SagaRun], SagaRun]:
         """What a conductor would do, without waiting."""
         now_ns = self.now_s * 10**9
-        task = task_of(work)
-        name = f"undo {step_of(work).name}" if work.phase == "back" else step_of(work).name
-        books = ClaimWriter(_Placement(self))
+        task = task_of(run)
+        name = f"undo {step_of(run).name}" if run.phase == "back" else step_of(run).name
+        claim = ClaimWriter(_Placement(self))
         match task:
             case Skip():
-                return lambda order: succeeded(order, now_ns)
+                return lambda order: record_success(order, now_ns)
             case MoveClaim(way):
                 error = faults.error("move the claim")
                 if error is not None:
-                    return partial(claim_refused, now_ns=now_ns, error=error)
-                moved = await books.move(work, way)
-                return lambda order: claim_moved(order, now_ns, *moved)
+                    return partial(record_claim_refused, now_ns=now_ns, error=error)
+                moved = await claim.move(run, way)
+                return lambda order: record_claim_moved(order, now_ns, *moved)
             case ClaimTask(entry):
                 error = faults.error(name)
-                if error is not None and work.phase != "back":
-                    return partial(failed, now_ns=now_ns, error=error)
+                if error is not None and run.phase != "back":
+                    return partial(record_failure, now_ns=now_ns, error=error)
                 try:
-                    both = await books.write(work, entry)
+                    both = await claim.write(run, entry)
                 except ClaimRefused as refused:
-                    assert not must_be_made(work), "what must be done is refused"
-                    conflict = conflict_found(work, refused.found, now_ns)
-                    return partial(failed, now_ns=now_ns, error=str(refused), conflict=conflict)
-                return lambda order: succeeded(order, now_ns, *both)
+                    assert not must_succeed(run), "what must be done is refused"
+                    conflict = make_conflict(run, refused.found, now_ns)
+                    return partial(record_failure, now_ns=now_ns, error=str(refused), conflict=conflict)
+                return lambda order: record_success(order, now_ns, *both)
             case AgentTask():
                 error = faults.error(name)
                 agent = self.cell.records.get(Agent, task.place.id)
                 if agent is not None and agent.is_down:
                     error = f"{task.place.name} is down"
-                    if step_of(work).unless_down and work.phase == "forward":
-                        return lambda order: succeeded(order, now_ns, note=error)
+                    if step_of(run).unless_down and run.phase == "forward":
+                        return lambda order: record_success(order, now_ns, note=error)
                 if error is not None:
-                    return lambda order: failed(order, now_ns, error)
-                return lambda order: succeeded(order, now_ns)
+                    return lambda order: record_failure(order, now_ns, error)
+                return lambda order: record_success(order, now_ns)
 
     def instance(self, id: str) -> Instance:
         instance = self.cell.records.get(Instance, id)
@@ -358,7 +356,7 @@ class _Placement(HttpClient):
         record = self._region.view.consumers.get(ConsumerId(consumer))
         if record is None:
             return Answer(200, {}, {"allocations": {}})
-        held = as_dict(named(self._region.view, record.held))
+        held = as_dict(name_classes(self._region.view, record.held))
         found = {id: {"resources": amounts} for id, amounts in held.items()}
         return Answer(200, {}, {"allocations": found, "consumer_generation": record.consumer.generation})
 
@@ -384,11 +382,11 @@ def held_of(place: Place, flavor: Flavor) -> Held:
 
 
 def prepared(
-    operation: str, *, state: Literal["active", "stopped"] = "active", is_resized: bool = False
+    saga: str, *, state: Literal["active", "stopped"] = "active", is_resized: bool = False
 ) -> Region:
     """A region with server s, in a state in which an operation may begin (for create: without it)."""
     region = Region()
-    if operation == "create":
+    if saga == "create":
         return region
     before: Iterable[str] = {
         "confirm": ("resize",),
@@ -397,7 +395,7 @@ def prepared(
         "unshelve": ("shelve_away",),
         "unshelve_here": ("shelve",),
         "start": ("stop",),
-    }.get(operation, ())
+    }.get(saga, ())
     region.run("create", "s")
     if state == "stopped":
         region.run("stop", "s")
@@ -407,7 +405,7 @@ def prepared(
         if step != "stop" or state != "stopped":
             region.run(step, "s")
     place = region.server("s").place
-    if operation == "evacuate":
+    if saga == "evacuate":
         assert place is not None
         region.set_down(int(place.name.removeprefix("host-")))
     return region

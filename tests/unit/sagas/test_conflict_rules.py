@@ -79,7 +79,7 @@ def is_refused_once(name: str, policy: ConflictPolicy, kind: Kind, victim: Victi
 
 def is_stopped(name: str, policy: ConflictPolicy, kind: Kind, victim: Victim, step: int) -> bool:
     """When the foreign write came before a step."""
-    checks = [number for number, each in enumerate(operation(name).steps) if each.does == "check"]
+    checks = [number for number, each in enumerate(saga(name).steps) if each.does == "check"]
     is_in_time = bool(checks) and step <= checks[0]
     is_looked_at = victim in CHECKED.get(name, set())
     return policy == "fail" and is_in_time and is_looked_at and is_conflict(name, kind, victim)
@@ -101,7 +101,7 @@ class Write(NamedTuple):
     moment: int
 
 
-def operation(name: str):  # type: ignore[no-untyped-def]
+def saga(name: str):  # type: ignore[no-untyped-def]
     return BY_NAME[name.removeprefix("forced ")]
 
 
@@ -156,7 +156,7 @@ class Run:
     """An operation with a foreign write in it. ``wrote_at``: the step before which that was."""
 
     def __init__(self, name: str, policy: ConflictPolicy, write: Write, faults: Faults | None = None) -> None:
-        self.region = prepared(operation(name).name)
+        self.region = prepared(saga(name).name)
         self.name, self.policy, self.write = name, policy, write
         self.wrote_at: int | None = None
         self.moments = 0
@@ -167,16 +167,16 @@ class Run:
     def carried_out(self) -> SagaRun:
         self.moments = 0
         self.region.watch = self._before_a_step
-        work = self.region.carry_out(self._faults)
+        saga_run = self.region.carry_out(self._faults)
         self.region.watch = None
-        return work
+        return saga_run
 
-    def _before_a_step(self, work: SagaRun) -> None:
-        if work.phase in ("done", "failed"):
+    def _before_a_step(self, saga_run: SagaRun) -> None:
+        if saga_run.phase in ("done", "failed"):
             return
         self.moments += 1
         if self.moments == self.write.moment and write(self.region, self.write.kind, self.write.victim):
-            self.wrote_at = work.step if work.phase == "forward" else len(operation(self.name).steps)
+            self.wrote_at = saga_run.step if saga_run.phase == "forward" else len(saga(self.name).steps)
 
     # -- what must be so afterwards -------------------------------------------------------------
 
@@ -188,7 +188,7 @@ class Run:
             assert region.held("s") == {}, about
             assert not region.migrations("s"), about
             return
-        assert (server.work, server.task) == (None, None), about
+        assert (server.run, server.task) == (None, None), about
         places = [] if server.place is None else [server.place.name]
         assert [host for host in region.hosts_of("s") if host not in places] == [], about
         vcpus = sum(amounts.get("VCPU", 0) for amounts in region.held("s").values())
@@ -237,7 +237,7 @@ def test_a_write_before_it_begins(name: str, policy: ConflictPolicy, kind: Kind)
             assert isinstance(refused, ServerChangedByOthers), refused
             found = run.region.server("s")
             assert found.conflict is not None
-            assert (found.state, found.work) == (run.state_before, None)
+            assert (found.state, found.run) == (run.state_before, None)
             held = held_now(run.region.view, consumer_of(run.region, victim) or "")
             reported = found.conflict.held if victim == "server" else found.conflict.migration_held
             assert same(reported, held)
@@ -254,10 +254,10 @@ def test_a_write_before_it_begins(name: str, policy: ConflictPolicy, kind: Kind)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_write_before_each_step(name: str, policy: ConflictPolicy, kind: Kind) -> None:
-    for run, work in runs(name, policy, kind):
+    for run, saga_run in runs(name, policy, kind):
         assert run.wrote_at is not None
         if is_stopped(name, policy, kind, run.write.victim, run.wrote_at):
-            assert work.phase == "failed", run.write
+            assert saga_run.phase == "failed", run.write
             server = run.region.server("s")
             assert server.state == STOPPED_AS[name]
             assert server.fault is not None
@@ -265,8 +265,8 @@ def test_a_write_before_each_step(name: str, policy: ConflictPolicy, kind: Kind)
             run.write = run.write._replace(moment=-1)
             run.check_settled()
             assert begin(run.region, name, policy) is None, "it was reported, and is known"
-            work = run.carried_out()
-        assert work.phase == "done", (run.write, work.reason)
+            saga_run = run.carried_out()
+        assert saga_run.phase == "done", (run.write, saga_run.reason)
         run.check_settled()
         run.check_nothing_is_left()
 
@@ -275,9 +275,9 @@ def test_a_write_before_each_step(name: str, policy: ConflictPolicy, kind: Kind)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", PLACED)
 def test_a_write_before_each_step_of_what_is_undone(name: str, policy: ConflictPolicy, kind: Kind) -> None:
-    last = [step.name for step in operation(name).steps if step.failing in ("back", "next")][-1]
-    for run, work in runs(name, policy, kind, fails=(last,)):
-        assert work.phase == "failed", run.write
+    last = [step.name for step in saga(name).steps if step.failing in ("back", "next")][-1]
+    for run, saga_run in runs(name, policy, kind, fails=(last,)):
+        assert saga_run.phase == "failed", run.write
         server = run.region.server("s")
         if name in MOVES:
             assert server.place == run.source
@@ -295,8 +295,8 @@ def test_a_write_before_each_step_of_what_is_undone(name: str, policy: ConflictP
 def test_a_write_before_each_step_where_the_first_host_fails(
     name: str, policy: ConflictPolicy, kind: Kind
 ) -> None:
-    for run, work in runs(name, policy, kind, once=("prepare", "build")):
-        assert (work.phase, work.attempt) == ("done", 2), run.write
+    for run, saga_run in runs(name, policy, kind, once=("prepare", "build")):
+        assert (saga_run.phase, saga_run.attempt) == ("done", 2), run.write
         run.check_settled()
         run.check_nothing_is_left()
 
@@ -318,11 +318,11 @@ def runs(
         while moment <= moments:
             run = Run(name, policy, Write(kind, victim, moment), Faults(fails, once))
             assert begin(run.region, name, policy) is None
-            work = run.carried_out()
+            saga_run = run.carried_out()
             moments = run.moments
             moment += 1
             if run.wrote_at is not None:
-                yield run, work
+                yield run, saga_run
 
 
 def test_a_resized_server_is_deleted_by_the_same_rules() -> None:

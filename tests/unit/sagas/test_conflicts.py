@@ -92,8 +92,8 @@ def test_merge_keeps_it_at_the_alternates() -> None:
     region = prepared("migrate")
     add_bandwidth(region)
     assert region.begin("migrate", "s", "merge") is None
-    work = region.carry_out(Faults(once=["prepare"]))
-    assert work.attempt == 2
+    run = region.carry_out(Faults(once=["prepare"]))
+    assert run.attempt == 2
     assert region.held("s").items() > bandwidth_where_it_is(region).items()
     assert as_dict(region.server("s").kept) == bandwidth_where_it_is(region)
 
@@ -167,16 +167,16 @@ def test_a_change_while_the_order_is_under_way(policy: ConflictPolicy) -> None:
     region = prepared("delete")
     assert region.begin("delete", "s", policy) is None
     add_bandwidth(region)
-    work = region.carry_out()
+    run = region.carry_out()
     if policy == "fail":
-        assert work.phase == "failed"
-        assert "another client has changed" in (work.reason or "")
+        assert run.phase == "failed"
+        assert "another client has changed" in (run.reason or "")
         assert region.server("s").state == "active"
         assert region.held("s")
         region.run("delete", "s")
         assert not region.view.consumers
     else:
-        assert work.phase == "done"
+        assert run.phase == "done"
         assert not region.view.consumers
 
 

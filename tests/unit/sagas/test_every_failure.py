@@ -9,17 +9,17 @@ from berth.doctor.findings import examine
 from berth.model.servers import Held, Migration, Server, VmState
 from berth.sagas.conflicts import as_dict, held_now
 from berth.sagas.saga import ALL, BY_NAME, Holds
-from berth.sagas.table import AS_BEFORE, GONE, Outcome, after_failure, after_success, may_end_in_error
+from berth.sagas.table import AS_BEFORE, GONE, Outcome, find_failure, find_success, may_end_in_error
 from tests.unit.sagas.regions import LARGE, SMALL, Faults, Region, prepared
 
 pytestmark = pytest.mark.fast
 
-NAMES = [operation.name for operation in ALL if operation.name != "sweep"]
+NAMES = [saga.name for saga in ALL if saga.name != "sweep"]
 STEPS = [
-    (operation.name, number)
-    for operation in ALL
-    for number, step in enumerate(operation.steps)
-    if step.does != "claimed" and operation.name != "sweep"
+    (saga.name, number)
+    for saga in ALL
+    for number, step in enumerate(saga.steps)
+    if step.does != "claimed" and saga.name != "sweep"
 ]
 UNDONE = [(name, number) for name, number in STEPS if may_end_in_error(BY_NAME[name], number)]
 
@@ -42,12 +42,12 @@ class Story:
 
     def ends(self, fails: str | None = None, *also: str) -> None:
         faults = Faults([fails, *also] if fails is not None else [])
-        work = self.region.carry_out(faults)
+        run = self.region.carry_out(faults)
         if fails is not None:
             assert fails in faults.met
-        assert work.phase in ("done", "failed")
-        if work.attempt > 1:
-            self.dest = work.books.held or self.dest
+        assert run.phase in ("done", "failed")
+        if run.attempt > 1:
+            self.dest = run.claim.held or self.dest
 
     def check(self, wanted: Outcome) -> None:
         server = self.region.view.records.get(Server, "s")
@@ -55,7 +55,7 @@ class Story:
             assert server is None
         else:
             assert server is not None
-            assert (server.work, server.task) == (None, None)
+            assert (server.run, server.task) == (None, None)
             assert server.state == (self.state_before if wanted.state == AS_BEFORE else wanted.state)
             assert server.held == held_now(self.region.view, "s")
             assert (server.place is None) == (wanted.holds == "nothing")
@@ -86,31 +86,31 @@ class Story:
 def test_success(name: str) -> None:
     story = Story(name)
     story.ends()
-    story.check(after_success(BY_NAME[name]))
+    story.check(find_success(BY_NAME[name]))
 
 
 @pytest.mark.parametrize(("name", "number"), STEPS)
 def test_a_step_that_fails(name: str, number: int) -> None:
-    operation = BY_NAME[name]
+    saga = BY_NAME[name]
     # One that is to be deleted has a source only while a resize waits.
-    story = Story(name, is_resized=name == "delete" and operation.steps[number].at == "source")
-    wanted = after_failure(operation, number)
-    if operation.steps[number].failing == "again":
-        story.region.carry_out(Faults(once=[operation.steps[number].name]))
+    story = Story(name, is_resized=name == "delete" and saga.steps[number].at == "source")
+    wanted = find_failure(saga, number)
+    if saga.steps[number].failing == "again":
+        story.region.carry_out(Faults(once=[saga.steps[number].name]))
     else:
-        story.ends(operation.steps[number].name)
-    story.check(wanted or after_success(operation))
+        story.ends(saga.steps[number].name)
+    story.check(wanted or find_success(saga))
 
 
 @pytest.mark.parametrize(("name", "number"), UNDONE)
 def test_a_step_that_fails_and_cannot_be_undone(name: str, number: int) -> None:
     """The books are undone all the same; what cannot be run again where it was is in error."""
-    operation = BY_NAME[name]
+    saga = BY_NAME[name]
     story = Story(name)
-    step = operation.steps[number]
-    undoing = [f"undo {one.name}" for one in operation.steps[: number + 1] if one.at != "books"]
+    step = saga.steps[number]
+    undoing = [f"undo {one.name}" for one in saga.steps[: number + 1] if one.at != "books"]
     story.ends(step.name, *undoing)
-    wanted = after_failure(operation, number)
+    wanted = find_failure(saga, number)
     assert wanted is not None
     story.check(Outcome("error", wanted.holds))
 
@@ -119,9 +119,9 @@ def test_a_step_that_fails_and_cannot_be_undone(name: str, number: int) -> None:
 def test_one_that_is_stopped_stays_so_where_it_is_to_be_as_before(name: str) -> None:
     story = Story(name, "stopped")
     story.ends()
-    story.check(after_success(BY_NAME[name]))
+    story.check(find_success(BY_NAME[name]))
     for number, step in enumerate(BY_NAME[name].steps):
-        wanted = after_failure(BY_NAME[name], number)
+        wanted = find_failure(BY_NAME[name], number)
         if wanted is not None:
             story = Story(name, "stopped", is_resized=name == "delete" and step.at == "source")
             story.ends(step.name)
@@ -133,7 +133,7 @@ def test_a_resize_of_one_that_was_stopped_ends_stopped(name: str) -> None:
     story = Story(name, "stopped")
     assert story.state_before == "stopped"
     story.ends()
-    story.check(after_success(BY_NAME[name]))
+    story.check(find_success(BY_NAME[name]))
 
 
 @pytest.mark.parametrize("name", ["create", "resize", "migrate", "live_migrate", "evacuate", "unshelve"])
@@ -146,20 +146,20 @@ def test_the_next_alternate_is_taken_when_a_host_fails(name: str) -> None:
     assert server.place is not None
     assert story.region.hosts_of("s") == [server.place.name]
     story.dest = server.held
-    story.check(after_success(BY_NAME[name]))
+    story.check(find_success(BY_NAME[name]))
 
 
 def test_an_alternate_that_is_refused_is_passed_over() -> None:
     story = Story("create")
-    work = story.region.carry_out(Faults(fails=["build"], once=["move the claim"]))
-    assert [entry.step for entry in work.log].count("build") == 2
+    run = story.region.carry_out(Faults(fails=["build"], once=["move the claim"]))
+    assert [entry.step for entry in run.log].count("build") == 2
     story.check(Outcome("error", "nothing"))
 
 
 def test_attempts_are_counted() -> None:
     region = Region()
-    work = region.run("create", "s", Faults(["build"]), alternates=4)
-    assert [entry.step for entry in work.log].count("build") == work.attempts_max == 3
+    run = region.run("create", "s", Faults(["build"]), alternates=4)
+    assert [entry.step for entry in run.log].count("build") == run.attempts_max == 3
     assert region.held("s") == {}
 
 
@@ -171,8 +171,8 @@ def test_an_evacuated_server_lets_go_of_its_source_when_that_is_swept() -> None:
     number = int(source.name.removeprefix("host-"))
     region.set_down(number, down=False)
     assert examine(region.view, region.now_s) == ()
-    (work,) = region.sweep(number)
-    assert work.phase == "done"
+    (run,) = region.sweep(number)
+    assert run.phase == "done"
     assert (region.migration("s").status, region.migration("s").held) == ("completed", ())
     story.check(Outcome(AS_BEFORE, "dest"))
     assert region.sweep(number) == []
@@ -198,11 +198,11 @@ def test_a_resize_that_stays_on_its_host(name: str) -> None:
     """Nothing is destroyed there: it is the one server that comes and goes."""
     region = Region(hosts=1)
     region.run("create", "s")
-    work = region.run("resize", "s")
-    assert [entry.step for entry in work.log] == ["send", "receive"]
+    run = region.run("resize", "s")
+    assert [entry.step for entry in run.log] == ["send", "receive"]
     assert region.hosts_of("s") == region.hosts_of(region.migration("s").id) == ["host-1"]
-    work = region.run(name, "s")
-    destroyed = [entry.step for entry in work.log if entry.step in ("destroy", "clean up")]
+    run = region.run(name, "s")
+    destroyed = [entry.step for entry in run.log if entry.step in ("destroy", "clean up")]
     assert destroyed == (["destroy"] if name == "delete" else [])
     assert len(region.view.consumers) == (name != "delete")
     assert examine(region.view, region.now_s) == ()
@@ -212,8 +212,8 @@ def test_a_resize_that_stays_on_its_host_and_fails_is_resumed_there() -> None:
     region = Region(hosts=1)
     region.run("create", "s")
     before = region.held("s")
-    work = region.run("resize", "s", Faults(["receive"]))
-    assert [entry.step for entry in work.log] == ["send", "receive", "undo send", "undo claim"]
+    run = region.run("resize", "s", Faults(["receive"]))
+    assert [entry.step for entry in run.log] == ["send", "receive", "undo send", "undo claim"]
     assert region.held("s") == before
     assert region.server("s").state == "active"
 
@@ -240,8 +240,8 @@ def test_one_in_error_runs_again_when_it_was_evacuated() -> None:
     assert (server.state, server.fault is not None) == ("error", True)
     assert server.place is not None
     region.set_down(int(server.place.name.removeprefix("host-")))
-    work = region.run("evacuate", "s")
-    assert work.runs
+    run = region.run("evacuate", "s")
+    assert run.runs
     assert (region.server("s").state, region.server("s").fault) == ("active", None)
 
 

@@ -42,11 +42,11 @@ def put(
     policy: ConflictPolicy = "fail",
 ) -> Rejection | None:
     need = Need(name, resources or {BANDWIDTH: amount}, tuple(required))
-    return region.tries(lambda view, now_s: needs.put(view, now_s, Rules(policy), "s", need))
+    return region.tries(lambda view, now_s: needs.set_need(view, now_s, Rules(policy), "s", need))
 
 
 def remove(region: Region, name: str = "port", policy: ConflictPolicy = "fail") -> Rejection | None:
-    return region.tries(lambda view, now_s: needs.remove(view, now_s, Rules(policy), "s", name))
+    return region.tries(lambda view, now_s: needs.remove_need(view, now_s, Rules(policy), "s", name))
 
 
 def bandwidth(region: Region, consumer: str = "s") -> dict[str, int]:
@@ -159,7 +159,7 @@ def test_unknown_names(region: Region) -> None:
     assert put(region, required=["CUSTOM_NONE"]) == TraitsNotFound(("CUSTOM_NONE",))
     assert remove(region, "none") == NeedNotFound("s", "none")
     need = Need("port", {BANDWIDTH: 1})
-    assert needs.put(region.view, 0, Rules(), "none", need) == ServerNotFound("none")
+    assert needs.set_need(region.view, 0, Rules(), "none", need) == ServerNotFound("none")
 
 
 def test_a_server_has_so_many_and_no_more(region: Region) -> None:
@@ -173,9 +173,7 @@ def test_a_server_has_so_many_and_no_more(region: Region) -> None:
 # -- beside what else happens -------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", [operation.name for operation in ALL if operation.name not in ("create", "sweep")]
-)
+@pytest.mark.parametrize("name", [saga.name for saga in ALL if saga.name not in ("create", "sweep")])
 def test_while_an_operation_is_under_way_the_other_waits(name: str) -> None:
     region = prepared(name)
     assert region.begin(name, "s") is None
@@ -275,8 +273,8 @@ def test_a_need_is_reverted_with_its_server(region: Region) -> None:
 def test_a_need_is_met_at_the_alternate(name: str) -> None:
     region = prepared(name)
     put(region)
-    work = region.run(name, "s", Faults(once=["prepare", "build"]))
-    assert work.attempt == 2
+    run = region.run(name, "s", Faults(once=["prepare", "build"]))
+    assert run.attempt == 2
     assert bandwidth(region) == {number_of(region): 100}
     if name == "migrate":
         region.run("confirm", "s")
@@ -310,7 +308,7 @@ def test_the_sum_is_judged_not_the_part() -> None:
     region.run("create", "s")
     region.run("create", "t")
     need = Need("port", {BANDWIDTH: 600})
-    assert region.tries(lambda view, now_s: needs.put(view, now_s, Rules(), "t", need)) is None
+    assert region.tries(lambda view, now_s: needs.set_need(view, now_s, Rules(), "t", need)) is None
     assert isinstance(put(region, 600), NeedDoesNotFit)
     region.claim("port", (nic_id(1), ((BANDWIDTH, 400),)), type="PORT")
     refused = put(region, 1)

@@ -74,7 +74,7 @@ def test_a_move_in_a_pool_that_is_nearly_full(name: str, fails: str | None) -> N
 def uses(region: Region, faults: Faults, pool: ProviderId = POOL) -> Iterator[tuple[str, int]]:
     """What the pool has in use after each step of the order that is on its way."""
     seen: list[tuple[str, int]] = []
-    region.watch = lambda work: seen.append((f"{work.phase} {work.step}", used(region, pool)))
+    region.watch = lambda run: seen.append((f"{run.phase} {run.step}", used(region, pool)))
     region.carry_out(faults)
     region.watch = None
     assert seen
@@ -288,7 +288,7 @@ class Oracle:
         if server is None or not pools:
             return {}
         disk_gb = held[pools[0]]["DISK_GB"]
-        assert server.work is not None or server.migration is not None or disk_gb == server.flavor.disk_gb
+        assert server.run is not None or server.migration is not None or disk_gb == server.flavor.disk_gb
         return {pools[0]: disk_gb}
 
     def check(self, about: object) -> None:
@@ -340,10 +340,10 @@ def _do(region: Region, oracle: Oracle, deed: Deed, number: int) -> None:
     if refused is None and region.view.records.count(Outbox):
         seen: list[SagaRun] = []
 
-        def look(work: SagaRun) -> None:
-            seen.append(work)
-            if work.phase not in ("done", "failed"):
-                oracle.check((deed, work.phase, work.step))
+        def look(run: SagaRun) -> None:
+            seen.append(run)
+            if run.phase not in ("done", "failed"):
+                oracle.check((deed, run.phase, run.step))
 
         region.watch = look
         region.carry_out(Faults([fails] if fails is not None else []))

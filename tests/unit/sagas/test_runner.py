@@ -9,20 +9,20 @@ from hypothesis import strategies as st
 from berth.model.ids import ProviderId
 from berth.model.saga_runs import ClaimSnapshot, Destination, SagaRun, Spec
 from berth.model.servers import Held, Place
-from berth.sagas.live_migrate import aborted
+from berth.sagas.live_migrate import mark_aborted
 from berth.sagas.runner import (
     LOG_MAX,
     AgentTask,
     ClaimTask,
     MoveClaim,
     Skip,
-    claim_moved,
-    claim_refused,
-    failed,
     is_finished,
-    operation_of,
+    record_claim_moved,
+    record_claim_refused,
+    record_failure,
+    record_success,
+    saga_of,
     step_of,
-    succeeded,
     task_of,
 )
 from berth.sagas.saga import ALL, BY_NAME
@@ -43,35 +43,35 @@ def order(name: str, alternates: int = 3, attempts_max: int = 3, *, runs: bool =
         id="order",
         number=1,
         server="s",
-        operation=name,
+        saga=name,
         request_id="req-1",
         spec=Spec("s", "project", "user", SMALL),
         project="project",
         user="user",
         source=PLACES[0] if has_source else None,
         dest=PLACES[1],
-        books=ClaimSnapshot(held(PLACES[1]), 1),
+        claim=ClaimSnapshot(held(PLACES[1]), 1),
         migration="m" if has_source else None,
-        migration_books=ClaimSnapshot(held(PLACES[0]), 1) if has_source else None,
+        migration_claim=ClaimSnapshot(held(PLACES[0]), 1) if has_source else None,
         alternates=tuple(Destination(place, held(place)) for place in PLACES[2 : 2 + alternates]),
         attempts_max=attempts_max,
         runs=runs,
     )
 
 
-def next_version(work: SagaRun, is_good: bool, now_ns: int) -> SagaRun:
-    match task_of(work):
+def next_version(run: SagaRun, is_good: bool, now_ns: int) -> SagaRun:
+    match task_of(run):
         case Skip():
-            return succeeded(work, now_ns)
+            return record_success(run, now_ns)
         case MoveClaim(way) if is_good:
-            return claim_moved(work, now_ns, ClaimSnapshot(way.held, 2), work.migration_books)
+            return record_claim_moved(run, now_ns, ClaimSnapshot(way.held, 2), run.migration_claim)
         case MoveClaim():
-            return claim_refused(work, now_ns, "no room")
-        case ClaimTask() if work.phase == "back":
+            return record_claim_refused(run, now_ns, "no room")
+        case ClaimTask() if run.phase == "back":
             # Undoing in the books is tried until it is done.
-            return succeeded(work, now_ns, ClaimSnapshot((), None), ClaimSnapshot((), None))
+            return record_success(run, now_ns, ClaimSnapshot((), None), ClaimSnapshot((), None))
         case AgentTask() | ClaimTask():
-            return succeeded(work, now_ns) if is_good else failed(work, now_ns, "broken")
+            return record_success(run, now_ns) if is_good else record_failure(run, now_ns, "broken")
 
 
 @given(
@@ -83,40 +83,40 @@ def next_version(work: SagaRun, is_good: bool, now_ns: int) -> SagaRun:
     st.booleans(),
 )
 def test_every_path_ends(
-    operation: object, alternates: int, attempts_max: int, outcomes: list[bool], abort_at: int, runs: bool
+    saga: object, alternates: int, attempts_max: int, outcomes: list[bool], abort_at: int, runs: bool
 ) -> None:
-    work = order(operation.name, alternates, attempts_max, runs=runs)  # type: ignore[attr-defined]
+    run = order(saga.name, alternates, attempts_max, runs=runs)  # type: ignore[attr-defined]
     coming = iter(outcomes)
     tried = 0
-    while not is_finished(work):
+    while not is_finished(run):
         if tried == abort_at:
-            work = aborted(work)
-        before = work
-        work = next_version(work, next(coming, True), tried)
-        assert work.version > before.version
-        assert len(work.log) <= LOG_MAX
-        assert work.attempt <= max(attempts_max, 1)
-        assert 0 <= work.step < len(operation_of(work).steps)
-        assert len(work.alternates) <= len(before.alternates)
+            run = mark_aborted(run)
+        before = run
+        run = next_version(run, next(coming, True), tried)
+        assert run.version > before.version
+        assert len(run.log) <= LOG_MAX
+        assert run.attempt <= max(attempts_max, 1)
+        assert 0 <= run.step < len(saga_of(run).steps)
+        assert len(run.alternates) <= len(before.alternates)
         tried += 1
         assert tried <= 400, "it goes in circles"
-    if work.phase == "failed":
-        assert work.reason == "broken"
+    if run.phase == "failed":
+        assert run.reason == "broken"
     else:
-        assert work.step == len(operation_of(work).steps) - 1
+        assert run.step == len(saga_of(run).steps) - 1
 
 
 def test_the_id_of_a_step_is_its_own_in_every_attempt_and_direction() -> None:
-    work, ids = order("resize"), []
+    run, ids = order("resize"), []
     outcomes = iter([False, True, True, True, False, True])
-    while not is_finished(work):
-        task = task_of(work)
+    while not is_finished(run):
+        task = task_of(run)
         if isinstance(task, AgentTask):
             ids.append(task.id)
-            assert task == task_of(work), "however often it is asked for"
-            work = next_version(work, next(outcomes, True), 0)
+            assert task == task_of(run), "however often it is asked for"
+            run = next_version(run, next(outcomes, True), 0)
         else:
-            work = next_version(work, True, 0)
+            run = next_version(run, True, 0)
     assert len(set(ids)) == len(ids) == 7
     assert ids[0] == "order.1.1.do"
     assert ids[1] == "order.1.1.undo"
@@ -124,33 +124,33 @@ def test_the_id_of_a_step_is_its_own_in_every_attempt_and_direction() -> None:
 
 
 def test_a_log_keeps_the_newest() -> None:
-    work = order("sweep")
+    run = order("sweep")
     for number in range(LOG_MAX + 10):
-        work = failed(work, number, f"refused {number}")
-    assert len(work.log) == LOG_MAX
-    assert work.log[-1].error == f"refused {LOG_MAX + 9}"
-    assert succeeded(work, 0).phase == "done"
+        run = record_failure(run, number, f"refused {number}")
+    assert len(run.log) == LOG_MAX
+    assert run.log[-1].error == f"refused {LOG_MAX + 9}"
+    assert record_success(run, 0).phase == "done"
 
 
 def test_an_order_that_is_aborted_is_not_tried_elsewhere() -> None:
-    work = aborted(succeeded(order("live_migrate"), 0))
-    work = failed(work, 0, "aborted")
-    assert (work.phase, work.retry) == ("back", False)
+    run = mark_aborted(record_success(order("live_migrate"), 0))
+    run = record_failure(run, 0, "aborted")
+    assert (run.phase, run.retry) == ("back", False)
     tasks = []
-    while not is_finished(work):
-        tasks.append(task_of(work))
-        work = next_version(work, True, 0)
+    while not is_finished(run):
+        tasks.append(task_of(run))
+        run = next_version(run, True, 0)
     assert not any(isinstance(task, MoveClaim) for task in tasks)
     assert tasks[-1] == ClaimTask("give_back")
-    assert work.dest == PLACES[1]
+    assert run.dest == PLACES[1]
 
 
 def test_what_was_stopped_is_not_started_by_undoing() -> None:
     for runs in (True, False):
-        work = succeeded(order("shelve", runs=runs), 0)
-        assert step_of(work).name == "snapshot"
-        work = succeeded(failed(work, 0, "no room for it"), 0)
-        task = task_of(work)
+        run = record_success(order("shelve", runs=runs), 0)
+        assert step_of(run).name == "snapshot"
+        run = record_success(record_failure(run, 0, "no room for it"), 0)
+        task = task_of(run)
         if runs:
             assert isinstance(task, AgentTask)
             assert task.verb == "start"
@@ -161,11 +161,11 @@ def test_what_was_stopped_is_not_started_by_undoing() -> None:
 def test_on_one_host_nothing_is_prepared_and_nothing_destroyed() -> None:
     verbs: dict[str, list[str]] = {}
     for name in ("resize", "confirm", "revert"):
-        work = msgspec.structs.replace(order(name), source=PLACES[1])
+        run = msgspec.structs.replace(order(name), source=PLACES[1])
         seen = verbs.setdefault(name, [])
-        while not is_finished(work):
-            task = task_of(work)
+        while not is_finished(run):
+            task = task_of(run)
             if isinstance(task, AgentTask):
                 seen.append(task.verb)
-            work = next_version(work, True, 0)
+            run = next_version(run, True, 0)
     assert verbs == {"resize": ["send", "resume"], "confirm": [], "revert": ["resume"]}

@@ -4,7 +4,7 @@ given back."""
 
 import pytest
 
-from berth.doctor.findings import Moment, examine, look_again
+from berth.doctor.findings import Moment, examine, find_again
 from berth.doctor.repairs import repair
 from berth.model import commands as c
 from berth.model.ids import ConsumerId, ProviderId
@@ -152,7 +152,7 @@ def test_the_doctor_claims_what_a_confirmed_server_had_lost(policy: ConflictPoli
     assert finding.kind == "server_without_allocations"
     moment = Moment(region.now_s)
     assert region.tries(lambda view, now_s: repair(view, finding.id, moment)) is None
-    assert look_again(region.view, finding.id, moment) is None
+    assert find_again(region.view, finding.id, moment) is None
     assert region.held("s") == before
     region.run("migrate", "s")
     assert examine(region.view, region.now_s) == ()

@@ -5,50 +5,50 @@ from typing import get_args
 import pytest
 
 from berth.sagas.saga import ALL, PLACEMENT, ClaimChange, Verb
-from berth.sagas.table import ENTRIES, VERBS, after_failure, after_success, page
+from berth.sagas.table import ENTRIES, VERBS, find_failure, find_success, render_page
 from tests.servers import ROOT
 
 pytestmark = pytest.mark.fast
 
 
 def test_the_page_is_that_of_the_program() -> None:
-    assert (ROOT / "docs" / "guides" / "operations.md").read_text() == page(), "run: make docs"
+    assert (ROOT / "docs" / "guides" / "operations.md").read_text() == render_page(), "run: make docs"
 
 
 def test_every_step_of_every_operation_is_on_it() -> None:
-    rows = page().splitlines()
-    for operation in ALL:
-        for step in operation.steps:
-            assert len([row for row in rows if row.startswith(f"| {operation.name} | {step.name} |")]) == 1
+    rows = render_page().splitlines()
+    for saga in ALL:
+        for step in saga.steps:
+            assert len([row for row in rows if row.startswith(f"| {saga.name} | {step.name} |")]) == 1
 
 
 def test_every_order_and_entry_is_explained() -> None:
     assert tuple(VERBS) == get_args(Verb)
     assert tuple(ENTRIES) == get_args(ClaimChange)
-    used = {step.does for operation in ALL for step in operation.steps}
-    used |= {step.undo for operation in ALL for step in operation.steps if step.undo is not None}
+    used = {step.does for saga in ALL for step in saga.steps}
+    used |= {step.undo for saga in ALL for step in saga.steps if step.undo is not None}
     assert used <= VERBS.keys() | ENTRIES.keys()
 
 
 def test_a_step_is_an_order_or_an_entry_according_to_where_it_is() -> None:
-    for operation in ALL:
-        for step in operation.steps:
+    for saga in ALL:
+        for step in saga.steps:
             known: object = ENTRIES if step.at == PLACEMENT else VERBS
-            assert step.does in known, (operation.name, step)  # type: ignore[operator]
-            assert step.undo is None or step.undo in known, (operation.name, step)  # type: ignore[operator]
+            assert step.does in known, (saga.name, step)  # type: ignore[operator]
+            assert step.undo is None or step.undo in known, (saga.name, step)  # type: ignore[operator]
 
 
 def test_what_an_operation_says_it_leaves_is_what_its_steps_leave() -> None:
     """``holds_failed`` is what is held after the first step that can fail has."""
-    for operation in ALL:
-        failures = [after_failure(operation, number) for number in range(len(operation.steps))]
+    for saga in ALL:
+        failures = [find_failure(saga, number) for number in range(len(saga.steps))]
         first = next((failure for failure in failures if failure is not None), None)
         if first is not None:
-            assert first.holds == operation.holds_failed, operation.name
-        assert after_success(operation).holds == operation.holds_done
+            assert first.holds == saga.holds_failed, saga.name
+        assert find_success(saga).holds == saga.holds_done
 
 
 def test_only_the_books_are_tried_until_it_is_done() -> None:
-    again = [step for operation in ALL for step in operation.steps if step.failing == "again"]
+    again = [step for saga in ALL for step in saga.steps if step.failing == "again"]
     assert again
     assert {step.at for step in again} == {PLACEMENT}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from berth.api.native.bodies_clusters import NewCluster
 from berth.cli.heat_template import TemplateError, templates, write
-from berth.clusters.distribution import grown
+from berth.clusters.distribution import add_nodes
 from berth.model.clusters import Cluster, NodeGroup
 from berth.model.servers import Flavor
 from berth.runtime.ids import Ids
@@ -113,7 +113,7 @@ def _dealt(asked: NewCluster) -> dict[str, list[str | None]]:
     )
     ids = Ids(seed=1)
     for group in asked.node_groups:
-        whole = grown(whole, group.name, group.count, ids.uuid)
+        whole = add_nodes(whole, group.name, group.count, ids.uuid)
     found: dict[str, list[str | None]] = {group.name: [] for group in asked.node_groups}
     for node in whole.nodes:
         found[node.node_group].append(node.group)

@@ -19,7 +19,7 @@ class Driver(Protocol):
     def name(self) -> str:
         """What kind of hypervisor this is."""
 
-    async def carry_out(self, order: AgentCommand) -> None:
+    async def carry_out(self, command: AgentCommand) -> None:
         """Do what an order says, or DriverError. One that is cancelled leaves the server as it is."""
 
     def servers(self) -> Collection[str]:

@@ -64,19 +64,19 @@ class SimDriver:
         if server in self._aborts:
             self._aborts[server].set()
 
-    async def carry_out(self, order: AgentCommand) -> None:
-        after = self._effect(order)
-        if order.verb == "destroy" and order.server not in self._disk:
+    async def carry_out(self, command: AgentCommand) -> None:
+        after = self._effect(command)
+        if command.verb == "destroy" and command.server not in self._disk:
             return
-        verb = cast(Verb, order.verb)  # It is one of ours: it has an effect.
-        fate = self._behaviours.fate(verb, (order.spec.name, order.server), self._host, self._rng)
-        await self._pass_time(order.server, fate)
+        verb = cast(Verb, command.verb)  # It is one of ours: it has an effect.
+        fate = self._behaviours.fate(verb, (command.spec.name, command.server), self._host, self._rng)
+        await self._pass_time(command.server, fate)
         if fate.error is not None:
             raise DriverError(fate.error)
         if after == "absent":
-            del self._disk[order.server]
+            del self._disk[command.server]
         else:
-            self._disk[order.server] = after
+            self._disk[command.server] = after
 
     async def _pass_time(self, server: str, fate: Fate) -> None:
         """Let the time of an order pass. What hangs ends only when it is aborted, or the host with it."""
@@ -90,17 +90,17 @@ class SimDriver:
         finally:
             del self._aborts[server]
 
-    def _effect(self, order: AgentCommand) -> ServerState | Literal["absent"]:
-        before: _Before = self._disk.get(order.server, "absent")
-        effects = _EFFECTS.get(order.verb)
+    def _effect(self, command: AgentCommand) -> ServerState | Literal["absent"]:
+        before: _Before = self._disk.get(command.server, "absent")
+        effects = _EFFECTS.get(command.verb)
         if effects is None:
-            raise DriverError(f"{order.verb} is not known to this release of the agent: upgrade it")
+            raise DriverError(f"{command.verb} is not known to this release of the agent: upgrade it")
         after = effects.get(before)
         if after is None:
             where = f"not on the host {self._host}" if before == "absent" else f"{before} on {self._host}"
-            raise DriverError(f"{order.verb} cannot be done: the server {order.server} is {where}")
+            raise DriverError(f"{command.verb} cannot be done: the server {command.server} is {where}")
         if after == "as before":
             return before
         if after == "as ordered":
-            return "running" if order.runs else "stopped"
+            return "running" if command.runs else "stopped"
         return after

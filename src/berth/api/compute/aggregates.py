@@ -24,7 +24,7 @@ from berth.model.commands import Command, Enact, LabelAggregate, LedgerCommand
 from berth.model.ids import AggregateId, ProviderId
 from berth.model.placement import Label
 from berth.model.servers import Aggregate, Host
-from berth.sagas.proposals import removed, replaced
+from berth.sagas.proposals import remove_record, replace_record
 from berth.scheduler.filters.zone import NO_ZONE
 from berth.scheduler.spec_table import wrong_metadata
 from berth.view import ProviderRecord, View
@@ -177,10 +177,10 @@ def _enacted(
     if after is not None:
         label = Label(None, after.name, tuple(sorted(_metadata(after).items())))
         commands.append(LabelAggregate(AggregateId(after.id), label))
-        return Enact((replaced(view, after),), tuple(commands))
+        return Enact((replace_record(view, after),), tuple(commands))
     assert before is not None, "there is an aggregate before or after"
     commands.append(LabelAggregate(AggregateId(before.id), None))
-    return Enact((removed(view, before),), tuple(commands))
+    return Enact((remove_record(view, before),), tuple(commands))
 
 
 def _joined(

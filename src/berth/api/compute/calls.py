@@ -19,7 +19,7 @@ from berth.model.rejections import Rejection
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
-from berth.sagas.proposals import Context, quotas_in
+from berth.sagas.proposals import Context, read_quotas
 from berth.scheduler.options import SchedulerOptions
 from berth.view import View
 
@@ -78,7 +78,7 @@ class Call(NamedTuple):
     @property
     def quotas(self) -> Quotas:
         """Of projects that have none of their own."""
-        return quotas_in(self.services.settings)
+        return read_quotas(self.services.settings)
 
     @property
     def now_s(self) -> int:

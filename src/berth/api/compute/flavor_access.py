@@ -12,7 +12,7 @@ from berth.api.compute.flavors import visible
 from berth.api.kernel.http import Response
 from berth.model.commands import Command, Enact
 from berth.model.servers import Flavor
-from berth.sagas.proposals import replaced
+from berth.sagas.proposals import replace_record
 from berth.view import View
 
 _PROJECTS_MAX: Final = 10_000
@@ -46,7 +46,7 @@ async def act(call: Call) -> Response:
         else:
             assert asked.remove_tenant_access is not None, "one of the two is there"
             projects = _taken(flavor, asked.remove_tenant_access.tenant)
-        return Enact((replaced(view, msgspec.structs.replace(flavor, projects=projects)),))
+        return Enact((replace_record(view, msgspec.structs.replace(flavor, projects=projects)),))
 
     return await change(call, make, lambda view: _listed(visible(view, call)))
 

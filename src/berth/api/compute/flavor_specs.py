@@ -17,7 +17,7 @@ from berth.api.compute.flavors import checked, visible
 from berth.api.kernel.http import Response
 from berth.model.commands import Command, Enact
 from berth.model.servers import Flavor
-from berth.sagas.proposals import replaced
+from berth.sagas.proposals import replace_record
 from berth.scheduler.flavors import SPECS_MAX
 from berth.scheduler.spec_table import wrong_extra_spec
 from berth.view import View
@@ -62,7 +62,7 @@ async def delete(call: Call) -> Response:
         flavor = visible(view, call)
         _value(flavor, _named(call))
         left = {key: value for key, value in flavor.extra_specs.items() if key != _named(call)}
-        return Enact((replaced(view, checked(msgspec.structs.replace(flavor, extra_specs=left))),))
+        return Enact((replace_record(view, checked(msgspec.structs.replace(flavor, extra_specs=left))),))
 
     return await change(call, make, lambda view: Response(200))
 
@@ -95,7 +95,7 @@ def _with(view: View, call: Call, given: dict[str, str]) -> Command:
     wrong = wrong_extra_spec(after.extra_specs)
     if wrong is not None:
         raise problem_of(wrong)
-    return Enact((replaced(view, after),))
+    return Enact((replace_record(view, after),))
 
 
 ROUTES: Final = (

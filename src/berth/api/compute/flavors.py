@@ -20,8 +20,8 @@ from berth.model.commands import Command, Enact
 from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import SpecInvalid
 from berth.model.servers import Flavor
-from berth.sagas.proposals import removed, replaced
-from berth.sagas.requests import sizes
+from berth.sagas.proposals import remove_record, replace_record
+from berth.sagas.requests import flavor_sizes
 from berth.scheduler.flavors import ask_of
 from berth.scheduler.spec_table import count_bytes
 from berth.view import View
@@ -241,20 +241,20 @@ async def update(call: Call) -> Response:
 
 async def delete(call: Call) -> Response:
     def make(view: View, now_s: int) -> Command:
-        return Enact((removed(view, visible(view, call)),))
+        return Enact((remove_record(view, visible(view, call)),))
 
     return await change(call, make, lambda view: empty(202))
 
 
 def _kept(view: View, flavor: Flavor) -> Command:
     """The flavor in place of what it was, if servers could be made with it."""
-    return Enact((replaced(view, checked(flavor)),))
+    return Enact((replace_record(view, checked(flavor)),))
 
 
 def checked(flavor: Flavor) -> Flavor:
     """The flavor, if the scheduler can read it. Keys that it had before they were refused stay until they are
     taken away; no server is made with them."""
-    ask = ask_of(sizes(flavor))
+    ask = ask_of(flavor_sizes(flavor))
     if isinstance(ask, SpecInvalid):
         raise problem_of(ask)
     size = count_bytes(flavor.extra_specs)

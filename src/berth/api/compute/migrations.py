@@ -128,7 +128,7 @@ async def abort(call: Call) -> Response:
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
         unlocked(call, view, id)
-        return live_migrate.begin_abort(view, id, migration)
+        return live_migrate.propose_abort(view, id, migration)
 
     return await call.submit(propose, lambda _: empty(202))
 

@@ -26,7 +26,7 @@ from berth.model.quotas import (
     project_key,
 )
 from berth.model.servers import QuotaSet
-from berth.sagas.proposals import removed, replaced
+from berth.sagas.proposals import remove_record, replace_record
 from berth.view import View
 
 _CLASS: Final = "default"
@@ -172,7 +172,7 @@ async def delete(call: Call) -> Response:
 
     def make(view: View, now_s: int) -> Command:
         there = view.records.get(QuotaSet, key)
-        return Enact(() if there is None else (removed(view, there),))
+        return Enact(() if there is None else (remove_record(view, there),))
 
     return await change(call, make, lambda view: empty(202))
 
@@ -180,7 +180,7 @@ async def delete(call: Call) -> Response:
 def _set(view: View, key: str, asked: dict[str, int]) -> Command:
     there = view.records.get(QuotaSet, key)
     limits = ({} if there is None else there.limits) | asked
-    return Enact((replaced(view, QuotaSet(id=key, limits=limits)),))
+    return Enact((replace_record(view, QuotaSet(id=key, limits=limits)),))
 
 
 # -- what is sent -------------------------------------------------------------------------------

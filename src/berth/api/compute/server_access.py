@@ -11,7 +11,7 @@ from berth.api.compute.errors import ComputeProblem, not_found, problem_of
 from berth.model.commands import Enact
 from berth.model.rejections import SpecInvalid
 from berth.model.servers import Flavor, Image, Server
-from berth.sagas.proposals import replaced
+from berth.sagas.proposals import replace_record
 from berth.scheduler.spec_table import wrong_extra_spec, wrong_image_property
 from berth.view import View
 
@@ -99,7 +99,7 @@ def require_room(flavor: Flavor, image: Image) -> None:
 
 def changed(view: View, server: Server, now_s: int) -> Enact:
     """The command that puts a server's record in place of what stands there."""
-    return Enact((replaced(view, msgspec.structs.replace(server, updated_at_s=now_s)),))
+    return Enact((replace_record(view, msgspec.structs.replace(server, updated_at_s=now_s)),))
 
 
 def _last_part(ref: str) -> str:

@@ -41,10 +41,10 @@ Begin = Callable[[View, int, Context, str], Enact | Rejection]
 
 async def act(call: Call) -> Response:
     """Exactly one action, by its name."""
-    asked = call.body(dict[str, msgspec.Raw])
-    if len(asked) != 1:
-        raise ComputeProblem(400, f"The body must have one action, and it has {len(asked)}.")
-    [(name, raw)] = asked.items()
+    context = call.body(dict[str, msgspec.Raw])
+    if len(context) != 1:
+        raise ComputeProblem(400, f"The body must have one action, and it has {len(context)}.")
+    [(name, raw)] = context.items()
     action = _ACTIONS.get(name)
     if action is None:
         await call.read(lambda view: visible(call, view, call.params[0]))
@@ -73,11 +73,11 @@ async def _begun(call: Call, begin: Begin, status: int = 202) -> Response:
 
 
 async def _begun_and_answered(call: Call, begin: Begin, answer: Callable[[View], Response]) -> Response:
-    id, asked = call.params[0], call.asked()
+    id, context = call.params[0], call.asked()
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
         unlocked(call, view, id)
-        return begin(view, now_s, asked, id)
+        return begin(view, now_s, context, id)
 
     outcome = await call.try_submit(propose, answer)
     if isinstance(outcome, Rejection):
@@ -94,8 +94,8 @@ async def _resize(call: Call, raw: msgspec.Raw) -> Response:
     body = _sent(raw, sent.Resize)
     refuse_fields("resize", body)
 
-    def begin(view: View, now_s: int, asked: Context, id: str) -> Enact | Rejection:
-        return resize.begin(view, now_s, asked, id, usable_flavor(call, view, body.flavor_ref))
+    def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
+        return resize.propose(view, now_s, context, id, usable_flavor(call, view, body.flavor_ref))
 
     return await _begun(call, begin)
 
@@ -106,22 +106,22 @@ async def _migrate(call: Call, raw: msgspec.Raw) -> Response:
     if isinstance(body.host, str):
         call.require("os_compute_api:os-migrate-server:migrate:host")
 
-    def begin(view: View, now_s: int, asked: Context, id: str) -> Enact | Rejection:
-        return resize.begin(view, now_s, asked, id, None, _host(view, body.host))
+    def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
+        return resize.propose(view, now_s, context, id, None, _host(view, body.host))
 
     return await _begun(call, begin)
 
 
 async def _confirm(call: Call, raw: msgspec.Raw) -> Response:
-    def begin(view: View, now_s: int, asked: Context, id: str) -> Enact | Rejection:
-        return settling.begin(view, now_s, asked, id, "confirm")
+    def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
+        return settling.propose(view, now_s, context, id, "confirm")
 
     return await _begun(call, begin, 204)
 
 
 async def _revert(call: Call, raw: msgspec.Raw) -> Response:
-    def begin(view: View, now_s: int, asked: Context, id: str) -> Enact | Rejection:
-        return settling.begin(view, now_s, asked, id, "revert")
+    def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
+        return settling.propose(view, now_s, context, id, "revert")
 
     return await _begun(call, begin)
 
@@ -133,8 +133,8 @@ async def _live_migrate(call: Call, raw: msgspec.Raw) -> Response:
     # Before 2.25 it had to be said, and this is what clients said.
     refuse_fields("os-migrateLive", body, block_migration=(False,) if call.version < 25 else ())
 
-    def begin(view: View, now_s: int, asked: Context, id: str) -> Enact | Rejection:
-        return live_migrate.begin(view, now_s, asked, id, _host(view, body.host))
+    def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
+        return live_migrate.propose(view, now_s, context, id, _host(view, body.host))
 
     return await _begun(call, begin)
 
@@ -143,8 +143,8 @@ async def _evacuate(call: Call, raw: msgspec.Raw) -> Response:
     body = _sent(raw, sent.Evacuate)
     refuse_fields("evacuate", body)
 
-    def begin(view: View, now_s: int, asked: Context, id: str) -> Enact | Rejection:
-        return evacuating.begin(view, now_s, asked, id, _host(view, body.host))
+    def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
+        return evacuating.propose(view, now_s, context, id, _host(view, body.host))
 
     return await _begun(call, begin, 200)
 
@@ -170,9 +170,9 @@ async def _rebuild(call: Call, raw: msgspec.Raw) -> Response:
             server = msgspec.structs.replace(server, key_name=None)
         return server
 
-    def begin(view: View, now_s: int, asked: Context, id: str) -> Enact | Rejection:
+    def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
         image = usable_image(call, view, body.image_ref)
-        return in_place.begin_rebuild(view, now_s, asked, id, image, renewed)
+        return in_place.propose_rebuild(view, now_s, context, id, image, renewed)
 
     def answer(view: View) -> Response:
         return json({"server": detail(call, view, visible(call, view, call.params[0]))}, 202)
@@ -182,7 +182,9 @@ async def _rebuild(call: Call, raw: msgspec.Raw) -> Response:
 
 def _in_place(name: str) -> "Handler":
     async def handle(call: Call, raw: msgspec.Raw) -> Response:
-        return await _begun(call, lambda view, now_s, asked, id: in_place.begin(view, now_s, asked, id, name))
+        return await _begun(
+            call, lambda view, now_s, context, id: in_place.propose(view, now_s, context, id, name)
+        )
 
     return handle
 
@@ -203,7 +205,7 @@ async def _unshelve(call: Call, raw: msgspec.Raw) -> Response:
             400, "Invalid input: an availability_zone of null is understood from microversion 2.91 on."
         )
 
-    def begin(view: View, now_s: int, asked: Context, id: str) -> Enact | Rejection:
+    def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
         server = visible(call, view, id)
         if server.state == "shelved" and body != sent.Unshelve():
             raise ComputeProblem(
@@ -213,7 +215,7 @@ async def _unshelve(call: Call, raw: msgspec.Raw) -> Response:
             )
         if isinstance(zone, str):
             require_zone(view, zone)
-        return unshelve.begin(view, now_s, asked, id, zone=zone, host=_host(view, body.host))
+        return unshelve.propose(view, now_s, context, id, zone=zone, host=_host(view, body.host))
 
     return await _begun(call, begin)
 

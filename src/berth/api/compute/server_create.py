@@ -60,7 +60,7 @@ async def create(call: Call) -> Response:
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
         made = servers(view)
-        return operation.begin(view, now_s, who, made, at_least, host=where.host, is_forced=where.is_forced)
+        return operation.propose(view, now_s, who, made, at_least, host=where.host, is_forced=where.is_forced)
 
     outcome = await call.try_submit(propose, lambda _: None)
     if isinstance(outcome, Rejection):
@@ -68,7 +68,7 @@ async def create(call: Call) -> Response:
             raise call.problem_of(outcome)
         why = why_no_place(outcome)
         await call.submit(
-            lambda view, now_s: operation.unplaced(view, now_s, who, servers(view)[:at_least], why),
+            lambda view, now_s: operation.record_unplaced(view, now_s, who, servers(view)[:at_least], why),
             lambda _: None,
         )
     return _accepted(call, asked, ids[0])

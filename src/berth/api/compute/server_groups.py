@@ -19,7 +19,7 @@ from berth.model.commands import Command, CreateGroup, Enact
 from berth.model.groups import HOST, MEMBERS_MAX, Group, Policy
 from berth.model.ids import GroupId
 from berth.model.servers import Server
-from berth.sagas.groups import deleted
+from berth.sagas.groups import delete_group
 from berth.view import View
 from berth.view.groups import GroupRecord
 
@@ -87,7 +87,7 @@ async def create(call: Call) -> Response:
 
 async def delete(call: Call) -> Response:
     def make(view: View, now_s: int) -> Command:
-        return deleted(view, _found(view, call).id, is_forced=True)
+        return delete_group(view, _found(view, call).id, is_forced=True)
 
     return await change(call, make, lambda view: Response(204))
 

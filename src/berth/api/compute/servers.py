@@ -57,7 +57,7 @@ async def deleted(call: Call, *, is_forced: bool, status: int) -> Response:
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
         unlocked(call, view, id)
-        return deleting.begin(view, now_s, asked, id, is_forced=is_forced)
+        return deleting.propose(view, now_s, asked, id, is_forced=is_forced)
 
     outcome = await call.try_submit(propose, lambda _: Response(status))
     if isinstance(outcome, ServerBusy) and outcome.task == "deleting" and not is_forced:

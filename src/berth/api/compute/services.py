@@ -23,7 +23,7 @@ from berth.model.ids import ProviderId
 from berth.model.placement import HEALTHY, HostStatus
 from berth.model.servers import Host
 from berth.sagas.hosts import status_of
-from berth.sagas.proposals import replaced
+from berth.sagas.proposals import replace_record
 from berth.view import View
 
 _FORCED_DOWN: Final = 11
@@ -143,7 +143,7 @@ def _changed(view: View, host: Host, wanted: Wanted, now_s: int) -> Command:
     down = before.down if wanted.forced_down is UNSET else is_forced or host.is_silent
     status = HostStatus(disabled, down, before.build_failures, reason)
     after = msgspec.structs.replace(host, is_forced_down=is_forced, updated_at_s=now_s)
-    return Enact((replaced(view, after),), (SetHostStatus(id, status),))
+    return Enact((replace_record(view, after),), (SetHostStatus(id, status),))
 
 
 async def delete(call: Call) -> Response:

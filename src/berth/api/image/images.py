@@ -18,7 +18,7 @@ from berth.api.kernel.http import Response
 from berth.api.kernel.page_bytes import render_page
 from berth.model.commands import Command, Enact
 from berth.model.servers import Image
-from berth.sagas.proposals import removed, replaced
+from berth.sagas.proposals import remove_record, replace_record
 from berth.view import View
 
 _LIMIT: Final = 25
@@ -135,7 +135,7 @@ async def create(call: Call) -> Response:
         if view.records.get(Image, id) is not None:
             raise ComputeProblem(409, f"Image ID {id} already exists: choose another, or give none.")
         return Enact(
-            (replaced(view, msgspec.structs.replace(image, created_at_s=now_s, updated_at_s=now_s)),),
+            (replace_record(view, msgspec.structs.replace(image, created_at_s=now_s, updated_at_s=now_s)),),
             quotas=call.quotas,
         )
 
@@ -163,7 +163,7 @@ async def delete(call: Call) -> Response:
         image = own(view, call)
         if image.is_protected:
             raise ComputeProblem(403, f"Image {image.id} is protected: set protected to false first.")
-        return Enact((removed(view, image),))
+        return Enact((remove_record(view, image),))
 
     return await change(call, make, lambda view: Response(204))
 
@@ -176,7 +176,7 @@ async def changed(
     def make(view: View, now_s: int) -> Command:
         image = after(own(view, call))
         image = msgspec.structs.replace(image, tags=fields.tags(image.tags), updated_at_s=now_s)
-        return Enact((replaced(view, image),), quotas=call.quotas)
+        return Enact((replace_record(view, image),), quotas=call.quotas)
 
     return await change(call, make, lambda view: answer(_kept(view, call.params[0].lower())))
 

@@ -23,7 +23,7 @@ from berth.engine import Engine, Overloaded, Unavailable
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
-from berth.sagas.proposals import quotas_in
+from berth.sagas.proposals import read_quotas
 from berth.scheduler.options import SchedulerOptions
 
 
@@ -54,7 +54,7 @@ class NativeApi:
             settings.build_attempts_max,
             settings.conflict_repeat,
             # Without cells there are no servers: nothing is counted, and nobody could set a quota.
-            quotas_in(settings) if settings.cells else None,
+            read_quotas(settings) if settings.cells else None,
         )
 
     async def handle(self, request: Request, caller: Caller) -> Response:

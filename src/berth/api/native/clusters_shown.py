@@ -5,18 +5,18 @@ from berth.api.kernel.access import Access
 from berth.api.kernel.disclosure import words_for
 from berth.api.native import wire_clusters as wire
 from berth.api.native.wire import time_of
-from berth.clusters.status import ClusterShown, NodeShown, shown
+from berth.clusters.status import ClusterSummary, NodeSummary, summarize_cluster
 from berth.model.clusters import Cluster, NodeGroup
 from berth.view import View
 
 
 def summary(access: Access, view: View, cluster: Cluster) -> wire.ClusterSummary:
-    return _summary(access, cluster, shown(view, cluster))
+    return _summary(access, cluster, summarize_cluster(view, cluster))
 
 
 def whole(access: Access, view: View, cluster: Cluster) -> wire.Cluster:
     """With the names of hosts for callers that may know them."""
-    seen = shown(view, cluster)
+    seen = summarize_cluster(view, cluster)
     above = _summary(access, cluster, seen)
     return wire.Cluster(
         **{name: getattr(above, name) for name in above.__struct_fields__},
@@ -26,7 +26,7 @@ def whole(access: Access, view: View, cluster: Cluster) -> wire.Cluster:
     )
 
 
-def _summary(access: Access, cluster: Cluster, seen: ClusterShown) -> wire.ClusterSummary:
+def _summary(access: Access, cluster: Cluster, seen: ClusterSummary) -> wire.ClusterSummary:
     return wire.ClusterSummary(
         uuid=cluster.id,
         name=cluster.name,
@@ -53,7 +53,7 @@ def _fault(access: Access, fault: str | None) -> str | None:
     return fault if fault is None or access.sees_hosts else fault.partition(" (")[0]
 
 
-def _node(access: Access, view: View, one: NodeShown) -> wire.ClusterNode:
+def _node(access: Access, view: View, one: NodeSummary) -> wire.ClusterNode:
     node, server = one.node, one.server
     return wire.ClusterNode(
         name=node.name,
@@ -71,7 +71,7 @@ def _node(access: Access, view: View, one: NodeShown) -> wire.ClusterNode:
     )
 
 
-def _node_fault(access: Access, view: View, one: NodeShown) -> str | None:
+def _node_fault(access: Access, view: View, one: NodeSummary) -> str | None:
     server = one.server
     if server is None:
         return None

@@ -11,7 +11,7 @@ from berth.api.native import bodies_servers, wire_servers
 from berth.api.native.calls import Call, encoded
 from berth.api.native.errors import NativeProblem
 from berth.api.native.rejected import problem
-from berth.doctor.findings import CHECKS, Check, Finding, Moment, examined, look_again
+from berth.doctor.findings import CHECKS, Check, Finding, Moment, find_again, run_check
 from berth.doctor.repairs import repair
 from berth.ledger import decide
 from berth.model.rejections import Rejection
@@ -53,12 +53,12 @@ async def _found(call: Call, moment: Moment) -> tuple[list[Finding], bool]:
 
 
 def _some(view: View, check: Check, moment: Moment, count: int) -> list[Finding]:
-    return [finding for finding, _ in zip(examined(view, check, moment), range(count), strict=False)]
+    return [finding for finding, _ in zip(run_check(view, check, moment), range(count), strict=False)]
 
 
 async def _tried(call: Call, id: str, moment: Moment) -> wire_servers.Repaired:
     def answer(view: View) -> wire_servers.Repaired:
-        finding = look_again(view, id, moment)
+        finding = find_again(view, id, moment)
         command = repair(view, id, moment)
         verdict = command if isinstance(command, Rejection) else decide(view, command, moment.now_s)
         if isinstance(verdict, Rejection) or finding is None:
@@ -69,7 +69,7 @@ async def _tried(call: Call, id: str, moment: Moment) -> wire_servers.Repaired:
 
 
 async def _repaired(call: Call, id: str, moment: Moment) -> wire_servers.Repaired:
-    finding = await call.services.engine.read(lambda view: look_again(view, id, moment))
+    finding = await call.services.engine.read(lambda view: find_again(view, id, moment))
     try:
         await call.submit(
             lambda view, now_s: repair(view, id, moment._replace(now_s=now_s)), lambda _: Response(204)

@@ -13,7 +13,7 @@ from berth.model import commands as c
 from berth.model.groups import Group
 from berth.model.ids import GroupId
 from berth.model.rejections import GroupNotFound
-from berth.sagas.groups import deleted
+from berth.sagas.groups import delete_group
 from berth.view import View
 from berth.view.groups import GroupRecord
 
@@ -71,7 +71,8 @@ async def delete(call: Call) -> Response:
     query: DeleteGroupQuery = call.query
     is_forced = query.force == "true"
     return await call.submit(
-        lambda view, _: deleted(view, _found(view, call).id, is_forced=is_forced), lambda _: Response(204)
+        lambda view, _: delete_group(view, _found(view, call).id, is_forced=is_forced),
+        lambda _: Response(204),
     )
 
 

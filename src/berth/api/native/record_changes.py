@@ -103,7 +103,7 @@ def _server(server: Server, cut: _Cut) -> wire.ServerValues:
         availability_zone=server.zone,
         group=server.group,
         migration=server.migration,
-        action=server.work,
+        action=server.run,
         is_locked=server.is_locked,
         fault=None if server.fault is None else cut.text("fault", server.fault.message),
         metadata=cut.map("metadata", server.metadata),

@@ -63,7 +63,7 @@ async def put(call: Call) -> Response:
     need = Need(name, asked.resources, asked.required, asked.forbidden)
     rules = _rules(call)
     return await call.submit(
-        lambda view, now_s: needs.put(view, now_s, rules, _server(view, call).id, need),
+        lambda view, now_s: needs.set_need(view, now_s, rules, _server(view, call).id, need),
         lambda view: encoded(_one(view, call)),
     )
 
@@ -71,7 +71,7 @@ async def put(call: Call) -> Response:
 async def delete(call: Call) -> Response:
     rules = _rules(call)
     return await call.submit(
-        lambda view, now_s: needs.remove(view, now_s, rules, _server(view, call).id, call.params[1]),
+        lambda view, now_s: needs.remove_need(view, now_s, rules, _server(view, call).id, call.params[1]),
         lambda _: Response(204),
     )
 
