@@ -217,6 +217,104 @@ def test_no_host_takes_a_pool_of_its_cell_over(tmp_path: Path) -> None:
     told(tmp_path, story)
 
 
+COMPUTE: Final = {"x-auth-token": "admin:project", "openstack-api-version": "compute 2.94"}
+POOLED: Final = "bbbbbbbb-0000-4000-8000-000000000001"
+RACKS: Final = ("bbbbbbbb-0000-4000-8000-000000000002", "bbbbbbbb-0000-4000-8000-000000000003")
+GOLD: Final = "bbbbbbbb-0000-4000-8000-000000000004"
+
+
+async def os_aggregate(cloud: SimCloud, name: str, zone: str | None = None) -> str:
+    """An aggregate that an operator makes; its uuid."""
+    client = DirectClient(cloud.call_api, COMPUTE)
+    asked = {"aggregate": {"name": name} | ({} if zone is None else {"availability_zone": zone})}
+    made = await client.ask("POST", "/compute/v2.1/os-aggregates", asked)
+    assert made.status == 200, made.body
+    return str(made.body["aggregate"]["uuid"])
+
+
+async def labelled(cloud: SimCloud, id: str, **label: Any) -> None:
+    client = DirectClient(cloud.call_api, HEADERS)
+    assert (await client.ask("PUT", f"/berth/v1/aggregates/{id}", {"aggregate": label})).status == 200
+
+
+async def zone_called(cloud: SimCloud, name: str) -> str:
+    client = DirectClient(cloud.call_api, HEADERS)
+    found = (await client.ask("GET", "/berth/v1/aggregates?kind=zone")).body["aggregates"]
+    return str(next(one["uuid"] for one in found if one["name"] == name))
+
+
+def test_no_host_puts_itself_where_operators_put_hosts(tmp_path: Path) -> None:
+    """It drew servers of a project that has hosts of its own, and those of another cell and zone."""
+
+    async def story(cloud: SimCloud) -> None:
+        vip = await os_aggregate(cloud, "vip")
+        await os_aggregate(cloud, "east", "east")
+        east = await zone_called(cloud, "east")
+        await labelled(cloud, GOLD, metadata={"filter_tenant_id": "project"})
+        for number, id in enumerate(RACKS):
+            await labelled(cloud, id, kind="rack", name=f"r{number}")
+        cell2 = cell_aggregate("cell2")
+        refused = [vip, east, GOLD, cell2, RACKS[1]]
+        body = register(MADE_UP, "evil") | {"aggregates": [POOLED, *RACKS, vip, east, GOLD, cell2]}
+        assert (await call(cloud, "cell1", "register", body)).status == 200
+        for id in refused:
+            await until_complaint(cloud, "cell1", MADE_UP, id)
+        inventories, aggregates = (await whole(cloud, MADE_UP))[1::2]
+        assert inventories["inventories"]["VCPU"]["total"] == 1, "all else is written"
+        assert set(aggregates["aggregates"]) == {cell_aggregate("cell1"), POOLED, RACKS[0]}
+        await cloud.until(
+            lambda view: (host := view.records.get(Host, MADE_UP)) is not None and len(host.complaints) == 5
+        )
+        # What an operator does stays, and is no complaint any more.
+        client = DirectClient(cloud.call_api, COMPUTE)
+        added = await client.ask(
+            "POST", "/compute/v2.1/os-aggregates/1/action", {"add_host": {"host": "evil"}}
+        )
+        assert added.status == 200, added.body
+        assert (await call(cloud, "cell1", "register", body)).status == 200
+        await cloud.until(
+            lambda view: (host := view.records.get(Host, MADE_UP)) is not None and len(host.complaints) == 4
+        )
+        assert vip in (await whole(cloud, MADE_UP))[3]["aggregates"]
+
+    told(tmp_path, story)
+
+
+def test_no_host_waits_in_an_aggregate_that_is_not_made_yet(tmp_path: Path) -> None:
+    """The uuids of aggregates and zones follow from numbers and names: they can be known before."""
+
+    async def story(cloud: SimCloud) -> None:
+        first = await os_aggregate(cloud, "first", "east")
+        east = await zone_called(cloud, "east")
+        client = DirectClient(cloud.call_api, COMPUTE)
+        assert (await client.ask("DELETE", "/compute/v2.1/os-aggregates/1")).status == 200
+        body = register(MADE_UP, "evil") | {"aggregates": [first, east]}
+        assert (await call(cloud, "cell1", "register", body)).status == 200
+        await cloud.until(lambda view: view.records.get(Host, MADE_UP) is not None)
+        assert await os_aggregate(cloud, "again", "east") == first
+        shown = (await client.ask("GET", "/compute/v2.1/os-aggregates/1")).body["aggregate"]
+        assert shown["hosts"] == []
+        assert (await whole(cloud, MADE_UP))[3]["aggregates"] == [cell_aggregate("cell1")]
+
+    told(tmp_path, story)
+
+
+def test_no_host_waits_in_a_cell_that_has_no_hosts_yet(tmp_path: Path) -> None:
+    async def story(cloud: SimCloud) -> None:
+        cell2 = cell_aggregate("cell2")
+        body = register(MADE_UP, "evil") | {"aggregates": [cell2]}
+        assert (await call(cloud, "cell1", "register", body)).status == 200
+        await cloud.until(lambda view: view.records.get(Host, MADE_UP) is not None)
+        assert cell2 in (await whole(cloud, MADE_UP))[3]["aggregates"]
+        other = Ids().uuid()
+        assert (await call(cloud, "cell2", "register", register(other, "first"), other)).status == 200
+        await cloud.until(lambda view: view.records.get(Host, other) is not None)
+        assert (await whole(cloud, MADE_UP))[3]["aggregates"] == [cell_aggregate("cell1")]
+        assert (await whole(cloud, other))[3]["aggregates"] == [cell2]
+
+    told(tmp_path, story, hosts=1)
+
+
 def test_no_host_is_shown_under_the_name_of_a_host_of_another_cell(tmp_path: Path) -> None:
     async def story(cloud: SimCloud) -> None:
         victim = next(name for name in cloud.fleet if cell_of(cloud, name) != "cell1")

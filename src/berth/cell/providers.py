@@ -7,7 +7,8 @@ What Placement refuses becomes a complaint, and the rest is written.
 reports, the total and the units are what it says; the allocation ratio and what is reserved are an operator's
 as soon as they differ from what the agent last reported. Classes, traits and providers that no agent has
 reported are an operator's, and are not touched. Nothing is touched outside the tree whose root is the host,
-and nothing is shared from inside it: whoever shares is used by other hosts.
+and nothing is shared from inside it: whoever shares is used by other hosts. Which aggregates an agent may put
+its host into the region decides, which knows what they mean (``AGENT_CELL_HEADER``).
 
 **What is gone** from the host is deleted if it is not in use. If it is in use, all of it is reserved, so that
 nothing new fits on it, until it is released or comes back; a device that is in use in its old shape gets no
@@ -24,6 +25,7 @@ import msgspec
 from berth.cell.placement import ClaimRefused, PlacementUnavailable
 from berth.cell.protocol import Provider, Register
 from berth.client.http import Answer, HttpClient, Unreachable
+from berth.client.placement import AGENT_CELL_HEADER
 from berth.model.placement import Inventory
 from berth.model.saga_runs import Reported
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
@@ -60,6 +62,7 @@ def _reported(provider: Provider) -> Reported:
 
 class Providers:
     def __init__(self, client: HttpClient, cell: str) -> None:
+        client.show(AGENT_CELL_HEADER, cell)
         self._placement = _Placement(client)
         self._aggregate = cell_aggregate(cell)
 
@@ -91,7 +94,7 @@ class Providers:
 
     async def write(self, host: Register, before: tuple[Reported, ...], note: Note) -> Written:
         """Make the tree what the agent reports, as far as it can be. ``before``: what is the agent's own."""
-        writing = _Writing(self._placement, host, {self._aggregate, *host.aggregates}, before, note)
+        writing = _Writing(self._placement, host, self._aggregate, before, note)
         providers = None
         try:
             async with asyncio.timeout(_LONGEST_S):
@@ -111,13 +114,13 @@ class _Writing:
         self,
         placement: "_Placement",
         host: Register,
-        aggregates: set[str],
+        cell_aggregate: str,
         before: tuple[Reported, ...],
         note: Note,
     ) -> None:
         self._placement = placement
         self._host = host
-        self._aggregates = aggregates
+        self._cell_aggregate = cell_aggregate
         self._before = {provider.id: provider for provider in before}
         self._note = note
         self._rows: dict[str, dict[str, Any]] = {}
@@ -181,15 +184,26 @@ class _Writing:
         return True
 
     async def _join(self, root: Provider) -> bool:
-        """The aggregates that others have put the host in stay; ours are added."""
-        cannot = await self._placement.change(
-            f"/resource_providers/{root.id}/aggregates",
-            "aggregates",
-            lambda there: sorted({*there, *self._aggregates}),
-        )
+        """Have the host in the aggregate of its cell, and in those that it reports and may join. What others
+        have put it into stays."""
+        cannot = await self._add_aggregates(root, {self._cell_aggregate})
         if cannot is not None:
             self.complain(f"{root.name}: it cannot be put into the aggregate of its cell: {cannot}")
-        return cannot is None
+            return False
+        if await self._add_aggregates(root, set(self._host.aggregates)) is not None:
+            # One of them is refused: the others need not wait for it.
+            for id in self._host.aggregates:
+                cannot = await self._add_aggregates(root, {id})
+                if cannot is not None:
+                    self.complain(f"{root.name}: {cannot}")
+        return True
+
+    async def _add_aggregates(self, root: Provider, ids: set[str]) -> str | None:
+        return await self._placement.change(
+            f"/resource_providers/{root.id}/aggregates",
+            "aggregates",
+            lambda there: sorted({*there, *ids}),
+        )
 
     async def _remove_gone(self) -> list[Reported]:
         """Delete what the agent does not report any more; what of it is in use, and so stays."""

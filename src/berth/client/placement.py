@@ -8,6 +8,9 @@ from urllib.parse import urlsplit
 _TIMEOUT_S: Final = 30
 _VERSION: Final = "1.39"
 
+AGENT_CELL_HEADER: Final = "x-berth-agent-cell"
+"""The cell whose conductor asks, for the agents of its hosts: what an agent may not do is refused to it."""
+
 
 class ClientError(Exception):
     """The server said no, or could not be reached; the text says which, and why. ``status`` is the server's,

@@ -15,8 +15,10 @@ from berth.model.events import (
     Stamp,
     TraitsChanged,
 )
-from berth.model.ids import ProviderId
+from berth.model.ids import AggregateId, ProviderId
+from berth.model.placement import CELL, ZONE
 from berth.model.rejections import (
+    AggregateNotForAgents,
     ProviderExists,
     ProviderHasChildren,
     ProviderInUse,
@@ -133,8 +135,34 @@ def set_aggregates(view: View, command: SetAggregates, now_s: int) -> list[Event
     if isinstance(record, Rejection):
         return record
     after = tuple(dict.fromkeys(command.aggregates))
+    if command.cell is not None:
+        refused = _refused_to_agent(view, record, after, command.cell)
+        if refused is not None:
+            return refused
     events: list[Event] = [AggregatesChanged(record.id, record.aggregates, after)]
     # Callers older than the generation of aggregates (1.19) do not expect it to move.
     if command.generation is not None:
         events.append(advanced(record, now_s))
     return events
+
+
+def _refused_to_agent(
+    view: View, record: ProviderRecord, after: tuple[AggregateId, ...], cell: str
+) -> AggregateNotForAgents | None:
+    """The first aggregate that an agent of a cell may not put its host into.
+
+    An agent may say where its host is: which pools it reaches, and its rack, once. Whom a host serves is for
+    operators to say: an aggregate without a kind or with metadata, an availability zone, another cell.
+    """
+    labels = view.groups.labels
+    kinds = {label.kind for id in record.aggregates if (label := labels.get(id)) is not None}
+    for id in after:
+        label = labels.get(id)
+        if label is None or id in record.aggregates or (label.kind, label.name) == (CELL, cell):
+            continue
+        if label.kind is None or label.metadata or label.kind in (CELL, ZONE):
+            return AggregateNotForAgents(record.id, id, "operators put hosts into it")
+        if label.kind in kinds:
+            return AggregateNotForAgents(record.id, id, f"the host is in another {label.kind}")
+        kinds.add(label.kind)
+    return None

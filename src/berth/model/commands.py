@@ -122,11 +122,13 @@ class SetTraits(_Command, frozen=True):
 
 
 class SetAggregates(_Command, frozen=True):
-    """Replace a provider's aggregates. Without a generation none is checked and none is added."""
+    """Replace a provider's aggregates. Without a generation none is checked and none is added. ``cell``: the
+    cell whose conductor writes this for a host's agent, which may not join every aggregate."""
 
     provider: ProviderId
     generation: int | None
     aggregates: tuple[AggregateId, ...]
+    cell: str | None = None
 
 
 # -- allocations --------------------------------------------------------------------------------

@@ -55,6 +55,11 @@ Wanted = tuple[ProviderId, tuple[tuple[str, int], ...]]
 """What is wanted, or held, on one provider: amounts by the name of the resource class."""
 
 
+CELL: Final = "cell"
+ZONE: Final = "zone"
+"""Kinds of aggregates with a meaning of their own: the hosts of a conductor, and an availability zone."""
+
+
 class Label(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """``kind`` makes the aggregate a domain, such as a rack, a zone or a cell; ``name`` is what people call
     it, once among those of its kind. ``metadata`` is what flavors may ask for, in the order of its keys."""

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from berth.model.commands import Enact, LabelAggregate, LedgerCommand, SetHostStatus
+from berth.model.commands import Enact, LabelAggregate, LedgerCommand, SetAggregates, SetHostStatus
 from berth.model.events import AnyRecord
 from berth.model.ids import AggregateId, ProviderId
 from berth.model.placement import HEALTHY, HostStatus, Label
@@ -71,6 +71,7 @@ def apply_host(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
     aggregate = cell_aggregate(cell)
     if view.groups.labels.get(aggregate) != label:
         commands.append(LabelAggregate(aggregate, label))
+        commands += _without_hosts_of_others(view, aggregate, cell)
     if after == known and not commands:
         return None
     changed: list[AnyRecord] = []
@@ -89,3 +90,13 @@ def _name(view: View, agent: Agent, provider: ProviderRecord | None) -> str:
         other.id != agent.id for other in view.records.find(Host, "name", agent.name)
     )
     return agent.id if is_taken else agent.name
+
+
+def _without_hosts_of_others(view: View, aggregate: AggregateId, cell: str) -> list[SetAggregates]:
+    """A cell that is new has no hosts of other cells: its uuid follows from its name, and can be known."""
+    found = map(view.record, view.rows_in_aggregate(aggregate))
+    others = [record for record in found if (host := view.records.get(Host, record.id)) and host.cell != cell]
+    return [
+        SetAggregates(record.id, record.generation, tuple(id for id in record.aggregates if id != aggregate))
+        for record in others
+    ]

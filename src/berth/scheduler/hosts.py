@@ -6,6 +6,7 @@ from typing import Final
 import numpy as np
 
 from berth.model.ids import AggregateId, ConsumerId, ProviderId
+from berth.model.placement import CELL
 from berth.model.rejections import UnknownConsumer, UnknownHost
 from berth.model.scheduling import Hints
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
@@ -86,7 +87,7 @@ def metadata_values(view: View, host: ProviderRecord, keys: Iterable[str]) -> li
 # -- cells and pools ----------------------------------------------------------------------------
 
 
-CELL_KIND: Final = "cell"
+CELL_KIND: Final = CELL
 
 
 def hosts_of_same_cell(view: View, host: ProviderRecord) -> Mask | None:

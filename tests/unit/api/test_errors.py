@@ -11,7 +11,7 @@ from berth.api.native.rejected import ROWS as NATIVE
 from berth.api.placement.error_bodies import render, render_outside, render_unauthorized
 from berth.api.placement.errors import CONCURRENT_UPDATE, Attempt, Problem, problem_of
 from berth.model import rejections as r
-from berth.model.ids import ConsumerId, GroupId, ProviderId
+from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.rejections import Rejection, TreeRule
 
 pytestmark = pytest.mark.fast
@@ -180,6 +180,7 @@ EVERY: list[Rejection] = [
     *(r.TreeRuleBroken(P, None, rule) for rule in TreeRule),
     r.ProviderHasChildren(P),
     r.ProviderInUse(P, 3),
+    r.AggregateNotForAgents(P, AggregateId("a"), "operators put hosts into it"),
     r.ProviderGenerationConflict(P, 2, 1),
     r.InventoryExists(P, "X"),
     r.InventoryNotFound(P, "X"),

@@ -7,6 +7,9 @@ aggregate A:
     hosts that A had and has not:  leave A;  leave A's zone, unless another of their aggregates names it
     hosts that A has afterwards:   join A;   join A's new zone, and leave the one that it had before
 
+An aggregate or a zone that is new has no hosts but those that the change puts into it: a uuid that can be
+known before is no way in.
+
 A host is in one zone at most. What else it is in (its cell, a rack) stays.
 """
 
@@ -48,7 +51,11 @@ class Zoned(NamedTuple):
 
 def hosts_of(view: View, aggregate: Aggregate) -> tuple[ProviderRecord, ...]:
     """By name."""
-    records = map(view.record, view.rows_in_aggregate(AggregateId(aggregate.id)))
+    return _hosts_in(view, AggregateId(aggregate.id))
+
+
+def _hosts_in(view: View, id: AggregateId) -> tuple[ProviderRecord, ...]:
+    records = map(view.record, view.rows_in_aggregate(id))
     return tuple(sorted((host for host in records if host.parent is None), key=lambda host: host.name))
 
 
@@ -64,11 +71,11 @@ def zone_aggregate(view: View, zone: str) -> AggregateId:
 def rezoned(view: View, change: Zoned) -> list[LedgerCommand]:
     """What the ledger must be told: of every host at most once, because commands are judged one by one."""
     commands = _labels(view, change)
-    had = () if change.before is None else hosts_of(view, change.before)
-    for host in dict.fromkeys((*had, *change.hosts)):
+    had = _hosts_in(view, change.id)
+    for host in dict.fromkeys((*had, *_squatters(view, change), *change.hosts)):
         after = _aggregates(view, change, host)
         if after != host.aggregates:
-            before = _zones(view, change, host.aggregates)
+            before = set(view.groups.of_kind(KIND)).intersection(host.aggregates)
             _refuse_with_servers(view, host, before ^ _zones(view, change, after))
             commands.append(SetAggregates(host.id, host.generation, after))
     return commands
@@ -77,7 +84,8 @@ def rezoned(view: View, change: Zoned) -> list[LedgerCommand]:
 def _aggregates(view: View, change: Zoned, host: ProviderRecord) -> tuple[AggregateId, ...]:
     is_in = host in change.hosts
     zone_before, zone_after = change.zones
-    after = [id for id in host.aggregates if id != change.id] + [change.id] * is_in
+    leaves = {change.id, _new_zone(view, change)}
+    after = [id for id in host.aggregates if id not in leaves] + [change.id] * is_in
     if zone_before is not None and not (is_in and zone_after == zone_before):
         zone = zone_aggregate(view, zone_before)
         if zone in after and not _is_named_elsewhere(view, change, host, zone_before):
@@ -88,6 +96,19 @@ def _aggregates(view: View, change: Zoned, host: ProviderRecord) -> tuple[Aggreg
         if zone not in after:
             after.append(zone)
     return tuple(after) if set(after) != set(host.aggregates) else host.aggregates
+
+
+def _new_zone(view: View, change: Zoned) -> AggregateId | None:
+    """The zone that there was not before the change."""
+    _, zone = change.zones
+    id = None if zone is None else zone_aggregate(view, zone)
+    return None if id in view.groups.labels else id
+
+
+def _squatters(view: View, change: Zoned) -> tuple[ProviderRecord, ...]:
+    """Hosts that are in a new zone already: its uuid follows from its name, and nobody has put them there."""
+    new = _new_zone(view, change)
+    return () if new is None else _hosts_in(view, new)
 
 
 def _is_named_elsewhere(view: View, change: Zoned, host: ProviderRecord, zone: str) -> bool:

@@ -8,6 +8,7 @@ from berth.api.placement import wire
 from berth.api.placement.calls import Answer, Call, encode
 from berth.api.placement.errors import Attempt
 from berth.api.placement.limits import limit_list
+from berth.client.placement import AGENT_CELL_HEADER
 from berth.model.commands import SetAggregates
 from berth.model.ids import AggregateId
 from berth.view import ProviderRecord, View
@@ -35,7 +36,12 @@ async def replace(call: Call) -> Answer:
     else:
         aggregates = await call.decode_for_provider(wire.AGGREGATES_LIST)
     limit_list(call, len(aggregates), "aggregates")
-    command = SetAggregates(id, generation, tuple(AggregateId(aggregate) for aggregate in aggregates))
+    command = SetAggregates(
+        id,
+        generation,
+        tuple(AggregateId(aggregate) for aggregate in aggregates),
+        call.request.headers.get(AGENT_CELL_HEADER),
+    )
 
     def answer(view: View, changed: bool) -> Response:
         # The caller gets its own order back.

@@ -121,6 +121,7 @@ _SENTENCES: Final[dict[type[Rejection], str]] = {
     r.TreeRuleBroken: "Object action {action} failed because: {reason}",
     r.ProviderHasChildren: "It has child resource providers.",
     r.ProviderInUse: "Resource provider has allocations.",
+    r.AggregateNotForAgents: "An agent cannot put its host into the aggregate {r.aggregate}: {r.reason}.",
     r.ProviderGenerationConflict: "resource provider generation conflict",
     r.InventoryExists: (
         "Inventory of class {r.resource_class} already exists on resource provider {r.provider}."
@@ -194,6 +195,7 @@ _ROWS: Final[dict[type[Rejection], _Row]] = {
         409, "Unable to delete parent resource provider {r.provider}: {says}", CANNOT_DELETE_PARENT
     ),
     r.ProviderInUse: _Row(409, "Unable to delete resource provider {r.provider}: {says}", PROVIDER_IN_USE),
+    r.AggregateNotForAgents: _Row(409, "{says}"),
     r.ProviderGenerationConflict: _Row(409, "{says}", CONCURRENT_UPDATE),
     r.InventoryExists: _Row(409, "Update conflict: {says}", CONCURRENT_UPDATE),
     r.InventoryNotFound: _Row(

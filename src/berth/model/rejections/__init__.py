@@ -30,6 +30,7 @@ from berth.model.rejections.groups import (
     NotAHost,
 )
 from berth.model.rejections.placement import (
+    AggregateNotForAgents,
     AllocationsNotFound,
     CapacityExceeded,
     ClaimedClassNotFound,
@@ -96,6 +97,7 @@ from berth.model.rejections.servers import (
 
 __all__ = [
     "Advice",
+    "AggregateNotForAgents",
     "AllocationsNotFound",
     "CapacityExceeded",
     "ClaimedClassNotFound",

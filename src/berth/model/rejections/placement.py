@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-from berth.model.ids import ConsumerId, ProviderId
+from berth.model.ids import AggregateId, ConsumerId, ProviderId
 from berth.model.rejections.rejection import Advice, Rejection
 
 # -- sizes ---------------------------------------------------------------------------------------
@@ -100,6 +100,14 @@ class ProviderHasChildren(Rejection, frozen=True):
 class ProviderInUse(Rejection, frozen=True):
     provider: ProviderId
     consumers: int
+
+
+class AggregateNotForAgents(Rejection, frozen=True):
+    """An agent named an aggregate into which operators alone put hosts."""
+
+    provider: ProviderId
+    aggregate: AggregateId
+    reason: str
 
 
 class ProviderGenerationConflict(Rejection, frozen=True):

@@ -3,6 +3,7 @@ has put into one are in the zone that Nova calls by its own name."""
 
 from typing import Final
 
+from berth.model.placement import ZONE
 from berth.model.scheduling import ScheduleRequest
 from berth.scheduler.hosts import aggregate_names, hosts_in_aggregate
 from berth.search.masks import any_of
@@ -10,7 +11,7 @@ from berth.view import ProviderRecord, View
 from berth.view.rowset import Mask
 
 FOLLOWS_CLAIMS = False
-KIND: Final = "zone"
+KIND: Final = ZONE
 NO_ZONE: Final = "nova"
 
 
