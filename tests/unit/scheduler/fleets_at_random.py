@@ -135,4 +135,11 @@ def sharing_fleets(draw: st.DrawFn) -> tuple[Fleet, ScheduleRequest]:
             traits=(SHARES_VIA_AGGREGATE,),
             aggregates=draw(pools),
         )
-    return fleet, _grouped(draw, fleet, asking(resources(VCPU=1, DISK_GB=2)))
+    one, two, disk = resources("1", VCPU=1), resources("2", VCPU=1), resources("disk", DISK_GB=2)
+    asks = (
+        asking(resources(VCPU=1, DISK_GB=2)),
+        asking(one, two, resources(DISK_GB=2)),
+        asking(one, two, disk),
+        asking(one, disk, isolate=True),
+    )
+    return fleet, _grouped(draw, fleet, draw(st.sampled_from(asks)))

@@ -181,6 +181,18 @@ def test_a_pool_serves_each_zone_but_not_both() -> None:
     assert [place.count for place in found.places] == [8, 8]
 
 
+def test_a_pool_is_counted_beside_parts_that_are_tied() -> None:
+    """Nothing was counted on hosts that take their disk from a pool."""
+    fleet = Fleet()
+    for host, cpus in (("a", 8), ("b", 8), ("c", 3)):
+        fleet.provider(host, {"VCPU": cpus}, aggregates=("shared",))
+    fleet.provider("pool", {"DISK_GB": 100}, traits=(SHARES_VIA_AGGREGATE,), aggregates=("shared",))
+    tied = (resources("1", VCPU=1), resources("2", VCPU=1))
+    for disk_gb, count in ((10, 9), (20, 5), (60, 1), (101, 0)):
+        found = _check(fleet, request(asking(*tied, resources(DISK_GB=disk_gb))))
+        assert (found.count, found.exact) == (count, True)
+
+
 def test_a_rack_that_borrows_may_look_better_than_it_is() -> None:
     fleet = Fleet()
     fleet.aggregate("r1", "rack")

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from berth.model.ids import Row
+from berth.model.ids import ClassId, Row
 from berth.model.requests import UNSUFFIXED, CandidatesRequest
 from berth.scheduler.capacity.trees import COUNT_MAX, THOROUGH, TreeCounts, TreeEffort
 from berth.search.assignments import contended_classes
@@ -96,6 +96,10 @@ def count_rooms(
     parts = [_parts(view, slot, borrowed) for slot in slots]
     lent = []
     each = np.where(hosts, COUNT_MAX, 0)
+    # The slots that are counted tree by tree where slots are tied, and how many members they allow at most.
+    contended = contended_classes(slots)
+    inside = [slot for slot in slots if not slot.lenders or _may_be_tied(view, ask, slot, contended)]
+    each_inside = each.copy()
     for slot, by_row in zip(slots, parts, strict=True):
         own = _by_host(view, by_row)
         if slot.lenders:
@@ -105,6 +109,8 @@ def count_rooms(
             lent.append(SharedSlot(own, tuple(pool for pool in pools if pool.parts)))
             own = lent[-1].of_each()
         np.minimum(each, own, out=each)
+        if slot in inside:
+            np.minimum(each_inside, own, out=each_inside)
     if len(lent) == len(slots):
         # A member stands on its host by what it holds there: not everything may be borrowed.
         np.minimum(each, np.add.reduce([own.own for own in lent]), out=each)
@@ -113,19 +119,33 @@ def count_rooms(
     tied = _tied(view, ask, slots, parts, each)
     if not tied.any():
         return Rooms(each, tuple(lent), exact)
-    counts = TreeCounts(view, ask, slots, effort.members_max)
+    counts = TreeCounts(view, ask, inside, effort.members_max)
     rows = np.flatnonzero(tied)
     most, each[rows] = each[rows], 0
     with_room = 0
-    for row, at_most in zip(rows.tolist(), most.tolist(), strict=True):
-        found = counts.at(view.record(Row(row)), min(at_most, effort.each_max))
-        each[row] = found.members
-        exact = exact and found.exact and at_most <= effort.each_max
+    for row, at_most, inside_most in zip(
+        rows.tolist(), most.tolist(), each_inside[rows].tolist(), strict=True
+    ):
+        found = counts.at(view.record(Row(row)), min(inside_most, effort.each_max))
+        each[row] = min(at_most, found.members)
+        is_all_there_is = found.exact and inside_most <= effort.each_max
+        exact = exact and (is_all_there_is or at_most <= found.members)
         with_room += found.members > 0
         if with_room == effort.hosts_max:
             exact = False
             break
-    return Rooms(each, tuple(lent), exact and not lent)
+    return Rooms(each, tuple(lent), exact and not any(slot.lenders for slot in inside))
+
+
+def _may_be_tied(view: View, ask: CandidatesRequest, slot: Slot, contended: tuple[ClassId, ...]) -> bool:
+    """Whether what a slot takes may matter to another slot. If not, it can be counted by itself."""
+    return (
+        any(class_id in contended for class_id, _ in slot.amounts)
+        or (ask.isolate and slot.group.suffix != UNSUFFIXED)
+        or any(slot.group.suffix in suffixes for suffixes in ask.same_subtrees)
+        or (slot.spans and bool(slot.group.required))
+        or (not ask.nested and view.nested_count > 0)
+    )
 
 
 def _parts(view: View, slot: Slot, borrowed: AbstractSet[Row]) -> Counts:
