@@ -18,7 +18,7 @@ from berth.api.identity.api import IdentityApi
 from berth.api.identity.issuers import issuer_of
 from berth.api.identity.revocations import RevocableTokens, Revocations
 from berth.api.image.api import ImageApi
-from berth.api.kernel.application import Application, MountedApi
+from berth.api.kernel.application import Api, Application
 from berth.api.kernel.auth.caller import Authenticator
 from berth.api.kernel.auth.keystone import Keystone
 from berth.api.kernel.auth.noauth import NoAuth
@@ -124,7 +124,7 @@ async def _at_work(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _mounted(services: ComputeServices, authenticator: Authenticator) -> tuple[MountedApi, ...]:
+def _mounted(services: ComputeServices, authenticator: Authenticator) -> tuple[Api, ...]:
     """The APIs around servers, where there are cells. Users and images are Keystone's and Glance's business
     where there is a Keystone."""
     if not services.settings.cells:

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.api.kernel.http import Request
+from berth.api.kernel.problem import Problem
 from berth.api.placement import schemas, wire
 from berth.api.placement.error_bodies import TEXT_MAX, render, strip_tags
-from berth.api.placement.errors import Problem
 from berth.api.placement.versions import negotiate
 
 pytestmark = pytest.mark.fast

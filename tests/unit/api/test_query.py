@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
+from berth.api.kernel.problem import Problem
 from berth.api.placement import query as q
 from berth.api.placement import schemas
-from berth.api.placement.errors import Problem
 from berth.api.placement.query import Query
 
 pytestmark = pytest.mark.fast

@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.api.placement.errors import Problem
+from berth.api.kernel.problem import Problem
 from berth.api.placement.versions import LATEST, negotiate
 
 pytestmark = pytest.mark.fast

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from berth.api.kernel.problem import Problem
 from berth.api.placement import schemas, wire
-from berth.api.placement.errors import Problem
 from berth.api.placement.wire import Body
 
 pytestmark = pytest.mark.fast

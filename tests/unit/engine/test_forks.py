@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import pytest
 
 from berth import ledger
-from berth.api.native.errors import NativeProblem
+from berth.api.kernel.problem import Problem
 from berth.engine import ASKER, Asker, Engine, Forks, Overloaded, Planned, Unavailable
 from berth.engine import engine as engine_module
 from berth.engine import forks as forks_module
@@ -147,17 +147,17 @@ def test_others_are_answered_before_a_long_read_is(tmp_path: Path) -> None:
 def test_a_refusal_keeps_what_it_says(tmp_path: Path) -> None:
     """Also of those exceptions that take other arguments than they keep."""
 
-    async def story(engine: Engine, forks: Forks) -> NativeProblem:
+    async def story(engine: Engine, forks: Forks) -> Problem:
         def refuse(view: View) -> None:
             lengthy(view)
-            raise NativeProblem(409, "berth.no_fit", "Nothing fits.", headers=(("retry-after", "1"),))
+            raise Problem(409, "Nothing fits.", "berth.no_fit", headers=(("retry-after", "1"),))
 
-        with pytest.raises(NativeProblem) as caught:
+        with pytest.raises(Problem) as caught:
             await engine.read(refuse)
         return caught.value
 
     refused = run(tmp_path, story)
-    assert (refused.status, refused.code, refused.detail) == (409, "berth.no_fit", "Nothing fits.")
+    assert (refused.status, refused.code, refused.text) == (409, "berth.no_fit", "Nothing fits.")
     assert refused.headers == (("retry-after", "1"),)
 
 

@@ -167,7 +167,7 @@ def test_a_dry_run_claims_nothing_and_its_token_claims_exactly_that(world: World
         assert len(await held(world)) == 2
         again = await ask(world, token=planned["token"])
         assert (again.status, again.error["code"]) == (409, "berth.plan_moved")
-        assert "The ground has moved since the plan was made at index" in again.error["detail"]
+        assert "The plan is stale: it was made at index" in again.error["detail"]
 
     world.run(story)
 

@@ -4,9 +4,10 @@ to whoever wants to add to them."""
 from typing import Final
 
 from berth.api.compute.calls import Call, Route, json
-from berth.api.compute.errors import ComputeProblem, not_found
+from berth.api.compute.errors import not_found
 from berth.api.compute.listing import query_of
 from berth.api.kernel.http import Response
+from berth.api.kernel.problem import Problem
 
 
 async def extensions(call: Call) -> Response:
@@ -23,7 +24,7 @@ async def keypair(call: Call) -> Response:
 
 
 async def new_keypair(call: Call) -> Response:
-    raise ComputeProblem(
+    raise Problem(
         501, "Keypairs are not kept here: agents put no keys on servers. Create the server without one."
     )
 

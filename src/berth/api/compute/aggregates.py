@@ -14,12 +14,13 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from berth.api.compute.calls import Call, Route, json
-from berth.api.compute.changing import change
-from berth.api.compute.errors import ComputeProblem, not_found, problem_of
+from berth.api.compute.errors import not_found
 from berth.api.compute.listing import query_of
 from berth.api.compute.showing import time_or_none
 from berth.api.compute.zoning import Zoned, hosts_of, rezoned
 from berth.api.kernel.http import Response
+from berth.api.kernel.problem import Problem
+from berth.api.kernel.rejections import nova_problem
 from berth.model.commands import Command, Enact, LabelAggregate, LedgerCommand
 from berth.model.ids import AggregateId, ProviderId
 from berth.model.placement import Label
@@ -116,13 +117,13 @@ async def create(call: Call) -> Response:
         [made] = [aggregate for aggregate in view.records.all(Aggregate) if aggregate.name == name]
         return _answer(call, view, made)
 
-    return await change(call, make, answer)
+    return await call.submit(make, answer)
 
 
 async def update(call: Call) -> Response:
     asked = call.body(UpdateAggregate).aggregate
     if asked.name is UNSET and asked.availability_zone is UNSET:
-        raise ComputeProblem(400, "There is nothing to change: give name or availability_zone.")
+        raise Problem(400, "There is nothing to change: give name or availability_zone.")
 
     def make(view: View, now_s: int) -> Command:
         before = _found(view, call)
@@ -133,7 +134,7 @@ async def update(call: Call) -> Response:
         after = msgspec.structs.replace(before, name=name, zone=zone, updated_at_s=now_s)
         return _enacted(view, before, after, hosts_of(view, before))
 
-    return await change(call, make, lambda view: _answer(call, view, _found(view, call)))
+    return await call.submit(make, lambda view: _answer(call, view, _found(view, call)))
 
 
 async def delete(call: Call) -> Response:
@@ -141,18 +142,18 @@ async def delete(call: Call) -> Response:
         aggregate = _found(view, call)
         hosts = hosts_of(view, aggregate)
         if hosts:
-            raise ComputeProblem(
+            raise Problem(
                 409, f"Aggregate {aggregate.number} has {len(hosts)} hosts: remove them from it first."
             )
         return _enacted(view, aggregate, None, ())
 
-    return await change(call, make, lambda view: Response(200))
+    return await call.submit(make, lambda view: Response(200))
 
 
 async def act(call: Call) -> Response:
     asked = call.body(Act)
     if sum(part is not None for part in (asked.add_host, asked.remove_host, asked.set_metadata)) != 1:
-        raise ComputeProblem(400, "The body must have one of add_host, remove_host and set_metadata.")
+        raise Problem(400, "The body must have one of add_host, remove_host and set_metadata.")
 
     def make(view: View, now_s: int) -> Command:
         before = _found(view, call)
@@ -166,7 +167,7 @@ async def act(call: Call) -> Response:
             after = _with_metadata(after, asked.set_metadata.metadata)
         return _enacted(view, before, after, hosts)
 
-    return await change(call, make, lambda view: _answer(call, view, _found(view, call)))
+    return await call.submit(make, lambda view: _answer(call, view, _found(view, call)))
 
 
 def _enacted(
@@ -188,21 +189,19 @@ def _joined(
 ) -> tuple[ProviderRecord, ...]:
     known = view.records.find(Host, "name", name)
     if not known:
-        raise ComputeProblem(404, f"Compute host {name} could not be found.")
+        raise Problem(404, f"Compute host {name} could not be found.")
     joining = view.providers.get(ProviderId(known[0].id))
     if joining is None:
-        raise ComputeProblem(
-            404, f"Compute host {name} is not a provider: wait until its agent has registered."
-        )
+        raise Problem(404, f"Compute host {name} is not a provider: wait until its agent has registered.")
     if joining in hosts:
-        raise ComputeProblem(409, f"Aggregate {aggregate.number} has the host {name} already.")
+        raise Problem(409, f"Aggregate {aggregate.number} has the host {name} already.")
     return (*hosts, joining)
 
 
 def _left(aggregate: Aggregate, hosts: tuple[ProviderRecord, ...], name: str) -> tuple[ProviderRecord, ...]:
     left = tuple(host for host in hosts if host.name != name)
     if left == hosts:
-        raise ComputeProblem(404, f"Aggregate {aggregate.number} has no host {name}.")
+        raise Problem(404, f"Aggregate {aggregate.number} has no host {name}.")
     return left
 
 
@@ -212,23 +211,23 @@ def _with_metadata(aggregate: Aggregate, given: dict[str, str | None]) -> Aggreg
     zone = _zone(given[_ZONE_KEY]) if _ZONE_KEY in given else aggregate.zone
     metadata.pop(_ZONE_KEY, None)
     if len(metadata) > _METADATA_MAX:
-        raise ComputeProblem(
+        raise Problem(
             400, f"There would be {len(metadata)} keys; an aggregate may have {_METADATA_MAX} at most."
         )
     wrong = wrong_metadata({key: value for key, value in given.items() if value is not None})
     if wrong is not None:
-        raise problem_of(wrong)
+        raise nova_problem(wrong)
     return msgspec.structs.replace(aggregate, metadata=metadata, zone=zone)
 
 
 def _refuse_taken(view: View, name: str, own: str | None) -> None:
     if any(other.name == name and other.id != own for other in view.records.all(Aggregate)):
-        raise ComputeProblem(409, f"Aggregate {name} already exists: choose another name.")
+        raise Problem(409, f"Aggregate {name} already exists: choose another name.")
 
 
 def _name(name: str) -> str:
     if name != name.strip() or not name.isprintable():
-        raise ComputeProblem(400, f"name is {name!r}; it must be printable, without spaces at its ends.")
+        raise Problem(400, f"name is {name!r}; it must be printable, without spaces at its ends.")
     return name
 
 
@@ -236,12 +235,12 @@ def _zone(zone: str | None) -> str | None:
     if zone is None or zone == "":
         return None
     if ":" in zone or zone != zone.strip() or not zone.isprintable():
-        raise ComputeProblem(
+        raise Problem(
             400,
             f"availability_zone is {zone!r}; it must be printable, without a colon or spaces at its ends.",
         )
     if zone == NO_ZONE:
-        raise ComputeProblem(
+        raise Problem(
             400, f"availability_zone {NO_ZONE!r} is that of hosts in no other: choose another name."
         )
     return zone

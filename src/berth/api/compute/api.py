@@ -4,12 +4,12 @@ from typing import Final
 
 from berth.api.compute import versions
 from berth.api.compute.calls import Route, Services, json
-from berth.api.compute.errors import ComputeProblem, render
+from berth.api.compute.errors import render
 from berth.api.compute.routes import ROUTES
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.http import Request, Response, origin_of
-from berth.engine import Unavailable
-from berth.engine.engine import Overloaded
+from berth.api.kernel.problem import Problem, outage_problem
+from berth.engine import Overloaded, Unavailable
 
 _PREFIX: Final = "/compute"
 _V21: Final = f"{_PREFIX}/v2.1"
@@ -27,20 +27,18 @@ class ComputeApi:
     def is_open(self, request: Request) -> bool:
         return request.path in _OPEN
 
-    def refuse(self, status: int, text: str) -> Response:
-        return render(ComputeProblem(status, text))
+    def refuse(self, problem: Problem, request: Request) -> Response:
+        return render(problem)
 
     async def handle(self, request: Request, caller: Caller | None) -> Response:
         version = versions.MIN
         try:
             version = versions.version_of(request.headers)
             response = await self._answer(request, caller, version)
-        except ComputeProblem as problem:
+        except Problem as problem:
             response = render(problem)
-        except Overloaded as error:
-            response = render(ComputeProblem(503, str(error), (("retry-after", "1"),)))
-        except Unavailable as error:
-            response = render(ComputeProblem(503, str(error)))
+        except (Overloaded, Unavailable) as outage:
+            response = render(outage_problem(outage))
         response.headers += versions.headers_of(version)
         return response
 
@@ -82,7 +80,7 @@ class Routes:
 
     def find(self, method: str, path: str) -> tuple[Route, tuple[str, ...], str]:
         if not path.startswith(self._below):
-            raise ComputeProblem(404, f"There is nothing at {path}: this API is below {self._below}.")
+            raise Problem(404, f"There is nothing at {path}: this API is below {self._below}.")
         parts = tuple(path.removeprefix(self._below).strip("/").split("/"))
         for template, methods in self._by_length.get(len(parts), ()):
             if all(
@@ -91,11 +89,11 @@ class Routes:
                 route = methods.get(method) or (methods.get("GET") if method == "HEAD" else None)
                 if route is None:
                     allowed = ", ".join(sorted(methods))
-                    raise ComputeProblem(
-                        405, f"Not here: {method}. Allowed: {allowed}.", (("allow", allowed),)
+                    raise Problem(
+                        405, f"Not here: {method}. Allowed: {allowed}.", headers=(("allow", allowed),)
                     )
                 variable = (
                     part for known, part in zip(template, parts, strict=True) if known.startswith("{")
                 )
                 return route, tuple(variable), route.path
-        raise ComputeProblem(404, f"There is nothing at {path}.")
+        raise Problem(404, f"There is nothing at {path}.")

@@ -7,11 +7,12 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from berth.api.compute.errors import ComputeProblem, problem_of
 from berth.api.kernel.access import Access, refusal
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.http import JSON, Request, Response, origin_of
+from berth.api.kernel.problem import Problem, answering, denying
+from berth.api.kernel.rejections import nova_problem
 from berth.engine import Engine, Proposal
 from berth.model.batches import Origin
 from berth.model.quotas import Quotas
@@ -90,7 +91,7 @@ class Call(NamedTuple):
     def require(self, rule: str, project: str | None = None) -> None:
         """Refuse a caller that may not do what the rule guards, to what belongs to ``project``."""
         if not self.allows(rule, project):
-            raise ComputeProblem(403, refusal(rule))
+            raise Problem(403, refusal(rule))
 
     def require_of(self, project: str) -> None:
         """Refuse a caller that may not do to a project's objects what it was let in for."""
@@ -102,9 +103,7 @@ class Call(NamedTuple):
         settings = self.services.settings
         policy = self.request.headers.get("x-berth-conflict-policy", settings.conflict_policy)
         if policy not in ("fail", "retry", "merge"):
-            raise ComputeProblem(
-                400, f"X-Berth-Conflict-Policy is {policy!r}; it must be fail, retry or merge."
-            )
+            raise Problem(400, f"X-Berth-Conflict-Policy is {policy!r}; it must be fail, retry or merge.")
         return Context(
             self.request.request_id,
             self.project,
@@ -127,48 +126,40 @@ class Call(NamedTuple):
         try:
             return parse_qsl(self.request.query_string, keep_blank_values=True, max_num_fields=_QUERY_MAX)
         except ValueError:
-            raise ComputeProblem(400, f"The query has more than {_QUERY_MAX} parameters.") from None
+            raise Problem(400, f"The query has more than {_QUERY_MAX} parameters.") from None
 
     def body(self, kind: type[T]) -> T:
         """The body, as a struct says it must be."""
         try:
             return msgspec.json.decode(self.request.body, type=kind)
         except msgspec.ValidationError as error:
-            raise ComputeProblem(400, f"Invalid input: {error}") from None
+            raise Problem(400, f"Invalid input: {error}") from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise ComputeProblem(400, f"Malformed request body: {error}") from None
+            raise Problem(400, f"Malformed request body: {error}") from None
 
     def converted(self, given: object, kind: type[T]) -> T:
         """A part of a body, as a struct says it must be."""
         try:
             return msgspec.convert(given, kind)
         except msgspec.ValidationError as error:
-            raise ComputeProblem(400, f"Invalid input: {error}") from None
+            raise Problem(400, f"Invalid input: {error}") from None
 
     async def read(self, answer: Callable[[View], T]) -> T:
-        """What ``answer`` says of a view that is current. A ComputeProblem that it raises is an answer
-        too."""
-
-        def answered(view: View) -> T | ComputeProblem:
-            try:
-                return answer(view)
-            except ComputeProblem as refused:
-                return refused
-
-        outcome = await self.services.engine.read(answered)
-        if isinstance(outcome, ComputeProblem):
+        """What ``answer`` says of a view that is current."""
+        outcome = await self.services.engine.read(answering(answer))
+        if isinstance(outcome, Problem):
             raise outcome
         return outcome
 
     async def submit(self, proposal: Proposal, answer: Callable[[View], T]) -> T:
-        """Have a change made and answer from the view right after it; ComputeProblem if it is refused."""
+        """Have a change made and answer from the view right after it; Problem if it is refused."""
         outcome = await self.try_submit(proposal, answer)
         if isinstance(outcome, Rejection):
             raise self.problem_of(outcome)
         return outcome
 
-    def problem_of(self, rejection: Rejection) -> ComputeProblem:
-        return problem_of(rejection, names_hosts=self.access.sees_hosts)
+    def problem_of(self, rejection: Rejection) -> Problem:
+        return nova_problem(rejection, names_hosts=self.access.sees_hosts)
 
     async def try_submit(self, proposal: Proposal, answer: Callable[[View], T]) -> T | Rejection:
         request, caller = self.request, self.caller
@@ -176,7 +167,9 @@ class Call(NamedTuple):
             request.request_id, caller.user_id, caller.project_id, f"{request.method} {request.path}"
         )
         size = len(request.body)
-        return await self.services.engine.submit(proposal, origin, lambda view, _: answer(view), size)
+        return await self.services.engine.submit(
+            denying(proposal), origin, lambda view, _: answer(view), size
+        )
 
 
 Handler = Callable[[Call], Awaitable[Response]]

@@ -6,10 +6,9 @@ import msgspec
 from msgspec import Meta
 
 from berth.api.compute.calls import Call, Route, json
-from berth.api.compute.changing import change
-from berth.api.compute.errors import ComputeProblem
 from berth.api.compute.flavors import visible
 from berth.api.kernel.http import Response
+from berth.api.kernel.problem import Problem
 from berth.model.commands import Command, Enact
 from berth.model.servers import Flavor
 from berth.sagas.proposals import replace_record
@@ -30,14 +29,14 @@ class Access(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rename="ca
 async def index(call: Call) -> Response:
     flavor = await call.read(lambda view: visible(view, call))
     if flavor.is_public:
-        raise ComputeProblem(404, "Access list not available for public flavors.")
+        raise Problem(404, "Access list not available for public flavors.")
     return _listed(flavor)
 
 
 async def act(call: Call) -> Response:
     asked = call.body(Access)
     if (asked.add_tenant_access is None) == (asked.remove_tenant_access is None):
-        raise ComputeProblem(400, "The body must have one of addTenantAccess and removeTenantAccess.")
+        raise Problem(400, "The body must have one of addTenantAccess and removeTenantAccess.")
 
     def make(view: View, now_s: int) -> Command:
         flavor = visible(view, call)
@@ -48,24 +47,22 @@ async def act(call: Call) -> Response:
             projects = _taken(flavor, asked.remove_tenant_access.tenant)
         return Enact((replace_record(view, msgspec.structs.replace(flavor, projects=projects)),))
 
-    return await change(call, make, lambda view: _listed(visible(view, call)))
+    return await call.submit(make, lambda view: _listed(visible(view, call)))
 
 
 def _added(flavor: Flavor, project: str) -> tuple[str, ...]:
     if flavor.is_public:
-        raise ComputeProblem(409, f"Flavor {flavor.id} is public: everybody has access to it already.")
+        raise Problem(409, f"Flavor {flavor.id} is public: everybody has access to it already.")
     if project in flavor.projects:
-        raise ComputeProblem(409, f"Project {project} has access to flavor {flavor.id} already.")
+        raise Problem(409, f"Project {project} has access to flavor {flavor.id} already.")
     if len(flavor.projects) >= _PROJECTS_MAX:
-        raise ComputeProblem(409, f"Flavor {flavor.id} has {_PROJECTS_MAX} projects, and may not have more.")
+        raise Problem(409, f"Flavor {flavor.id} has {_PROJECTS_MAX} projects, and may not have more.")
     return (*flavor.projects, project)
 
 
 def _taken(flavor: Flavor, project: str) -> tuple[str, ...]:
     if project not in flavor.projects:
-        raise ComputeProblem(
-            404, f"Project {project} has no access to flavor {flavor.id} that could be taken."
-        )
+        raise Problem(404, f"Project {project} has no access to flavor {flavor.id} that could be taken.")
     return tuple(other for other in flavor.projects if other != project)
 
 

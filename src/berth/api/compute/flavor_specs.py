@@ -11,10 +11,10 @@ import msgspec
 from msgspec import Meta
 
 from berth.api.compute.calls import Call, Route, json
-from berth.api.compute.changing import change
-from berth.api.compute.errors import ComputeProblem, problem_of
 from berth.api.compute.flavors import checked, visible
 from berth.api.kernel.http import Response
+from berth.api.kernel.problem import Problem
+from berth.api.kernel.rejections import nova_problem
 from berth.model.commands import Command, Enact
 from berth.model.servers import Flavor
 from berth.sagas.proposals import replace_record
@@ -45,16 +45,16 @@ async def show(call: Call) -> Response:
 async def create(call: Call) -> Response:
     """Add to them; what is there already is replaced."""
     given = _texts(call.body(GivenSpecs).extra_specs)
-    return await change(
-        call, lambda view, _: _with(view, call, given), lambda view: json({"extra_specs": given})
+    return await call.submit(
+        lambda view, _: _with(view, call, given), lambda view: json({"extra_specs": given})
     )
 
 
 async def update(call: Call) -> Response:
     given = _texts(call.body(dict[str, Value]))
     if list(given) != [_named(call)]:
-        raise ComputeProblem(400, f"The body must have one key, {_named(call)!r}, as the path does.")
-    return await change(call, lambda view, _: _with(view, call, given), lambda view: json(given))
+        raise Problem(400, f"The body must have one key, {_named(call)!r}, as the path does.")
+    return await call.submit(lambda view, _: _with(view, call, given), lambda view: json(given))
 
 
 async def delete(call: Call) -> Response:
@@ -64,7 +64,7 @@ async def delete(call: Call) -> Response:
         left = {key: value for key, value in flavor.extra_specs.items() if key != _named(call)}
         return Enact((replace_record(view, checked(msgspec.structs.replace(flavor, extra_specs=left))),))
 
-    return await change(call, make, lambda view: Response(200))
+    return await call.submit(make, lambda view: Response(200))
 
 
 def _named(call: Call) -> str:
@@ -74,17 +74,14 @@ def _named(call: Call) -> str:
 def _value(flavor: Flavor, key: str) -> str:
     value = flavor.extra_specs.get(key)
     if value is None:
-        raise ComputeProblem(404, f"Flavor {flavor.id} has no extra specs with key {key}.")
+        raise Problem(404, f"Flavor {flavor.id} has no extra specs with key {key}.")
     return value
 
 
 def _texts(specs: dict[str, str | int | float]) -> dict[str, str]:
     for key in specs:
         if _KEY.fullmatch(key) is None:
-            raise ComputeProblem(
-                400,
-                f"The key {key!r} must have 1 to 255 letters, digits, spaces or any of _:.-",
-            )
+            raise Problem(400, f"The key {key!r} must have 1 to 255 letters, digits, spaces or any of _:.-")
     return {key: str(value) for key, value in specs.items()}
 
 
@@ -94,7 +91,7 @@ def _with(view: View, call: Call, given: dict[str, str]) -> Command:
     checked(after)
     wrong = wrong_extra_spec(after.extra_specs)
     if wrong is not None:
-        raise problem_of(wrong)
+        raise nova_problem(wrong)
     return Enact((replace_record(view, after),))
 
 

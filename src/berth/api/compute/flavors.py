@@ -12,10 +12,11 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from berth.api.compute.calls import Call, Route, empty, json
-from berth.api.compute.changing import change
-from berth.api.compute.errors import ComputeProblem, not_found, problem_of
+from berth.api.compute.errors import not_found
 from berth.api.compute.listing import links_of, number_in, page, query_of
 from berth.api.kernel.http import Response
+from berth.api.kernel.problem import Problem
+from berth.api.kernel.rejections import nova_problem
 from berth.model.commands import Command, Enact
 from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import SpecInvalid
@@ -116,11 +117,11 @@ def _wanted(call: Call, query: dict[str, str], flavors: Iterable[Flavor]) -> lis
     is_public = _is_public(call, query)
     sort_key = query.get("sort_key", "flavorid")
     if sort_key not in _SORT_KEYS:
-        raise ComputeProblem(400, f"sort_key is {sort_key!r}; it must be one of {', '.join(_SORT_KEYS)}.")
+        raise Problem(400, f"sort_key is {sort_key!r}; it must be one of {', '.join(_SORT_KEYS)}.")
     field = _SORT_KEYS[sort_key]
     sort_dir = query.get("sort_dir", "asc")
     if sort_dir not in _SORT_DIRS:
-        raise ComputeProblem(400, f"sort_dir is {sort_dir!r}; it must be one of {', '.join(_SORT_DIRS)}.")
+        raise Problem(400, f"sort_dir is {sort_dir!r}; it must be one of {', '.join(_SORT_DIRS)}.")
     found = [
         flavor
         for flavor in flavors
@@ -141,7 +142,7 @@ def _is_public(call: Call, query: dict[str, str]) -> bool | None:
         return True
     if text in ("false", "0", "f", "no", "off", "n"):
         return False
-    raise ComputeProblem(400, f"is_public is {text!r}; it must be true, false or none.")
+    raise Problem(400, f"is_public is {text!r}; it must be true, false or none.")
 
 
 def _is_asked_for(call: Call, flavor: Flavor, is_public: bool | None) -> bool:
@@ -168,33 +169,32 @@ def visible(view: View, call: Call) -> Flavor:
 async def create(call: Call) -> Response:
     asked = call.body(CreateFlavor).flavor
     if call.version < DESCRIPTION and not isinstance(asked.description, UnsetType):
-        raise ComputeProblem(400, f"description is for microversion 2.{DESCRIPTION} and later.")
+        raise Problem(400, f"description is for microversion 2.{DESCRIPTION} and later.")
     flavor = _made(call, asked)
 
     def make(view: View, now_s: int) -> Command:
         if view.records.get(Flavor, flavor.id) is not None:
-            raise ComputeProblem(409, f"Flavor with ID {flavor.id} already exists: choose another.")
+            raise Problem(409, f"Flavor with ID {flavor.id} already exists: choose another.")
         if view.records.find(Flavor, "name", flavor.name):
-            raise ComputeProblem(409, f"Flavor with name {flavor.name} already exists: choose another.")
+            raise Problem(409, f"Flavor with name {flavor.name} already exists: choose another.")
         return _kept(view, msgspec.structs.replace(flavor, created_at_s=now_s))
 
-    return await change(call, make, lambda view: json({"flavor": _whole(call, flavor)}))
+    return await call.submit(make, lambda view: json({"flavor": _whole(call, flavor)}))
 
 
 def _made(call: Call, asked: NewFlavor) -> Flavor:
     name = asked.name
     if not 1 <= len(name) <= _NAME_MAX or name != name.strip() or not name.isprintable():
-        raise ComputeProblem(
+        raise Problem(
             400, f"name is {name!r}; it must have 1 to {_NAME_MAX} characters, without spaces at its ends."
         )
     id = call.services.ids.uuid() if asked.id in (None, "", "auto") else str(asked.id)
     if _ID.fullmatch(id) is None:
-        raise ComputeProblem(
-            400,
-            f"id is {id!r}; it must have 1 to 255 letters, digits, dots, dashes, underscores or spaces.",
+        raise Problem(
+            400, f"id is {id!r}; it must have 1 to 255 letters, digits, dots, dashes, underscores or spaces."
         )
     if asked.rxtx_factor not in (None, 1.0, "1", "1.0"):
-        raise ComputeProblem(
+        raise Problem(
             400,
             f"rxtx_factor is {asked.rxtx_factor!r}; it must be 1.0 or left out: there are no networks here.",
         )
@@ -214,36 +214,32 @@ def _made(call: Call, asked: NewFlavor) -> Flavor:
 def _size(field: str, value: Number, least: int) -> int:
     text = str(value)
     if not (text.isascii() and text.isdigit() and len(text) <= 10 and least <= int(text) <= AMOUNT_MAX):
-        raise ComputeProblem(
-            400, f"{field} is {value!r}; it must be a whole number from {least} to {AMOUNT_MAX}."
-        )
+        raise Problem(400, f"{field} is {value!r}; it must be a whole number from {least} to {AMOUNT_MAX}.")
     return int(text)
 
 
 def _description(text: str | None) -> str | None:
     if text is not None and len(text) > _DESCRIPTION_MAX:
-        raise ComputeProblem(
-            400, f"description has {len(text)} characters; it may have {_DESCRIPTION_MAX} at most."
-        )
+        raise Problem(400, f"description has {len(text)} characters; it may have {_DESCRIPTION_MAX} at most.")
     return text
 
 
 async def update(call: Call) -> Response:
     if call.version < DESCRIPTION:
-        raise ComputeProblem(404, f"Flavors can be changed from microversion 2.{DESCRIPTION} on.")
+        raise Problem(404, f"Flavors can be changed from microversion 2.{DESCRIPTION} on.")
     text = _description(call.body(UpdateFlavor).flavor.description)
 
     def make(view: View, now_s: int) -> Command:
         return _kept(view, msgspec.structs.replace(visible(view, call), description=text))
 
-    return await change(call, make, lambda view: json({"flavor": _whole(call, visible(view, call))}))
+    return await call.submit(make, lambda view: json({"flavor": _whole(call, visible(view, call))}))
 
 
 async def delete(call: Call) -> Response:
     def make(view: View, now_s: int) -> Command:
         return Enact((remove_record(view, visible(view, call)),))
 
-    return await change(call, make, lambda view: empty(202))
+    return await call.submit(make, lambda view: empty(202))
 
 
 def _kept(view: View, flavor: Flavor) -> Command:
@@ -256,10 +252,10 @@ def checked(flavor: Flavor) -> Flavor:
     taken away; no server is made with them."""
     ask = ask_of(flavor_sizes(flavor))
     if isinstance(ask, SpecInvalid):
-        raise problem_of(ask)
+        raise nova_problem(ask)
     size = count_bytes(flavor.extra_specs)
     if size > _SPECS_BYTES_MAX:
-        raise ComputeProblem(
+        raise Problem(
             400,
             f"The extra specs would have {size} bytes together; they may have {_SPECS_BYTES_MAX} at most.",
         )

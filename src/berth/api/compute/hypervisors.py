@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from berth.api.compute.calls import Call, Route, json
-from berth.api.compute.errors import ComputeProblem, not_found
+from berth.api.compute.errors import not_found
 from berth.api.compute.listing import page, query_of
 from berth.api.kernel.http import Response
+from berth.api.kernel.problem import Problem
 from berth.model.ids import ProviderId
 from berth.model.placement import HEALTHY
 from berth.model.servers import Host, Server
@@ -75,7 +76,7 @@ def _matching(view: View, pattern: str | None) -> Sequence[Host]:
         return hosts
     found = [host for host in hosts if pattern.lower() in host.name.lower()]
     if not found:
-        raise ComputeProblem(404, f"No hypervisor matching '{pattern}' could be found.")
+        raise Problem(404, f"No hypervisor matching '{pattern}' could be found.")
     return found
 
 
@@ -134,7 +135,7 @@ async def show(call: Call) -> Response:
 async def uptime(call: Call) -> Response:
     _refuse_from(call, _NO_SIZES, "ask for the hypervisor itself")
     await call.read(lambda view: found(view, call))
-    raise ComputeProblem(501, "Agents do not report how long their hosts have been up.")
+    raise Problem(501, "Agents do not report how long their hosts have been up.")
 
 
 def found(view: View, call: Call) -> Host:
@@ -151,13 +152,13 @@ def id_of(call: Call, host: Host) -> str | int:
 
 def _refuse_from(call: Call, version: int, instead: str) -> None:
     if call.version >= version:
-        raise ComputeProblem(404, f"This is gone from microversion 2.{version} on: {instead}.")
+        raise Problem(404, f"This is gone from microversion 2.{version} on: {instead}.")
 
 
 def _with_servers(call: Call, query: dict[str, str]) -> bool:
     text = query.get("with_servers", "false").lower()
     if text not in ("true", "false", "1", "0"):
-        raise ComputeProblem(400, f"with_servers is {text!r}; it must be true or false.")
+        raise Problem(400, f"with_servers is {text!r}; it must be true or false.")
     return call.version >= UUIDS and text in ("true", "1")
 
 

@@ -3,7 +3,6 @@
 from typing import Any, Final
 
 from berth.api.compute.calls import Call, Route, json
-from berth.api.compute.errors import ComputeProblem
 from berth.api.compute.listing import next_links, query_of
 from berth.api.compute.newest_first import Key, limit_of, newest, no_marker
 from berth.api.compute.server_access import visible
@@ -12,6 +11,7 @@ from berth.api.compute.times import parsed, plain
 from berth.api.kernel.disclosure import words_for
 from berth.api.kernel.http import Response
 from berth.api.kernel.page_bytes import render_page
+from berth.api.kernel.problem import Problem
 from berth.model.servers import Action, ActionEvent
 from berth.view import View
 
@@ -57,9 +57,7 @@ async def show(call: Call) -> Response:
         for action in _actions(call, view):
             if action.request_id == call.params[1]:
                 return _whole(call, view, action)
-        raise ComputeProblem(
-            404, f"Action for request_id {call.params[1]} on instance {call.params[0]} not found."
-        )
+        raise Problem(404, f"Action for request_id {call.params[1]} on instance {call.params[0]} not found.")
 
     return json({"instanceAction": await call.read(answer)})
 

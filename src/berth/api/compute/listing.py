@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 import msgspec
 
 from berth.api.compute.calls import Call
-from berth.api.compute.errors import ComputeProblem
 from berth.api.kernel.page_bytes import render_page
+from berth.api.kernel.problem import Problem
 
 T = TypeVar("T")
 
@@ -31,14 +31,14 @@ def query_of(call: Call, what: str, known: Mapping[str, int]) -> dict[str, str]:
     names = [name for name, _ in call.query_pairs()]
     if len(names) > len(query):
         twice = next(name for name in names if names.count(name) > 1)
-        raise ComputeProblem(400, f"Invalid input: {twice} is given more than once: give it once.")
+        raise Problem(400, f"Invalid input: {twice} is given more than once: give it once.")
     return query
 
 
-def _unknown(name: str, what: str, since: int | None, offered: Sequence[str]) -> ComputeProblem:
+def _unknown(name: str, what: str, since: int | None, offered: Sequence[str]) -> Problem:
     why = "is not understood" if since is None else f"is not understood before microversion 2.{since}"
     there = f"What is: {', '.join(sorted(offered))}." if offered else "Nothing is."
-    return ComputeProblem(400, f"Invalid input: {name[:100]!r} {why} in a list of {what}. {there}")
+    return Problem(400, f"Invalid input: {name[:100]!r} {why} in a list of {what}. {there}")
 
 
 def number_in(query: dict[str, str], name: str, default: int) -> int:
@@ -47,7 +47,7 @@ def number_in(query: dict[str, str], name: str, default: int) -> int:
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= _NUMBER_MAX):
-        raise ComputeProblem(400, f"{name} is {text!r}; it must be a whole number from 0 to {_NUMBER_MAX}.")
+        raise Problem(400, f"{name} is {text!r}; it must be a whole number from 0 to {_NUMBER_MAX}.")
     return int(text)
 
 
@@ -55,7 +55,7 @@ def flag_in(query: Mapping[str, str], name: str) -> bool:
     """A parameter that is true or false; true if it is only named."""
     text = query.get(name, "false").strip().lower()
     if text not in _YES | _NO:
-        raise ComputeProblem(400, f"Invalid input: {name} is {text!r}; it must be true or false.")
+        raise Problem(400, f"Invalid input: {name} is {text!r}; it must be true or false.")
     return text in _YES
 
 
@@ -75,7 +75,7 @@ def page(
     if marker is not None:
         places = [place for place, item in enumerate(items) if id_of(item) == marker]
         if not places:
-            raise ComputeProblem(400, f"marker [{marker}] not found: it must be the id of one in the list.")
+            raise Problem(400, f"marker [{marker}] not found: it must be the id of one in the list.")
         start = places[0] + 1
     shown = render_page(items[start : start + limit], render)
     end = start + len(shown)

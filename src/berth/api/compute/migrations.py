@@ -5,13 +5,14 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from berth.api.compute.calls import Call, Route, empty, json
-from berth.api.compute.errors import ComputeProblem, not_found
+from berth.api.compute.errors import not_found
 from berth.api.compute.listing import flag_in, links_of, next_links, query_of
 from berth.api.compute.newest_first import Key, limit_of, newest, no_marker
 from berth.api.compute.server_access import require_version, unlocked, visible
 from berth.api.compute.times import parsed, plain
 from berth.api.kernel.http import Response
 from berth.api.kernel.page_bytes import render_page
+from berth.api.kernel.problem import Problem
 from berth.model.commands import Enact
 from berth.model.rejections import Rejection
 from berth.model.servers import Flavor, Migration
@@ -51,7 +52,7 @@ async def page(call: Call) -> Response:
         # The answer would tell whether a migration is of that host.
         call.require(_HOSTS)
     if flag_in(query, "hidden"):
-        raise ComputeProblem(400, "hidden must be false or left out: no migration is hidden here.")
+        raise Problem(400, "hidden must be false or left out: no migration is hidden here.")
     has_pages = call.version >= 59
     limit = limit_of(query)
     tests = _tests(query)
@@ -136,7 +137,7 @@ async def abort(call: Call) -> Response:
 async def act(call: Call) -> Response:
     require_version(call, 22)
     await call.read(lambda view: _live_one(call, view))
-    raise ComputeProblem(
+    raise Problem(
         400, "Nothing can be done to a live migration but to abort it: it is never forced to complete."
     )
 

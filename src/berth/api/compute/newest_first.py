@@ -8,8 +8,8 @@ import heapq
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from berth.api.compute.errors import ComputeProblem
 from berth.api.compute.listing import LIMIT_MAX
+from berth.api.kernel.problem import Problem
 
 R = TypeVar("R")
 Key = tuple[int, str]
@@ -20,7 +20,7 @@ def limit_of(query: dict[str, str]) -> int:
     """How many to show."""
     text = query.get("limit", str(LIMIT_MAX))
     if not (text.isascii() and text.isdigit()) or len(text) > 9:
-        raise ComputeProblem(
+        raise Problem(
             400, f"Invalid input: limit is {text!r}; it must be a whole number from 0 to {LIMIT_MAX}."
         )
     return min(int(text), LIMIT_MAX)
@@ -35,5 +35,5 @@ def newest(
     return found[:limit], 0 < limit < len(found)
 
 
-def no_marker(marker: str) -> ComputeProblem:
-    return ComputeProblem(400, f"marker [{marker}] not found: begin again without one.")
+def no_marker(marker: str) -> Problem:
+    return Problem(400, f"marker [{marker}] not found: begin again without one.")

@@ -11,10 +11,10 @@ import msgspec
 from msgspec import Meta
 
 from berth.api.compute.calls import Call, Route, empty, json
-from berth.api.compute.changing import change
-from berth.api.compute.errors import ComputeProblem, not_found
+from berth.api.compute.errors import not_found
 from berth.api.compute.listing import query_of
 from berth.api.kernel.http import Response
+from berth.api.kernel.problem import Problem
 from berth.ledger.quotas import limits_of, used_by
 from berth.model.commands import Command, Enact
 from berth.model.quotas import (
@@ -140,15 +140,14 @@ async def update(call: Call) -> Response:
         used = used_by(view, project)
         for name, limit in asked.items():
             if not is_forced and UNLIMITED < limit < used.get(name, 0):
-                raise ComputeProblem(
+                raise Problem(
                     400,
                     f"Quota limit {limit} for {name} must be greater than or equal to already used and "
                     f"reserved {used[name]}.",
                 )
         return _set(view, project_key(project), asked)
 
-    return await change(
-        call,
+    return await call.submit(
         make,
         lambda view: json({"quota_set": _shown(call, limits_of(view, call.quotas, project))}),
     )
@@ -158,9 +157,8 @@ async def update_class(call: Call) -> Response:
     _require_class(call)
     asked = _asked(dict(call.body(GivenClass).quota_class_set), _not_kept(call.version, 50))
     if call.version < 50 and (newer := sorted(asked.keys() & {*_GROUPS})):
-        raise ComputeProblem(400, f"Invalid input: {newer[0]} is known from microversion 2.50 on.")
-    return await change(
-        call,
+        raise Problem(400, f"Invalid input: {newer[0]} is known from microversion 2.50 on.")
+    return await call.submit(
         lambda view, _: _set(view, DEFAULT_CLASS, asked),
         lambda view: json({"quota_class_set": _shown_class(call, _class_limits(call, view))}),
     )
@@ -174,7 +172,7 @@ async def delete(call: Call) -> Response:
         there = view.records.get(QuotaSet, key)
         return Enact(() if there is None else (remove_record(view, there),))
 
-    return await change(call, make, lambda view: empty(202))
+    return await call.submit(make, lambda view: empty(202))
 
 
 def _set(view: View, key: str, asked: dict[str, int]) -> Command:
@@ -191,11 +189,11 @@ def _asked(given: dict[str, Any], not_kept: tuple[str, ...]) -> dict[str, int]:
     numbers = {name: _number(name, value) for name, value in given.items()}
     for name, limit in numbers.items():
         if name not in RESOURCES and name not in not_kept:
-            raise ComputeProblem(
+            raise Problem(
                 400, f"Invalid input: there is no quota {name!r}; there are {', '.join(sorted(RESOURCES))}."
             )
         if name in not_kept and limit != UNLIMITED:
-            raise ComputeProblem(
+            raise Problem(
                 400,
                 f"Invalid input: {name} are not kept here and cannot be limited: leave it out, or give -1.",
             )
@@ -206,7 +204,7 @@ def _number(name: str, value: Any) -> int:
     text = str(value)
     is_number = not isinstance(value, bool) and text.removeprefix("-").isdigit() and text.isascii()
     if not is_number or not UNLIMITED <= int(text) <= LIMIT_MAX:
-        raise ComputeProblem(
+        raise Problem(
             400,
             f"Invalid input: {name} is {value!r}; it must be a whole number from {UNLIMITED} (no limit) to "
             f"{LIMIT_MAX}.",
@@ -217,7 +215,7 @@ def _number(name: str, value: Any) -> int:
 def _flag(value: Any) -> bool:
     text = str(value).lower()
     if text not in ("true", "false", "1", "0", "yes", "no", "on", "off"):
-        raise ComputeProblem(400, f"Invalid input: force is {value!r}; it must be true or false.")
+        raise Problem(400, f"Invalid input: force is {value!r}; it must be true or false.")
     return text in ("true", "1", "yes", "on")
 
 
@@ -226,9 +224,9 @@ def _project(call: Call) -> str:
     project = call.params[0]
     call.require_of(project)
     if len(project) > _ID_MAX:
-        raise ComputeProblem(400, f"Invalid input: the id of a project has at most {_ID_MAX} characters.")
+        raise Problem(400, f"Invalid input: the id of a project has at most {_ID_MAX} characters.")
     if "user_id" in call.query():
-        raise ComputeProblem(400, "Quotas of single users are not kept: leave user_id out.")
+        raise Problem(400, "Quotas of single users are not kept: leave user_id out.")
     return project
 
 

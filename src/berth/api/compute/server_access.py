@@ -7,7 +7,9 @@ be looked at by its owner, and nothing more until it is unlocked; an administrat
 import msgspec
 
 from berth.api.compute.calls import Call
-from berth.api.compute.errors import ComputeProblem, not_found, problem_of
+from berth.api.compute.errors import not_found
+from berth.api.kernel.problem import Problem
+from berth.api.kernel.rejections import nova_problem
 from berth.model.commands import Enact
 from berth.model.rejections import SpecInvalid
 from berth.model.servers import Flavor, Image, Server
@@ -29,14 +31,14 @@ def unlocked(call: Call, view: View, id: str) -> Server:
     """The server, if the caller may change it."""
     server = visible(call, view, id)
     if server.is_locked and not call.is_admin:
-        raise ComputeProblem(409, f"Instance {id} is locked: unlock it first.")
+        raise Problem(409, f"Instance {id} is locked: unlock it first.")
     return server
 
 
 def require_version(call: Call, minor: int) -> None:
     """What came with a later version is not there in an earlier one."""
     if call.version < minor:
-        raise ComputeProblem(
+        raise Problem(
             404, f"{call.request.method} {call.request.path} is there from microversion 2.{minor} on."
         )
 
@@ -45,7 +47,7 @@ def require_since(call: Call, body: msgspec.Struct, since: dict[str, int]) -> No
     """Refuse fields that are given and came with a later version than the one that is spoken."""
     for name, minor in since.items():
         if call.version < minor and getattr(body, name) is not msgspec.UNSET:
-            raise ComputeProblem(
+            raise Problem(
                 400,
                 f"Invalid input: {name} is understood from microversion 2.{minor} on, and this request "
                 f"speaks 2.{call.version}.",
@@ -58,7 +60,7 @@ def usable_flavor(call: Call, view: View, ref: str | int) -> Flavor:
     id = _last_part(str(ref))
     flavor = view.records.get(Flavor, id)
     if flavor is None or not call.access.may_use_flavor(flavor):
-        raise ComputeProblem(400, f"Flavor {id} could not be found.")
+        raise Problem(400, f"Flavor {id} could not be found.")
     _refuse(f"Flavor {id}", wrong_extra_spec(flavor.extra_specs))
     return msgspec.structs.replace(flavor, projects=())
 
@@ -68,9 +70,9 @@ def usable_image(call: Call, view: View, ref: str) -> Image:
     id = _last_part(ref)
     image = view.records.get(Image, id)
     if image is None or not call.access.may_use_image(image):
-        raise ComputeProblem(400, f"Image {id} could not be found.")
+        raise Problem(400, f"Image {id} could not be found.")
     if image.status != "active":
-        raise ComputeProblem(400, f"Image {id} is {image.status}: it must be active.")
+        raise Problem(400, f"Image {id} is {image.status}: it must be active.")
     _refuse(f"Image {id}", wrong_image_property(image.properties))
     return image
 
@@ -78,19 +80,19 @@ def usable_image(call: Call, view: View, ref: str) -> Image:
 def _refuse(what: str, wrong: SpecInvalid | None) -> None:
     """Refuse what could be made before a key was refused, and nothing can be made from any more."""
     if wrong is not None:
-        raise ComputeProblem(400, f"{what} cannot be used: {problem_of(wrong).message}")
+        raise Problem(400, f"{what} cannot be used: {nova_problem(wrong).text}")
 
 
 def require_room(flavor: Flavor, image: Image) -> None:
     """Refuse a flavor that an image says is too small for it. A disk of 0 is as large as the image."""
     if flavor.memory_mb < image.min_memory_mb:
-        raise ComputeProblem(
+        raise Problem(
             400,
             f"Flavor {flavor.id} has {flavor.memory_mb} MB of memory, and image {image.id} needs at least "
             f"{image.min_memory_mb}: choose a larger flavor.",
         )
     if flavor.disk_gb and flavor.disk_gb < image.min_disk_gb:
-        raise ComputeProblem(
+        raise Problem(
             400,
             f"Flavor {flavor.id} has a disk of {flavor.disk_gb} GB, and image {image.id} needs at least "
             f"{image.min_disk_gb}: choose a larger flavor.",

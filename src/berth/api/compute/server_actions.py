@@ -11,8 +11,6 @@ import msgspec
 
 from berth.api.compute import server_bodies as sent
 from berth.api.compute.calls import Call, Route, json
-from berth.api.compute.errors import ComputeProblem
-from berth.api.compute.no_place import why_no_place
 from berth.api.compute.server_access import (
     changed,
     require_since,
@@ -27,6 +25,8 @@ from berth.api.compute.server_wire import detail
 from berth.api.compute.servers import deleted, renamed
 from berth.api.kernel.disclosure import is_no_place, no_place
 from berth.api.kernel.http import Response
+from berth.api.kernel.problem import Problem
+from berth.api.kernel.rejections import why_no_place
 from berth.model.commands import Enact
 from berth.model.rejections import Rejection
 from berth.model.servers import Server
@@ -43,7 +43,7 @@ async def act(call: Call) -> Response:
     """Exactly one action, by its name."""
     context = call.body(dict[str, msgspec.Raw])
     if len(context) != 1:
-        raise ComputeProblem(400, f"The body must have one action, and it has {len(context)}.")
+        raise Problem(400, f"The body must have one action, and it has {len(context)}.")
     [(name, raw)] = context.items()
     action = _ACTIONS.get(name)
     if action is None:
@@ -52,11 +52,11 @@ async def act(call: Call) -> Response:
     return await action.handler(call, raw)
 
 
-def _not_offered(name: str) -> ComputeProblem:
+def _not_offered(name: str) -> Problem:
     offered = ", ".join(sorted(_ACTIONS))
     if name in _NOT_OFFERED:
-        return ComputeProblem(400, f"The action {name} is not offered here. What is: {offered}.")
-    return ComputeProblem(400, f"There is no such action: {name[:100]}. What is offered: {offered}.")
+        return Problem(400, f"The action {name} is not offered here. What is: {offered}.")
+    return Problem(400, f"There is no such action: {name[:100]}. What is offered: {offered}.")
 
 
 def _sent(raw: msgspec.Raw, kind: type[T], empty: T | None = None) -> T:
@@ -64,7 +64,7 @@ def _sent(raw: msgspec.Raw, kind: type[T], empty: T | None = None) -> T:
     try:
         found = msgspec.json.decode(raw, type=kind if empty is None else kind | None)
     except msgspec.ValidationError as error:
-        raise ComputeProblem(400, f"Invalid input: {error}") from None
+        raise Problem(400, f"Invalid input: {error}") from None
     return found if found is not None else empty  # type: ignore[return-value]
 
 
@@ -83,7 +83,7 @@ async def _begun_and_answered(call: Call, begin: Begin, answer: Callable[[View],
     if isinstance(outcome, Rejection):
         if not is_no_place(outcome):
             raise call.problem_of(outcome)
-        raise ComputeProblem(400, why_no_place(outcome) if call.access.sees_hosts else no_place())
+        raise Problem(400, why_no_place(outcome) if call.access.sees_hosts else no_place())
     return outcome
 
 
@@ -201,14 +201,14 @@ async def _unshelve(call: Call, raw: msgspec.Raw) -> Response:
         call.require("os_compute_api:os-shelve:unshelve_to_host")
     zone = body.availability_zone
     if zone is None and call.version < 91:
-        raise ComputeProblem(
+        raise Problem(
             400, "Invalid input: an availability_zone of null is understood from microversion 2.91 on."
         )
 
     def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
         server = visible(call, view, id)
         if server.state == "shelved" and body != sent.Unshelve():
-            raise ComputeProblem(
+            raise Problem(
                 409,
                 f"Instance {id} is shelved and not offloaded: it is still on its host. Unshelve it without a "
                 "host or an availability zone, or offload it first.",

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from berth.api.compute.errors import ComputeProblem
+from berth.api.kernel.problem import Problem
 from berth.scheduler.spec_table import count_bytes
 
 COUNT_MAX: Final = 1000
@@ -166,7 +166,7 @@ class Lock(_Sent, kw_only=True, frozen=True):
 def checked_name(name: str) -> str:
     """A name that can be read by people: printable, and not hidden behind blanks."""
     if name != name.strip() or not name.isprintable():
-        raise ComputeProblem(
+        raise Problem(
             400,
             f"Invalid input: name is {name!r}; it must be printable, without blanks at its beginning or end.",
         )
@@ -176,7 +176,7 @@ def checked_name(name: str) -> str:
 def checked_metadata(metadata: dict[str, str]) -> dict[str, str]:
     size = count_bytes(metadata)
     if size > METADATA_BYTES_MAX:
-        raise ComputeProblem(
+        raise Problem(
             403, f"The metadata of a server has {METADATA_BYTES_MAX} bytes at most, and this would be {size}."
         )
     return metadata

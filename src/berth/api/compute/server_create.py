@@ -10,15 +10,15 @@ import msgspec
 
 from berth.api.compute import server_bodies as sent
 from berth.api.compute.calls import Call, Route, json
-from berth.api.compute.errors import ComputeProblem, problem_of
 from berth.api.compute.listing import links_of
-from berth.api.compute.no_place import why_no_place
 from berth.api.compute.server_access import require_room, require_since, usable_flavor, usable_image
 from berth.api.compute.server_fields import hints_in, plain_disk, refuse_fields
 from berth.api.compute.server_wire import DEFAULT_ZONE, DISK_CONFIG, reservation_id
 from berth.api.kernel.auth.rules import REQUESTED_DESTINATION
 from berth.api.kernel.disclosure import is_no_place
 from berth.api.kernel.http import Response
+from berth.api.kernel.problem import Problem
+from berth.api.kernel.rejections import nova_problem, why_no_place
 from berth.model.commands import Enact
 from berth.model.ids import ConsumerId, GroupId
 from berth.model.rejections import HostUnknown, Rejection, SpecInvalid, UnknownConsumer
@@ -90,7 +90,7 @@ def _counts(asked: sent.NewServer) -> tuple[int, int]:
     at_least = asked.min_count or 1
     at_most = asked.max_count or at_least
     if at_least > at_most:
-        raise ComputeProblem(
+        raise Problem(
             400, f"Invalid input: min_count is {at_least}, and must not be above max_count, {at_most}."
         )
     return at_least, at_most
@@ -116,9 +116,7 @@ def _where(call: Call, asked: sent.NewServer) -> _Where:
     if named:
         call.require(REQUESTED_DESTINATION)
     if len(named | ({forced} if forced else set())) > 1:
-        raise ComputeProblem(
-            400, "The request names several hosts: name one, in availability_zone or in host."
-        )
+        raise Problem(400, "The request names several hosts: name one, in availability_zone or in host.")
     if forced:
         return _Where(None if zone == DEFAULT_ZONE else zone, forced, is_forced=True)
     return _Where(zone, named.pop())
@@ -129,7 +127,7 @@ def _zone_and_host(text: str) -> tuple[str | None, str | None]:
     zone, *rest = text.split(":")
     hosts = {part for part in rest if part}
     if len(rest) > 2 or len(hosts) > 1:
-        raise ComputeProblem(
+        raise Problem(
             400,
             f"Invalid input: availability_zone is {text!r}; it must be ZONE, ZONE:HOST or ZONE:HOST:HOST.",
         )
@@ -139,14 +137,14 @@ def _zone_and_host(text: str) -> tuple[str | None, str | None]:
 def require_zone(view: View, zone: str) -> None:
     labels = view.groups.labels
     if zone != DEFAULT_ZONE and all(labels[id].name != zone for id in view.groups.of_kind(ZONE)):
-        raise ComputeProblem(400, f"The requested availability zone {zone} is not available: there is none.")
+        raise Problem(400, f"The requested availability zone {zone} is not available: there is none.")
 
 
 def require_host(view: View, name: str) -> str:
     """The name of a host that is named, or given by its uuid."""
     host = find_host(view, name)
     if host is None:
-        raise problem_of(HostUnknown(name))
+        raise nova_problem(HostUnknown(name))
     return host.name
 
 
@@ -187,7 +185,7 @@ def _described(
 def _properties(image: Image) -> dict[str, str]:
     kept = keep_properties(image.properties)
     if isinstance(kept, SpecInvalid):
-        raise problem_of(kept)
+        raise nova_problem(kept)
     return kept
 
 
@@ -196,7 +194,7 @@ def _group(call: Call, view: View, named: str | None) -> str | None:
         return None
     record = view.groups.records.get(GroupId(named.lower()))
     if record is None or not call.access.sees(record.group.project):
-        raise ComputeProblem(400, f"The hint group names {named}, and there is no such server group.")
+        raise Problem(400, f"The hint group names {named}, and there is no such server group.")
     return record.id
 
 
@@ -207,7 +205,7 @@ def _servers(call: Call, view: View, hint: str, named: str | list[str]) -> tuple
     for id in ids if not call.is_admin else ():
         server = view.records.get(Server, id)
         if server is None or not call.access.sees(server.project):
-            raise problem_of(UnknownConsumer(hint, ConsumerId(id)))
+            raise nova_problem(UnknownConsumer(hint, ConsumerId(id)))
     return ids
 
 

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from berth.api.compute.errors import ComputeProblem
 from berth.api.compute.server_wire import DISK_CONFIG
+from berth.api.kernel.problem import Problem
 from berth.scheduler.spec_table import Fate
 
 
@@ -142,10 +142,10 @@ def refuse_fields(operation: str, body: msgspec.Struct, **harmless: tuple[Any, .
             raise _not_offered(field.encode_name, value, known)
 
 
-def _not_offered(name: str, value: Any, known: Field) -> ComputeProblem:
+def _not_offered(name: str, value: Any, known: Field) -> Problem:
     said = [str(one) for one in known.harmless if one and isinstance(one, str)]
     allowed = f"{', '.join(said)} or left out" if said else "left out"
-    return ComputeProblem(
+    return Problem(
         400, f"Invalid input: {name} is {str(value)[:100]!r}; it must be {allowed}: {known.words}."
     )
 
@@ -163,7 +163,7 @@ def hints_in(*given: dict[str, Any] | None) -> dict[str, Any]:
     """The hints of a request, which may stand under one of two names; each must be one that is used."""
     named = [hints for hints in given if hints is not None]
     if len(named) > 1:
-        raise ComputeProblem(
+        raise Problem(
             400, "Invalid input: scheduler hints are given under two names: use os:scheduler_hints alone."
         )
     hints = named[0] if named else {}
@@ -171,7 +171,7 @@ def hints_in(*given: dict[str, Any] | None) -> dict[str, Any]:
     for name in hints:
         if name not in used:
             words = HINTS[name].words if name in HINTS else "there is no such hint"
-            raise ComputeProblem(
+            raise Problem(
                 400,
                 f"Invalid input: the hint {name[:100]} is not offered here: {words}. What is: "
                 f"{', '.join(used)}.",

@@ -10,11 +10,11 @@ import msgspec
 from msgspec import Meta
 
 from berth.api.compute.calls import Call, Route, json
-from berth.api.compute.changing import change
-from berth.api.compute.errors import ComputeProblem, not_found
+from berth.api.compute.errors import not_found
 from berth.api.compute.listing import flag_in, limit_of, number_in, query_of
 from berth.api.kernel.http import Response
 from berth.api.kernel.page_bytes import render_page
+from berth.api.kernel.problem import Problem
 from berth.model.commands import Command, CreateGroup, Enact
 from berth.model.groups import HOST, MEMBERS_MAX, Group, Policy
 from berth.model.ids import GroupId
@@ -89,7 +89,7 @@ async def delete(call: Call) -> Response:
     def make(view: View, now_s: int) -> Command:
         return delete_group(view, _found(view, call).id, is_forced=True)
 
-    return await change(call, make, lambda view: Response(204))
+    return await call.submit(make, lambda view: Response(204))
 
 
 def _found(view: View, call: Call) -> GroupRecord:
@@ -104,19 +104,19 @@ def _found(view: View, call: Call) -> GroupRecord:
 def _policy(call: Call, asked: NewGroup) -> Policy:
     if call.version >= _RULES:
         if asked.policies is not None:
-            raise ComputeProblem(400, f"From microversion 2.{_RULES} on a group has policy, not policies.")
+            raise Problem(400, f"From microversion 2.{_RULES} on a group has policy, not policies.")
         name = asked.policy
     else:
         if asked.policy is not None or asked.rules is not None:
-            raise ComputeProblem(400, f"policy and rules are for microversion 2.{_RULES} and later.")
+            raise Problem(400, f"policy and rules are for microversion 2.{_RULES} and later.")
         if asked.policies is None or len(asked.policies) != 1:
-            raise ComputeProblem(400, "policies must be a list of one policy.")
+            raise Problem(400, "policies must be a list of one policy.")
         [name] = asked.policies
     known = [policy for policy in _POLICIES if call.version >= _SOFT or not policy.startswith("soft-")]
     for policy in known:
         if policy == name:
             return policy
-    raise ComputeProblem(400, f"The policy is {name!r}; it must be one of {', '.join(known)}.")
+    raise Problem(400, f"The policy is {name!r}; it must be one of {', '.join(known)}.")
 
 
 def _limit(asked: NewGroup, policy: Policy) -> int | None:
@@ -124,12 +124,12 @@ def _limit(asked: NewGroup, policy: Policy) -> int | None:
     if given is None:
         return 1 if policy.endswith(_APART) else None
     if policy != _APART:
-        raise ComputeProblem(
+        raise Problem(
             400, f"max_server_per_host is for the policy {_APART}; this group has {policy}: leave it out."
         )
     text = str(given)
     if not (text.isascii() and text.isdigit() and len(text) <= 10 and 1 <= int(text) <= MEMBERS_MAX):
-        raise ComputeProblem(
+        raise Problem(
             400, f"max_server_per_host is {given!r}; it must be a whole number from 1 to {MEMBERS_MAX}."
         )
     return int(text)

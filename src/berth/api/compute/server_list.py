@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from berth.api.compute.calls import Call, json
-from berth.api.compute.errors import ComputeProblem
 from berth.api.compute.listing import flag_in, next_links, query_of
 from berth.api.compute.newest_first import Key, limit_of, newest, no_marker
 from berth.api.compute.server_wire import detail, reservation_of, status_of, summary, zone_of
 from berth.api.compute.times import parsed
 from berth.api.kernel.http import Response
 from berth.api.kernel.page_bytes import render_page
+from berth.api.kernel.problem import Problem
 from berth.model.servers import Server
 from berth.view import View
 
@@ -82,7 +82,7 @@ def _project(call: Call, query: dict[str, str]) -> str | None:
     named = query.get("project_id", query.get("tenant_id"))
     is_all = flag_in(query, "all_tenants") if "all_tenants" in query else named is not None
     if not is_all and named not in (None, call.project):
-        raise ComputeProblem(
+        raise Problem(
             400, f"Invalid input: the project is {named!r} and all_tenants is false: leave one of them out."
         )
     if not is_all or named == call.project:
@@ -95,7 +95,7 @@ def _project(call: Call, query: dict[str, str]) -> str | None:
 def _refuse_other_orders(query: dict[str, str]) -> None:
     for name, only in _ORDER.items():
         if query.get(name, only) != only:
-            raise ComputeProblem(
+            raise Problem(
                 400,
                 f"Invalid input: {name} is {query[name][:100]!r}; it must be {only}: servers come newest "
                 "first.",

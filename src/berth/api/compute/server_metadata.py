@@ -7,9 +7,9 @@ import msgspec
 
 from berth.api.compute import server_bodies as sent
 from berth.api.compute.calls import Call, Route, json
-from berth.api.compute.errors import ComputeProblem
 from berth.api.compute.server_access import changed, unlocked, visible
 from berth.api.kernel.http import Response
+from berth.api.kernel.problem import Problem
 from berth.model.commands import Enact
 from berth.view import View
 
@@ -42,7 +42,7 @@ async def put(call: Call) -> Response:
     key = call.params[1]
     asked = call.body(sent.MetaBody).meta
     if key not in asked:
-        raise ComputeProblem(400, f"The body and the URI do not name the same item: {key} is in the URI.")
+        raise Problem(400, f"The body and the URI do not name the same item: {key} is in the URI.")
     await _change(call, lambda before: before | asked)
     return json({"meta": asked})
 
@@ -75,8 +75,8 @@ async def _change(call: Call, change: Callable[[Metadata], Metadata]) -> Metadat
     return await call.submit(propose, lambda view: visible(call, view, id).metadata)
 
 
-def _no_item(key: str) -> ComputeProblem:
-    return ComputeProblem(404, f"Metadata item {key} was not found.")
+def _no_item(key: str) -> Problem:
+    return Problem(404, f"Metadata item {key} was not found.")
 
 
 ROUTES: Final = (

@@ -11,13 +11,12 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from berth.api.compute.calls import Call, Route, json
-from berth.api.compute.changing import change
-from berth.api.compute.errors import ComputeProblem
 from berth.api.compute.hypervisors import UUIDS, found, id_of
 from berth.api.compute.listing import query_of
 from berth.api.compute.showing import time_or_none
 from berth.api.compute.zones import BINARY, zone_of
 from berth.api.kernel.http import Response
+from berth.api.kernel.problem import Problem
 from berth.model.commands import Command, Enact, SetHostStatus
 from berth.model.ids import ProviderId
 from berth.model.placement import HEALTHY, HostStatus
@@ -78,13 +77,12 @@ async def update(call: Call) -> Response:
 async def _update_one(call: Call) -> Response:
     wanted = call.body(Wanted)
     if wanted == Wanted():
-        raise ComputeProblem(400, "There is nothing to change: give status or forced_down.")
+        raise Problem(400, "There is nothing to change: give status or forced_down.")
     if wanted.status not in (UNSET, "enabled", "disabled"):
-        raise ComputeProblem(400, f"status is {wanted.status!r}; it must be enabled or disabled.")
+        raise Problem(400, f"status is {wanted.status!r}; it must be enabled or disabled.")
     if wanted.disabled_reason is not UNSET and wanted.status != "disabled":
-        raise ComputeProblem(400, "disabled_reason is for a service that is being disabled.")
-    return await change(
-        call,
+        raise Problem(400, "disabled_reason is for a service that is being disabled.")
+    return await call.submit(
         lambda view, now_s: _changed(view, found(view, call), wanted, now_s),
         lambda view: json({"service": _shown(call, view, found(view, call))}),
     )
@@ -100,7 +98,7 @@ async def _update_old(call: Call) -> Response:
             wanted, said = Wanted(status="disabled"), {"status": "disabled"}
         case "disable-log-reason":
             if asked.disabled_reason is UNSET:
-                raise ComputeProblem(400, "disabled_reason is missing: say why the service is disabled.")
+                raise Problem(400, "disabled_reason is missing: say why the service is disabled.")
             wanted = Wanted(status="disabled", disabled_reason=asked.disabled_reason)
             said = {"status": "disabled", "disabled_reason": str(asked.disabled_reason)}
         case "force-down" if call.version >= _FORCED_DOWN:
@@ -108,9 +106,8 @@ async def _update_old(call: Call) -> Response:
             wanted, said = Wanted(forced_down=is_forced), {}
             answer["forced_down"] = is_forced
         case other:
-            raise ComputeProblem(404, f"Unknown action {other}.")
-    return await change(
-        call,
+            raise Problem(404, f"Unknown action {other}.")
+    return await call.submit(
         lambda view, now_s: _changed(view, _named(view, asked), wanted, now_s),
         lambda view: json({"service": answer | said}),
     )
@@ -121,13 +118,13 @@ def _bool(value: bool | str | UnsetType) -> bool:
         return value
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
-    raise ComputeProblem(400, "forced_down must be true or false.")
+    raise Problem(400, "forced_down must be true or false.")
 
 
 def _named(view: View, asked: OldWanted) -> Host:
     hosts = view.records.find(Host, "name", asked.host)
     if not hosts or asked.binary != BINARY:
-        raise ComputeProblem(404, f"There is no {asked.binary} on the host {asked.host}.")
+        raise Problem(404, f"There is no {asked.binary} on the host {asked.host}.")
     return hosts[0]
 
 
@@ -148,7 +145,7 @@ def _changed(view: View, host: Host, wanted: Wanted, now_s: int) -> Command:
 
 async def delete(call: Call) -> Response:
     host = await call.read(lambda view: found(view, call))
-    raise ComputeProblem(
+    raise Problem(
         409,
         f"The service of host {host.name} is its agent, and is there as long as its cell knows the agent: "
         "disable it, or force it down.",

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from berth.api.compute.errors import ComputeProblem
+from berth.api.kernel.problem import Problem
 
 
 def zulu(at_s: int) -> str:
@@ -20,7 +20,7 @@ def parsed(name: str, text: str) -> float:
     try:
         found = datetime.fromisoformat(text.strip())
     except ValueError:
-        raise ComputeProblem(
+        raise Problem(
             400, f"Invalid input: {name} is {text!r}; it must be a time such as 2026-01-01T00:00:00Z."
         ) from None
     return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()

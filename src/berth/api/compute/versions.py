@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from berth.api.compute.errors import ComputeProblem
+from berth.api.kernel.problem import Problem
 
 MIN: Final = 1
 MAX: Final = 94
@@ -28,11 +28,11 @@ def version_of(headers: Mapping[str, str]) -> int:
         return MAX
     match = _VERSION.fullmatch(asked)
     if match is None:
-        raise ComputeProblem(400, f"API Version String {asked!r} is not of the form 2.N.")
+        raise Problem(400, f"API Version String {asked!r} is not of the form 2.N.")
     minor = int(match[1])
     if not MIN <= minor <= MAX:
         text = f"Version 2.{minor} is not supported by the API. Minimum is 2.{MIN} and maximum is 2.{MAX}."
-        raise ComputeProblem(406, text)
+        raise Problem(406, text)
     return minor
 
 

@@ -16,7 +16,7 @@ A host is in one zone at most. What else it is in (its cell, a rack) stays.
 import uuid
 from typing import Final, NamedTuple
 
-from berth.api.compute.errors import ComputeProblem
+from berth.api.kernel.problem import Problem
 from berth.model.commands import LabelAggregate, LedgerCommand, SetAggregates
 from berth.model.ids import AggregateId
 from berth.model.placement import Label
@@ -120,7 +120,7 @@ def _refuse_with_servers(view: View, host: ProviderRecord, zones_changed: set[Ag
     """The zone of a server is the one that its owner asked for: it does not change under the server."""
     count = len(view.records.find(Server, "host", host.id)) if zones_changed else 0
     if count:
-        raise ComputeProblem(
+        raise Problem(
             409,
             f"The availability zone of host {host.name} cannot change while there are servers on it, and "
             f"there are {count}: migrate or delete them first.",
@@ -143,7 +143,7 @@ def _refuse_second_zone(
     for id in aggregates:
         label = labels.get(id)
         if label is not None and label.kind == KIND and id != zone:
-            raise ComputeProblem(
+            raise Problem(
                 409,
                 f"Host {host.name} is in the availability zone {label.name} already, and cannot be in {name} "
                 "too: remove it from the aggregate that puts it there first.",

@@ -10,15 +10,14 @@ import msgspec
 
 from berth.api.compute.api import Routes
 from berth.api.compute.calls import Route, Services, json
-from berth.api.compute.errors import ComputeProblem
 from berth.api.identity.directory import Directory
 from berth.api.identity.issuers import Issuer
 from berth.api.identity.revocations import Revocations
 from berth.api.identity.tokens import TokenDesk
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.http import JSON, Request, Response, origin_of
-from berth.engine import Unavailable
-from berth.engine.engine import Overloaded
+from berth.api.kernel.problem import Problem, outage_problem
+from berth.engine import Overloaded, Unavailable
 
 _PREFIX: Final = "/identity"
 _V3: Final = f"{_PREFIX}/v3"
@@ -42,18 +41,16 @@ class IdentityApi:
     def is_open(self, request: Request) -> bool:
         return request.path.rstrip("/") in _VERSIONS or _is_login(request)
 
-    def refuse(self, status: int, text: str) -> Response:
-        return _render(ComputeProblem(status, text))
+    def refuse(self, problem: Problem, request: Request) -> Response:
+        return _render(problem)
 
     async def handle(self, request: Request, caller: Caller | None) -> Response:
         try:
             return await self._answer(request, caller)
-        except ComputeProblem as problem:
+        except Problem as problem:
             return _render(problem)
-        except Overloaded as error:
-            return _render(ComputeProblem(503, str(error), (("retry-after", "1"),)))
-        except Unavailable as error:
-            return _render(ComputeProblem(503, str(error)))
+        except (Overloaded, Unavailable) as outage:
+            return _render(outage_problem(outage))
 
     async def _answer(self, request: Request, caller: Caller | None) -> Response:
         path = request.path.rstrip("/")
@@ -75,7 +72,7 @@ def _is_login(request: Request) -> bool:
 
 def _versions(request: Request) -> Response:
     if request.method not in ("GET", "HEAD"):
-        raise ComputeProblem(405, f"Not here: {request.method}. Allowed: GET.", (("allow", "GET"),))
+        raise Problem(405, f"Not here: {request.method}. Allowed: GET.", headers=(("allow", "GET"),))
     version: dict[str, Any] = {
         "id": "v3.14",
         "status": "stable",
@@ -88,7 +85,7 @@ def _versions(request: Request) -> Response:
     return json({"version": version})
 
 
-def _render(problem: ComputeProblem) -> Response:
+def _render(problem: Problem) -> Response:
     title = HTTPStatus(problem.status).phrase
-    body = {"error": {"code": problem.status, "title": title, "message": problem.message}}
+    body = {"error": {"code": problem.status, "title": title, "message": problem.text}}
     return Response(problem.status, msgspec.json.encode(body), JSON, problem.headers)

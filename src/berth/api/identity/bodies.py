@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from berth.api.compute.errors import ComputeProblem
+from berth.api.kernel.problem import Problem
 
 DOMAIN_ID: Final = "default"
 DOMAIN_NAME: Final = "Default"
@@ -76,10 +76,10 @@ def project_of(scope: Scope | str | None) -> str | None:
     if scope is None or isinstance(scope, str):
         return None
     if scope.project is None:
-        raise ComputeProblem(400, "The scope must be a project: there are no others here.")
+        raise Problem(400, "The scope must be a project: there are no others here.")
     if not is_ours(scope.project.domain):
-        raise ComputeProblem(401, f"There is no domain but {DOMAIN_NAME}.")
+        raise Problem(401, f"There is no domain but {DOMAIN_NAME}.")
     project = scope.project.id or scope.project.name
     if not project:
-        raise ComputeProblem(400, "scope.project must have an id or a name.")
+        raise Problem(400, "scope.project must have an id or a name.")
     return project

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from berth.api.compute.calls import Call, Handler, Route, json
-from berth.api.compute.errors import ComputeProblem
 from berth.api.compute.listing import query_of
 from berth.api.identity import catalog
 from berth.api.identity.bodies import DOMAIN_ID, DOMAIN_NAME
 from berth.api.identity.issuers import Issuer
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.http import Response, origin_of
+from berth.api.kernel.problem import Problem
 
 Items = Callable[[Call], list[dict[str, Any]]]
 
@@ -125,7 +125,7 @@ def _one(plural: str, singular: str, items: Items) -> Handler:
         for item in items(call):
             if item["id"] == call.params[0]:
                 return json({singular: _linked(base, plural, item)})
-        raise ComputeProblem(404, f"Could not find {singular}: {call.params[0]}.")
+        raise Problem(404, f"Could not find {singular}: {call.params[0]}.")
 
     return show
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Final
 
-from berth.api.compute.errors import ComputeProblem
 from berth.api.kernel.auth.caller import TOKEN_HEADER, AuthUnavailable, Caller
 from berth.api.kernel.auth.issued import Grant
 from berth.api.kernel.auth.tokens import Tokens
+from berth.api.kernel.problem import Problem
 from berth.engine import Engine, Unavailable
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
@@ -24,12 +24,12 @@ _EXPIRED_MAX: Final = 100
 
 
 def revoke(view: View, now_s: int, grant: Grant) -> Enact:
-    """The command that revokes a token. ComputeProblem if its user has revoked too many."""
+    """The command that revokes a token. Problem if its user has revoked too many."""
     if view.records.get(RevokedToken, grant.audit) is not None:
         return Enact(())
     kept = view.records.find(RevokedToken, "user", grant.user)
     if sum(token.expires_at_s > now_s for token in kept) >= OF_USER_MAX:
-        raise ComputeProblem(
+        raise Problem(
             403,
             f"{OF_USER_MAX} tokens of {grant.user} are revoked and have not expired yet. Wait until some "
             "have, or take the user's entry out of the tokens file.",

@@ -10,8 +10,6 @@ from typing import Any, Final
 import msgspec
 
 from berth.api.compute.calls import Call, json
-from berth.api.compute.changing import change
-from berth.api.compute.errors import ComputeProblem
 from berth.api.identity.bodies import DOMAIN_ID, DOMAIN_NAME, Auth, LogIn, is_ours, project_of
 from berth.api.identity.catalog import catalog
 from berth.api.identity.failed_logins import FailedLogins
@@ -20,6 +18,7 @@ from berth.api.identity.revocations import Revocations, revoke
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.auth.issued import Grant
 from berth.api.kernel.http import Request, Response, origin_of
+from berth.api.kernel.problem import Problem
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 
@@ -53,12 +52,12 @@ class TokenDesk:
         _, login = await self._subject(call)
         grant = login.grant
         if grant is None:
-            raise ComputeProblem(
+            raise Problem(
                 403,
                 "This token is not one that a login has issued, and cannot be revoked here: it is good as "
                 "long as it stands in the tokens file.",
             )
-        return await change(call, lambda view, now_s: revoke(view, now_s, grant), lambda view: Response(204))
+        return await call.submit(lambda view, now_s: revoke(view, now_s, grant), lambda view: Response(204))
 
     async def _recognised(self, auth: Auth, peer: str) -> Login:
         """Who logs in, proved in every way that is named."""
@@ -71,12 +70,12 @@ class TokenDesk:
         wait_s = self._failed.wait_s(peer)
         self._failed.failed("" if must_wait else user, peer)
         if wait_s:
-            raise ComputeProblem(
+            raise Problem(
                 429,
                 f"Too many logins have failed: wait {wait_s} s before the next one.",
-                (("retry-after", str(wait_s)),),
+                headers=(("retry-after", str(wait_s)),),
             )
-        raise ComputeProblem(
+        raise Problem(
             401,
             "The request you have made requires authentication: the user, password and project, or the "
             "token, are not known here.",
@@ -116,9 +115,9 @@ class TokenDesk:
             case "token" if identity.token is not None:
                 return await self._by_token(identity.token.id, project)
             case "password" | "token":
-                raise ComputeProblem(400, f"The method {method} is named, and identity.{method} is missing.")
+                raise Problem(400, f"The method {method} is named, and identity.{method} is missing.")
             case _:
-                raise ComputeProblem(401, f"The method {method!r} is not known here: use password or token.")
+                raise Problem(401, f"The method {method!r} is not known here: use password or token.")
 
     def _grant(self, login: Login, methods: tuple[str, ...]) -> Grant:
         now_s = self._clock.now_ns() // 1_000_000_000
@@ -139,14 +138,12 @@ class TokenDesk:
         """The token that is asked about."""
         subject = call.request.headers.get(SUBJECT)
         if subject is None:
-            raise ComputeProblem(400, "X-Subject-Token is missing: it names the token that is asked about.")
+            raise Problem(400, "X-Subject-Token is missing: it names the token that is asked about.")
         login = await self._by_token(subject, None)
         if login is None:
-            raise ComputeProblem(
-                404, "The token in X-Subject-Token is invalid, has expired or has been revoked."
-            )
+            raise Problem(404, "The token in X-Subject-Token is invalid, has expired or has been revoked.")
         if not call.is_admin and login.caller.user_id != call.caller.user_id:
-            raise ComputeProblem(403, "The token in X-Subject-Token is another user's: that takes an admin.")
+            raise Problem(403, "The token in X-Subject-Token is another user's: that takes an admin.")
         return subject, login
 
 
@@ -154,7 +151,7 @@ def _decoded(request: Request) -> Auth:
     try:
         return msgspec.json.decode(request.body, type=LogIn).auth
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise ComputeProblem(400, f"The body is not what is expected to log in: {error}.") from None
+        raise Problem(400, f"The body is not what is expected to log in: {error}.") from None
 
 
 def _answer(request: Request, caller: Caller, grant: Grant, token: str, status: int) -> Response:

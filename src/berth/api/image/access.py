@@ -3,7 +3,7 @@
 from typing import Final
 
 from berth.api.compute.calls import Call
-from berth.api.compute.errors import ComputeProblem
+from berth.api.kernel.problem import Problem
 from berth.model.servers import Image
 from berth.view import View
 
@@ -21,7 +21,7 @@ def found(view: View, call: Call) -> Image:
     """The image of the path; not found if it is not for the caller."""
     image = view.records.get(Image, call.params[0].lower())
     if image is None or not call.access.may_use_image(image):
-        raise ComputeProblem(404, f"No image found with ID {call.params[0]}.")
+        raise Problem(404, f"No image found with ID {call.params[0]}.")
     return image
 
 

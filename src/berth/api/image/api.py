@@ -12,12 +12,11 @@ import msgspec
 
 from berth.api.compute.api import Routes
 from berth.api.compute.calls import Services, json
-from berth.api.compute.errors import ComputeProblem
 from berth.api.image import contents, images, schemas
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.http import JSON, Request, Response, origin_of
-from berth.engine import Unavailable
-from berth.engine.engine import Overloaded
+from berth.api.kernel.problem import Problem, outage_problem
+from berth.engine import Overloaded, Unavailable
 
 _PREFIX: Final = "/image"
 _V2: Final = f"{_PREFIX}/v2"
@@ -38,18 +37,16 @@ class ImageApi:
     def is_open(self, request: Request) -> bool:
         return request.path.rstrip("/") in _OPEN
 
-    def refuse(self, status: int, text: str) -> Response:
-        return _render(ComputeProblem(status, text))
+    def refuse(self, problem: Problem, request: Request) -> Response:
+        return _render(problem)
 
     async def handle(self, request: Request, caller: Caller | None) -> Response:
         try:
             return await self._answer(request, caller)
-        except ComputeProblem as problem:
+        except Problem as problem:
             return _render(problem)
-        except Overloaded as error:
-            return _render(ComputeProblem(503, str(error), (("retry-after", "1"),)))
-        except Unavailable as error:
-            return _render(ComputeProblem(503, str(error)))
+        except (Overloaded, Unavailable) as outage:
+            return _render(outage_problem(outage))
 
     async def _answer(self, request: Request, caller: Caller | None) -> Response:
         path = request.path.rstrip("/")
@@ -78,7 +75,7 @@ def _versions(request: Request) -> Response:
     )
 
 
-def _render(problem: ComputeProblem) -> Response:
+def _render(problem: Problem) -> Response:
     title = HTTPStatus(problem.status).phrase
-    body = {"code": f"{problem.status} {title}", "title": title, "message": problem.message}
+    body = {"code": f"{problem.status} {title}", "title": title, "message": problem.text}
     return Response(problem.status, msgspec.json.encode(body), JSON, problem.headers)

@@ -10,11 +10,11 @@ from typing import Final
 import msgspec
 
 from berth.api.compute.calls import Call, Route, json
-from berth.api.compute.errors import ComputeProblem
 from berth.api.image import fields
 from berth.api.image.access import found
 from berth.api.image.images import changed
 from berth.api.kernel.http import Response
+from berth.api.kernel.problem import Problem
 from berth.model.servers import Image
 
 
@@ -25,11 +25,9 @@ async def upload(call: Call) -> Response:
 
     def after(image: Image) -> Image:
         if image.status != "queued":
-            raise ComputeProblem(409, f"Image {image.id} is {image.status}: it has its content already.")
+            raise Problem(409, f"Image {image.id} is {image.status}: it has its content already.")
         if image.disk_format is None or image.container_format is None:
-            raise ComputeProblem(
-                400, "disk_format and container_format must be set before there can be content."
-            )
+            raise Problem(400, "disk_format and container_format must be set before there can be content.")
         return msgspec.structs.replace(
             image, status="active", size=len(content), checksum=checksum, hash_value=digest
         )
@@ -41,7 +39,7 @@ async def download(call: Call) -> Response:
     image = await call.read(lambda view: found(view, call))
     if not image.size:
         return Response(204)
-    raise ComputeProblem(
+    raise Problem(
         404, f"The content of image {image.id} is not kept here: only its size and its digests are."
     )
 
@@ -56,7 +54,7 @@ async def add_tag(call: Call) -> Response:
 async def remove_tag(call: Call) -> Response:
     def after(image: Image) -> Image:
         if call.params[1] not in image.tags:
-            raise ComputeProblem(404, f"Image {image.id} has no tag {call.params[1]}.")
+            raise Problem(404, f"Image {image.id} has no tag {call.params[1]}.")
         return _with_tags(image, tuple(tag for tag in image.tags if tag != call.params[1]))
 
     return await changed(call, after, lambda image: Response(204))
@@ -71,7 +69,7 @@ async def deactivate(call: Call) -> Response:
 
     def after(image: Image) -> Image:
         if image.status == "queued":
-            raise ComputeProblem(403, f"Image {image.id} is queued: it has never been active.")
+            raise Problem(403, f"Image {image.id} is queued: it has never been active.")
         return msgspec.structs.replace(image, status="deactivated")
 
     return await changed(call, after, lambda image: Response(204))
@@ -80,7 +78,7 @@ async def deactivate(call: Call) -> Response:
 async def reactivate(call: Call) -> Response:
     def after(image: Image) -> Image:
         if image.status == "queued":
-            raise ComputeProblem(403, f"Image {image.id} is queued: give it content first.")
+            raise Problem(403, f"Image {image.id} is queued: give it content first.")
         return msgspec.structs.replace(image, status="active")
 
     return await changed(call, after, lambda image: Response(204))

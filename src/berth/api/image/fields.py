@@ -6,8 +6,9 @@ from typing import Any, Final, get_args, get_type_hints
 
 import msgspec
 
-from berth.api.compute.errors import ComputeProblem, problem_of
 from berth.api.image.wire import FIELDS, READ_ONLY
+from berth.api.kernel.problem import Problem
+from berth.api.kernel.rejections import nova_problem
 from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import SpecInvalid
 from berth.model.servers import Image
@@ -41,11 +42,11 @@ _CONTAINER_FORMATS: Final = ("ami", "ari", "aki", "bare", "ovf", "ova", "docker"
 def with_value(image: Image, name: str, value: Any) -> Image:
     """The image, with a field or a property of another value."""
     if name in READ_ONLY:
-        raise ComputeProblem(403, f"Attribute '{name}' is read-only.")
+        raise Problem(403, f"Attribute '{name}' is read-only.")
     if name in FIELDS:
         return msgspec.structs.replace(image, **{FIELDS[name]: _field(name, value)})
     if not 1 <= len(name) <= _NAME_MAX:
-        raise ComputeProblem(400, f"The name of a property must have 1 to {_NAME_MAX} characters: {name!r}.")
+        raise Problem(400, f"The name of a property must have 1 to {_NAME_MAX} characters: {name!r}.")
     if not isinstance(value, str) or len(value) > _VALUE_MAX:
         raise _wrong(name, value, f"a text of at most {_VALUE_MAX} characters")
     return msgspec.structs.replace(image, properties=image.properties | {name: value})
@@ -54,27 +55,27 @@ def with_value(image: Image, name: str, value: Any) -> Image:
 def checked(image: Image, before: Image | None = None) -> Image:
     """The image, if there are not too many properties and each that is new has a meaning here."""
     if len(image.properties) > _PROPERTIES_MAX:
-        raise ComputeProblem(
+        raise Problem(
             413,
             f"The limit has been exceeded on the number of allowed image properties. Attempted: "
             f"{len(image.properties)}, Maximum: {_PROPERTIES_MAX}",
         )
     size = count_bytes(image.properties)
     if size > _PROPERTIES_BYTES_MAX:
-        raise ComputeProblem(
+        raise Problem(
             413,
             f"The properties of the image would have {size} bytes together, names and values; they may have "
             f"{_PROPERTIES_BYTES_MAX} at most.",
         )
     kept = keep_properties(image.properties)
     if isinstance(kept, SpecInvalid):
-        raise problem_of(kept)
+        raise nova_problem(kept)
     had = {} if before is None else before.properties
     new = {name: value for name, value in image.properties.items() if had.get(name) != value}
     ask = ask_of(Sizes(vcpus=1, memory_mb=1), image.properties)
     wrong = ask if isinstance(ask, SpecInvalid) else wrong_image_property(new)
     if wrong is not None:
-        raise problem_of(wrong)
+        raise nova_problem(wrong)
     return image
 
 
@@ -125,8 +126,8 @@ def _refuse_unlisted(name: str, value: Any, known: tuple[str, ...]) -> None:
         raise _wrong(name, value, f"one of {', '.join(known)}")
 
 
-def _wrong(name: str, value: Any, accepted: str) -> ComputeProblem:
-    return ComputeProblem(400, f"{name} is {str(value)[:100]!r}; it must be {accepted}.")
+def _wrong(name: str, value: Any, accepted: str) -> Problem:
+    return Problem(400, f"{name} is {str(value)[:100]!r}; it must be {accepted}.")
 
 
 def new_image(id: str, owner: str, given: Mapping[str, Any]) -> Image:

@@ -7,8 +7,6 @@ from urllib.parse import urlencode
 import msgspec
 
 from berth.api.compute.calls import Call, Route, json
-from berth.api.compute.changing import change
-from berth.api.compute.errors import ComputeProblem
 from berth.api.compute.listing import flag_in, number_in
 from berth.api.image import fields, patching
 from berth.api.image.access import found, is_listed, own, refuse_publishing
@@ -16,6 +14,7 @@ from berth.api.image.list_query import Test, order_of, sorted_by, test_of
 from berth.api.image.wire import shown
 from berth.api.kernel.http import Response
 from berth.api.kernel.page_bytes import render_page
+from berth.api.kernel.problem import Problem
 from berth.model.commands import Command, Enact
 from berth.model.servers import Image
 from berth.sagas.proposals import remove_record, replace_record
@@ -96,13 +95,11 @@ def _refuse_unknown_values(pairs: list[tuple[str, str]], query: dict[str, str]) 
     """Images are private to a project or open to all, so nobody is a member of one, in whichever status."""
     for name, known in (("visibility", _VISIBILITIES), ("member_status", _MEMBER_STATUSES)):
         if query.get(name, known[0]) not in known:
-            raise ComputeProblem(
-                400, f"{name} is {query[name][:100]!r}; it must be one of {', '.join(known)}."
-            )
+            raise Problem(400, f"{name} is {query[name][:100]!r}; it must be one of {', '.join(known)}.")
     names = [name for name, _ in pairs if name not in _REPEATED]
     twice = [name for name in set(names) if names.count(name) > 1]
     if twice:
-        raise ComputeProblem(400, f"{min(twice)[:100]!r} is given more than once: give it once.")
+        raise Problem(400, f"{min(twice)[:100]!r} is given more than once: give it once.")
 
 
 def _behind(images: list[Image], marker: str | None) -> int:
@@ -111,7 +108,7 @@ def _behind(images: list[Image], marker: str | None) -> int:
     for place, image in enumerate(images):
         if image.id == marker:
             return place + 1
-    raise ComputeProblem(400, f"marker {marker!r} is not the id of an image of this list: begin without one.")
+    raise Problem(400, f"marker {marker!r} is not the id of an image of this list: begin without one.")
 
 
 def _link(pairs: list[tuple[str, str]]) -> str:
@@ -133,13 +130,13 @@ async def create(call: Call) -> Response:
 
     def make(view: View, now_s: int) -> Command:
         if view.records.get(Image, id) is not None:
-            raise ComputeProblem(409, f"Image ID {id} already exists: choose another, or give none.")
+            raise Problem(409, f"Image ID {id} already exists: choose another, or give none.")
         return Enact(
             (replace_record(view, msgspec.structs.replace(image, created_at_s=now_s, updated_at_s=now_s)),),
             quotas=call.quotas,
         )
 
-    response = await change(call, make, lambda view: json(shown(_kept(view, id)), 201))
+    response = await call.submit(make, lambda view: json(shown(_kept(view, id)), 201))
     response.headers.append(("location", f"{call.origin}/image/v2/images/{id}"))
     return response
 
@@ -147,7 +144,7 @@ async def create(call: Call) -> Response:
 async def patch(call: Call) -> Response:
     given = call.request.headers.get("content-type", "").split(";")[0].strip()
     if given != patching.MEDIA_TYPE:
-        raise ComputeProblem(415, f"The content type is {given!r}; it must be {patching.MEDIA_TYPE}.")
+        raise Problem(415, f"The content type is {given!r}; it must be {patching.MEDIA_TYPE}.")
     steps = call.body(patching.Patch)
 
     def after(before: Image) -> Image:
@@ -162,10 +159,10 @@ async def delete(call: Call) -> Response:
     def make(view: View, now_s: int) -> Command:
         image = own(view, call)
         if image.is_protected:
-            raise ComputeProblem(403, f"Image {image.id} is protected: set protected to false first.")
+            raise Problem(403, f"Image {image.id} is protected: set protected to false first.")
         return Enact((remove_record(view, image),))
 
-    return await change(call, make, lambda view: Response(204))
+    return await call.submit(make, lambda view: Response(204))
 
 
 async def changed(
@@ -178,7 +175,7 @@ async def changed(
         image = msgspec.structs.replace(image, tags=fields.tags(image.tags), updated_at_s=now_s)
         return Enact((replace_record(view, image),), quotas=call.quotas)
 
-    return await change(call, make, lambda view: answer(_kept(view, call.params[0].lower())))
+    return await call.submit(make, lambda view: answer(_kept(view, call.params[0].lower())))
 
 
 def _kept(view: View, id: str) -> Image:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter, eq, ge, gt, le, lt, ne
 from typing import Any, Final
 
-from berth.api.compute.errors import ComputeProblem
 from berth.api.compute.times import parsed
+from berth.api.kernel.problem import Problem
 from berth.model.servers import Image
 
 Test = Callable[[Any], bool]
@@ -72,13 +72,13 @@ def order_of(pairs: Iterable[tuple[str, str]]) -> Order:
         name: [value for other, value in pairs if other == name] for name in ("sort", "sort_key", "sort_dir")
     }
     if given["sort"] and (given["sort_key"] or given["sort_dir"]):
-        raise ComputeProblem(400, "The order is given twice: use sort, or sort_key and sort_dir.")
+        raise Problem(400, "The order is given twice: use sort, or sort_key and sort_dir.")
     if given["sort"]:
         parts = [part.strip().partition(":") for part in given["sort"][0].split(",")]
         return _checked([(key, direction or "desc") for key, _, direction in parts])
     keys, directions = given["sort_key"] or ["created_at"], given["sort_dir"] or ["desc"]
     if len(directions) not in (1, len(keys)):
-        raise ComputeProblem(400, f"There are {len(keys)} of sort_key and {len(directions)} of sort_dir.")
+        raise Problem(400, f"There are {len(keys)} of sort_key and {len(directions)} of sort_dir.")
     if len(directions) == 1:
         directions = directions * len(keys)
     return _checked(list(zip(keys, directions, strict=True)))
@@ -86,18 +86,12 @@ def order_of(pairs: Iterable[tuple[str, str]]) -> Order:
 
 def _checked(order: Order) -> Order:
     if len(order) > _KEYS_MAX:
-        raise ComputeProblem(
-            400, f"The list is sorted by {len(order)} keys; it may be by {_KEYS_MAX} at most."
-        )
+        raise Problem(400, f"The list is sorted by {len(order)} keys; it may be by {_KEYS_MAX} at most.")
     for key, direction in order:
         if key not in _SORT_KEYS:
-            raise ComputeProblem(
-                400, f"The sort key is {key[:100]!r}; it must be one of {', '.join(_SORT_KEYS)}."
-            )
+            raise Problem(400, f"The sort key is {key[:100]!r}; it must be one of {', '.join(_SORT_KEYS)}.")
         if direction not in _DIRECTIONS:
-            raise ComputeProblem(
-                400, f"The direction of {key} is {direction[:100]!r}; it must be asc or desc."
-            )
+            raise Problem(400, f"The direction of {key} is {direction[:100]!r}; it must be asc or desc.")
     return order
 
 

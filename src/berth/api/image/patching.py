@@ -9,9 +9,9 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from berth.api.compute.errors import ComputeProblem
 from berth.api.image import fields
 from berth.api.image.wire import FIELDS, READ_ONLY
+from berth.api.kernel.problem import Problem
 from berth.model.servers import Image
 
 MEDIA_TYPE: Final = "application/openstack-images-v2.1-json-patch"
@@ -38,21 +38,21 @@ def _done(image: Image, step: Step) -> Image:
     name, *rest = _parts(step.path)
     if rest:
         if name != "tags" or len(rest) > 1:
-            raise ComputeProblem(400, f"The path {step.path} goes too deep: only tags have parts.")
+            raise Problem(400, f"The path {step.path} goes too deep: only tags have parts.")
         return msgspec.structs.replace(image, tags=_tags(image.tags, rest[0], step))
     if step.op != "add" and name not in FIELDS and name not in READ_ONLY and name not in image.properties:
-        raise ComputeProblem(409, f"Property {name} does not exist: it cannot be {step.op}d.")
+        raise Problem(409, f"Property {name} does not exist: it cannot be {step.op}d.")
     if step.op != "remove":
         return fields.with_value(image, name, step.value)
     if name in FIELDS or name in READ_ONLY:
-        raise ComputeProblem(403, f"Property {name} may not be removed: replace it.")
+        raise Problem(403, f"Property {name} may not be removed: replace it.")
     left = {key: value for key, value in image.properties.items() if key != name}
     return msgspec.structs.replace(image, properties=left)
 
 
 def _parts(path: str) -> list[str]:
     if not path.startswith("/"):
-        raise ComputeProblem(400, f"The path {path!r} must begin with a slash.")
+        raise Problem(400, f"The path {path!r} must begin with a slash.")
     return [part.replace("~1", "/").replace("~0", "~") for part in path[1:].split("/")]
 
 
@@ -60,7 +60,7 @@ def _tags(tags: tuple[str, ...], place: str, step: Step) -> tuple[str, ...]:
     changed = list(tags)
     number = len(tags) if place == "-" else int(place) if place.isascii() and place.isdigit() else -1
     if not 0 <= number < len(tags) + (step.op == "add"):
-        raise ComputeProblem(409, f"There is no tag at {step.path}: there are {len(tags)}.")
+        raise Problem(409, f"There is no tag at {step.path}: there are {len(tags)}.")
     if step.op == "add":
         changed.insert(number, step.value)
     elif step.op == "replace":

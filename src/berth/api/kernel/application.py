@@ -2,8 +2,8 @@
 
     request -> id -> health, or: caller -> an API -> cross-origin headers -> response -> log and metrics
 
-Paths under /berth/v1 are the native API's; other APIs are mounted below a first part of their own, such as
-/compute; all others are the Placement API's. Each refuses in its own words.
+Each API serves the paths below its prefix, such as /compute; all others are the Placement API's. Each refuses
+in its own shape.
 
 Nothing is decided here but who is asking. An exception that nobody expected becomes a 500 that names the
 request, and a traceback in the log under the same name.
@@ -14,6 +14,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from berth.api.kernel import codes
 from berth.api.kernel.auth.caller import Authenticator, AuthUnavailable, Caller
 from berth.api.kernel.cors import Cors
 from berth.api.kernel.health import PATHS as HEALTH_PATHS
@@ -33,12 +34,7 @@ from berth.api.kernel.http import (
     send_stream,
     wait_for_disconnect,
 )
-from berth.api.native import errors as native
-from berth.api.native.api import NativeApi, is_native
-from berth.api.native.errors import NativeProblem
-from berth.api.placement.api import PlacementApi
-from berth.api.placement.error_bodies import render, render_outside, render_unauthorized
-from berth.api.placement.errors import Problem
+from berth.api.kernel.problem import Problem
 from berth.engine import ASKER, Asker
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
@@ -53,12 +49,9 @@ OPEN_BODY_BYTES_MAX: Final = 16 << 10
 
 _UNAUTHORIZED: Final = "The token in X-Auth-Token is missing or invalid, has expired or has been revoked."
 
-_OPEN_PATHS: Final = frozenset(("/", ""))
-"""What anybody may read without a token."""
 
-
-class MountedApi(Protocol):
-    """An API of its own below a first part of the path. It refuses in its own shapes."""
+class Api(Protocol):
+    """One API: it serves the paths below its prefix, and refuses in its own shape."""
 
     PREFIX: str
 
@@ -67,7 +60,8 @@ class MountedApi(Protocol):
 
     async def handle(self, request: Request, caller: Caller | None) -> Response: ...
 
-    def refuse(self, status: int, text: str) -> Response: ...
+    def refuse(self, problem: Problem, request: Request) -> Response:
+        """The response to a request that was refused before it reached the API."""
 
 
 class Application:
@@ -75,8 +69,8 @@ class Application:
 
     def __init__(
         self,
-        placement: PlacementApi,
-        native_api: NativeApi,
+        placement: Api,
+        native: Api,
         health: Health,
         authenticator: Authenticator,
         cors: Cors,
@@ -86,10 +80,9 @@ class Application:
         *,
         body_bytes_max: int,
         public_url: str | None = None,
-        mounted: Sequence[MountedApi] = (),
+        mounted: Sequence[Api] = (),
     ) -> None:
         self._placement = placement
-        self._native = native_api
         self._health = health
         self._authenticator = authenticator
         self._cors = cors
@@ -98,7 +91,7 @@ class Application:
         self._telemetry = telemetry
         self._body_bytes_max = body_bytes_max
         self._public_url = public_url
-        self._mounted = {api.PREFIX: api for api in mounted}
+        self._mounted = {_first_part(api.PREFIX): api for api in (native, *mounted)}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started_ns = self._clock.monotonic_ns()
@@ -111,7 +104,8 @@ class Application:
             _log.exception(
                 "%s %r failed", request.method, request.path, extra={"request_id": request.request_id}
             )
-            response = _unexpected(request)
+            text = f"An unexpected error prevented this. The log has it under {request.request_id}."
+            response = self._api_of(request).refuse(Problem(500, text, codes.UNEXPECTED), request)
         response.headers.append((REQUEST_ID_HEADER, request.request_id))
         if isinstance(response, StreamResponse):
             # Counted when it begins: how long somebody listens says nothing about this server.
@@ -129,82 +123,56 @@ class Application:
         if request.path in HEALTH_PATHS:
             request.route = request.path
             return await self._health.handle(request)
-        mounted = self._mounted.get("/" + request.path[1:].partition("/")[0]) if self._mounted else None
-        if mounted is not None:
-            response = await self._call_mounted(mounted, request, receive)
-        else:
-            response = await self._call_api(request, receive)
+        response = await self._call(self._api_of(request), request, receive)
         return self._cors.apply(request, response) if self._cors.enabled else response
 
-    async def _call_api(self, request: Request, receive: Receive) -> Response:
-        caller: Caller | None = None
-        if request.path not in _OPEN_PATHS:
-            try:
-                caller = await self._authenticator.identify(request.headers, request.client)
-            except AuthUnavailable as outage:
-                problem = Problem(503, f"The caller cannot be identified: {outage}")
-                if is_native(request.path):
-                    return _refuse(problem, native.UNAVAILABLE, request)
-                return render(problem, request, None)
-            if caller is None:
-                return self._refuse_unknown(request)
-        try:
-            await self._read_body(request, receive, caller)
-        except BodyCutShort:
-            # Nobody will read this but the log.
-            return _refuse(Problem(400, "The body ended early."), native.UNEXPECTED, request)
-        except BodyTooLarge as error:
-            text = f"The body is larger than the limit of {error.limit} bytes. Send it in smaller parts."
-            return _refuse(Problem(413, text), native.BODY_TOO_LARGE, request)
-        _tell_asker(caller, receive)
-        if caller is not None and is_native(request.path):
-            return await self._native.handle(request, caller)
-        return await self._placement.handle(request, caller)
+    def _api_of(self, request: Request) -> Api:
+        api = self._mounted.get(_first_part(request.path))
+        if api is None:
+            return self._placement
+        is_below = request.path == api.PREFIX or request.path.startswith(f"{api.PREFIX}/")
+        return api if is_below else self._placement
 
-    async def _call_mounted(self, api: MountedApi, request: Request, receive: Receive) -> Response:
-        caller: Caller | None = None
-        if not api.is_open(request):
-            try:
-                caller = await self._authenticator.identify(request.headers, request.client)
-            except AuthUnavailable as outage:
-                return api.refuse(503, f"The caller cannot be identified: {outage}")
-            if caller is None:
-                return api.refuse(401, _UNAUTHORIZED)
+    async def _call(self, api: Api, request: Request, receive: Receive) -> Response:
         try:
+            caller = None if api.is_open(request) else await self._identify(request)
             await self._read_body(request, receive, caller)
-        except BodyCutShort:
-            return api.refuse(400, "The body ended early.")
-        except BodyTooLarge as error:
-            return api.refuse(413, f"The body is larger than the limit of {error.limit} bytes.")
+        except Problem as problem:
+            return api.refuse(problem, request)
         _tell_asker(caller, receive)
         return await api.handle(request, caller)
 
-    async def _read_body(self, request: Request, receive: Receive, caller: Caller | None) -> None:
-        if request.has_body:
-            limit = self._body_bytes_max if caller is not None else OPEN_BODY_BYTES_MAX
-            request.body = await read_body(receive, limit, request.told_length)
+    async def _identify(self, request: Request) -> Caller:
+        try:
+            caller = await self._authenticator.identify(request.headers, request.client)
+        except AuthUnavailable as outage:
+            text = f"The caller cannot be identified: {outage}"
+            raise Problem(503, text, codes.UNAVAILABLE) from outage
+        if caller is None:
+            challenge = self._authenticator.challenge
+            headers = () if challenge is None else (("www-authenticate", challenge),)
+            raise Problem(401, _UNAUTHORIZED, codes.UNAUTHORIZED, headers=headers)
+        return caller
 
-    def _refuse_unknown(self, request: Request) -> Response:
-        challenge = self._authenticator.challenge
-        if not is_native(request.path):
-            return render_unauthorized(request, challenge)
-        headers = () if challenge is None else (("www-authenticate", challenge),)
-        return native.render(NativeProblem(401, native.UNAUTHORIZED, _UNAUTHORIZED, headers=headers), request)
+    async def _read_body(self, request: Request, receive: Receive, caller: Caller | None) -> None:
+        if not request.has_body:
+            return
+        limit = self._body_bytes_max if caller is not None else OPEN_BODY_BYTES_MAX
+        try:
+            request.body = await read_body(receive, limit, request.told_length)
+        except BodyCutShort:
+            # Nobody will read this but the log.
+            raise Problem(400, "The body ended early.", codes.UNEXPECTED) from None
+        except BodyTooLarge:
+            text = f"The body is larger than the limit of {limit} bytes. Send it in smaller parts."
+            raise Problem(413, text, codes.BODY_TOO_LARGE) from None
+
+
+def _first_part(path: str) -> str:
+    return path[1:].partition("/")[0]
 
 
 def _tell_asker(caller: Caller | None, receive: Receive) -> None:
     """Tell the engine on whose behalf this task asks, and how it learns that the client has left."""
     project = (caller.project_id or caller.user_id or "") if caller is not None else ""
     ASKER.set(Asker(project, functools.partial(wait_for_disconnect, receive)))
-
-
-def _unexpected(request: Request) -> Response:
-    text = f"An unexpected error prevented this. The log has it under {request.request_id}."
-    return _refuse(Problem(500, text), native.UNEXPECTED, request)
-
-
-def _refuse(problem: Problem, code: str, request: Request) -> Response:
-    """A refusal before any API was reached, in the shape of the one that was called."""
-    if is_native(request.path):
-        return native.render(NativeProblem(problem.status, code, problem.text), request)
-    return render_outside(problem, request)

@@ -3,13 +3,14 @@
 import re
 from typing import Final
 
+from berth.api.kernel.codes import BAD_BODY, BAD_PARAMETER
 from berth.api.kernel.http import Response
+from berth.api.kernel.problem import Problem
+from berth.api.kernel.rejections import berth_problem
 from berth.api.native import bodies, wire_groups
 from berth.api.native.calls import Call, encoded
-from berth.api.native.errors import BAD_BODY, BAD_PARAMETER, NativeProblem
 from berth.api.native.pages import behind, cut, shown_page
 from berth.api.native.parameters import AggregatesQuery
-from berth.api.native.rejected import problem
 from berth.model.commands import LabelAggregate
 from berth.model.groups import HOST
 from berth.model.ids import AggregateId
@@ -34,12 +35,12 @@ async def put(call: Call) -> Response:
     asked: bodies.NewLabel = call.body.aggregate
     id = AggregateId(call.params[0])
     if not _SPELLING.fullmatch(id):
-        raise NativeProblem(400, BAD_PARAMETER, "An aggregate is named by its uuid, as providers spell it.")
+        raise Problem(400, "An aggregate is named by its uuid, as providers spell it.", BAD_PARAMETER)
     if asked.kind == HOST:
-        raise NativeProblem(400, BAD_BODY, "Every host is a domain of the kind host: choose another kind.")
+        raise Problem(400, "Every host is a domain of the kind host: choose another kind.", BAD_BODY)
     wrong = wrong_metadata(asked.metadata)
     if wrong is not None:
-        raise problem(wrong)
+        raise berth_problem(wrong)
     label = Label(asked.kind, asked.name, tuple(sorted(asked.metadata.items())))
     return await call.submit(
         LabelAggregate(id, label),

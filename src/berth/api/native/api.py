@@ -2,18 +2,20 @@
 
     path -> method -> policy -> media types -> parameters -> body -> handler
 
-Every refusal on the way, whoever finds it, leaves through one door: a NativeProblem, rendered here.
+Every refusal on the way, whoever finds it, leaves through one door: a Problem, rendered here.
 """
 
 import msgspec
 
+from berth.api.kernel import codes
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.etags import StateTags
 from berth.api.kernel.http import JSON, Request, Response
-from berth.api.native import bodies, errors
+from berth.api.kernel.problem import Problem, forbidden, outage_problem
+from berth.api.native import bodies
 from berth.api.native.calls import Call, Route, Services
-from berth.api.native.errors import RETRY_SOON, NativeProblem, forbidden, render
+from berth.api.native.errors import render
 from berth.api.native.events import EVENT_STREAM
 from berth.api.native.feed import Feed
 from berth.api.native.parameters import decode
@@ -27,11 +29,9 @@ from berth.sagas.proposals import read_quotas
 from berth.scheduler.options import SchedulerOptions
 
 
-def is_native(path: str) -> bool:
-    return path.startswith(PREFIX) and (len(path) == len(PREFIX) or path[len(PREFIX)] == "/")
-
-
 class NativeApi:
+    PREFIX = PREFIX
+
     def __init__(
         self,
         engine: Engine,
@@ -57,23 +57,26 @@ class NativeApi:
             read_quotas(settings) if settings.cells else None,
         )
 
-    async def handle(self, request: Request, caller: Caller) -> Response:
+    def is_open(self, request: Request) -> bool:
+        return False
+
+    def refuse(self, problem: Problem, request: Request) -> Response:
+        return render(problem, request)
+
+    async def handle(self, request: Request, caller: Caller | None) -> Response:
+        assert caller is not None, "nothing here is open"
         try:
             return await self._answer(request, caller)
-        except NativeProblem as problem:
+        except Problem as problem:
             return render(problem, request)
-        except Overloaded as overload:
-            text = f"Too busy: {overload}. Try again in a moment."
-            return render(NativeProblem(503, errors.OVERLOADED, text, headers=RETRY_SOON), request)
-        except Unavailable as outage:
-            text = f"The ledger cannot be reached: {outage}"
-            return render(NativeProblem(503, errors.UNAVAILABLE, text, headers=RETRY_SOON), request)
+        except (Overloaded, Unavailable) as outage:
+            return render(outage_problem(outage), request)
 
     async def _answer(self, request: Request, caller: Caller) -> Response:
         found = find(request.path)
         if found is None:
             text = f"There is nothing here. Known are: {', '.join(TABLE)}."
-            raise NativeProblem(404, errors.NOT_FOUND, text)
+            raise Problem(404, text, codes.NOT_FOUND)
         template, params = found
         request.route = template
         routes = TABLE[template]
@@ -81,7 +84,7 @@ class NativeApi:
         if route is None:
             known = ", ".join(routes)
             text = f"{request.method} is not known here, only {known}."
-            raise NativeProblem(405, errors.METHOD_NOT_ALLOWED, text, headers=(("allow", known),))
+            raise Problem(405, text, codes.METHOD_NOT_ALLOWED, headers=(("allow", known),))
         if not self._services.policy.allows(route.rule, caller):
             raise forbidden(route.rule)
         _check_accept(route, request)
@@ -94,7 +97,7 @@ def _decoded_body(request: Request, kind: type[msgspec.Struct]) -> msgspec.Struc
     sent = request.headers.get("content-type", JSON).partition(";")[0].strip()
     if sent != JSON:
         text = f"The body is {sent}; send {JSON}."
-        raise NativeProblem(415, errors.UNSUPPORTED_MEDIA, text)
+        raise Problem(415, text, codes.UNSUPPORTED_MEDIA)
     return bodies.decode(request.body, kind)
 
 
@@ -104,4 +107,4 @@ def _check_accept(route: Route, request: Request) -> None:
         return
     if not (route.is_stream and EVENT_STREAM in accept):
         offered = f"{JSON} or {EVENT_STREAM}" if route.is_stream else JSON
-        raise NativeProblem(406, errors.NOT_ACCEPTABLE, f"Only {offered} is provided.")
+        raise Problem(406, f"Only {offered} is provided.", codes.NOT_ACCEPTABLE)

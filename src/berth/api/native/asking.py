@@ -4,11 +4,12 @@ from collections.abc import Iterable
 
 import msgspec
 
+from berth.api.kernel.codes import BAD_BODY
+from berth.api.kernel.problem import Problem
+from berth.api.kernel.rejections import berth_problem
 from berth.api.native import bodies_schedule as sent
 from berth.api.native.bodies import consumers_of
 from berth.api.native.calls import Call
-from berth.api.native.errors import BAD_BODY, NativeProblem
-from berth.api.native.rejected import problem
 from berth.model.commands import SCHEDULE
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.rejections import Rejection, SpecInvalid
@@ -83,7 +84,7 @@ def _metadata(of_flavor: tuple[tuple[str, str], ...], given: dict[str, str]) -> 
     for key, value in given.items():
         wrong = wrong_comparison(value)
         if wrong is not None:
-            raise problem(SpecInvalid(f"metadata {key}", value, wrong))
+            raise berth_problem(SpecInvalid(f"metadata {key}", value, wrong))
     return tuple(sorted({*of_flavor, *given.items()}))
 
 
@@ -103,7 +104,7 @@ def _needs(asked: sent.Ask) -> FlavorAsk:
         )
         needs = checked_ask(flavor, {} if asked.image is None else asked.image.properties)
         if isinstance(needs, Rejection):
-            raise problem(needs)
+            raise berth_problem(needs)
         return msgspec.structs.replace(needs, ask=_joined(needs.ask, asked))
     if asked.image is not None:
         raise _bad("an image goes with a flavor")
@@ -162,5 +163,5 @@ def _distinct(lists: Iterable[Iterable[str]]) -> tuple[tuple[AggregateId, ...], 
     return tuple({frozenset(choice): choice for choice in choices}.values())
 
 
-def _bad(reason: str) -> NativeProblem:
-    return NativeProblem(400, BAD_BODY, f"The body is not what is expected here: {reason}.")
+def _bad(reason: str) -> Problem:
+    return Problem(400, f"The body is not what is expected here: {reason}.", BAD_BODY)

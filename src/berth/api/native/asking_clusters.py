@@ -5,10 +5,11 @@ A flavor or an image that the caller may not use is not there for it, whatever i
 
 import msgspec
 
+from berth.api.kernel.codes import BAD_BODY
+from berth.api.kernel.problem import Problem
+from berth.api.kernel.rejections import berth_problem
 from berth.api.native import bodies_clusters as sent
 from berth.api.native.calls import Call
-from berth.api.native.errors import BAD_BODY, NativeProblem
-from berth.api.native.rejected import problem
 from berth.model.clusters import Cluster, NodeGroup
 from berth.model.rejections import SpecInvalid
 from berth.model.servers import Flavor, Image
@@ -88,7 +89,7 @@ def _image(call: Call, view: View, asked: sent.NewNodeGroup, ref: str) -> Image:
     _refuse(asked, f"image {ref}", wrong_image_property(active[0].properties))
     kept = keep_properties(active[0].properties)
     if isinstance(kept, SpecInvalid):
-        raise problem(kept)
+        raise berth_problem(kept)
     return msgspec.structs.replace(active[0], properties=kept, tags=())
 
 
@@ -105,5 +106,5 @@ def _require_room(asked: sent.NewNodeGroup, flavor: Flavor, image: Image) -> Non
             )
 
 
-def _bad(reason: str) -> NativeProblem:
-    return NativeProblem(400, BAD_BODY, f"The body is not what is expected here: {reason}.")
+def _bad(reason: str) -> Problem:
+    return Problem(400, f"The body is not what is expected here: {reason}.", BAD_BODY)

@@ -11,7 +11,8 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from berth.api.native.errors import BAD_BODY, NativeProblem
+from berth.api.kernel.codes import BAD_BODY
+from berth.api.kernel.problem import Problem
 from berth.api.native.parameters import UUID
 from berth.model.groups import HOST, MEMBERS_MAX, Policy
 from berth.model.ids import ConsumerId
@@ -130,11 +131,11 @@ def _decoder(kind: type[Any]) -> msgspec.json.Decoder[Any]:
 
 
 def decode(body: bytes, kind: type[B]) -> B:
-    """The body of a request; NativeProblem if it is not what the struct says."""
+    """The body of a request; Problem if it is not what the struct says."""
     try:
         decoded: B = _decoder(kind).decode(body)
     except msgspec.ValidationError as error:
-        raise NativeProblem(400, BAD_BODY, f"The body is not what is expected here: {error}.") from None
+        raise Problem(400, f"The body is not what is expected here: {error}.", BAD_BODY) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise NativeProblem(400, BAD_BODY, f"The body is not JSON: {error}.") from None
+        raise Problem(400, f"The body is not JSON: {error}.", BAD_BODY) from None
     return decoded

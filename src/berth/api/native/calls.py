@@ -15,9 +15,9 @@ from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.etags import CONDITION, StateTags, body_tag, names, tagged
 from berth.api.kernel.etags import HEADER as ETAG
 from berth.api.kernel.http import JSON, Request, Response
-from berth.api.native.errors import NativeProblem, forbidden
+from berth.api.kernel.problem import Problem, answering, denying, forbidden
+from berth.api.kernel.rejections import berth_problem
 from berth.api.native.feed import Feed
-from berth.api.native.rejected import problem
 from berth.engine import Engine, Proposal
 from berth.model.batches import Origin
 from berth.model.ids import Index
@@ -62,15 +62,17 @@ class Call(NamedTuple):
 
     async def submit(self, proposal: Proposal, answer: Callable[[View], Response] | None = None) -> Response:
         """Have a change made, and answer from the view right after it, or with what the proposal brings;
-        NativeProblem if it is refused."""
+        Problem if it is refused."""
         request, caller = self.request, self.caller
         action = f"{request.method} {request.path}"
         origin = Origin(request.request_id, caller.user_id, caller.project_id, action)
         engine = self.services.engine
         answered = None if answer is None else lambda view, _: answer(view)
-        outcome: Response | Rejection = await engine.submit(proposal, origin, answered, len(request.body))
+        outcome: Response | Rejection = await engine.submit(
+            denying(proposal), origin, answered, len(request.body)
+        )
         if isinstance(outcome, Rejection):
-            raise problem(outcome, names_hosts=self.access.sees_hosts)
+            raise berth_problem(outcome, names_hosts=self.access.sees_hosts)
         return outcome
 
 
@@ -128,15 +130,11 @@ def listing(reader: Reader) -> Handler:
             if names(request, tag):
                 return Response(304, headers=[(ETAG, tag), _NO_CACHE, _VARY])
 
-        def answer(view: View) -> tuple[Index, bytes] | NativeProblem:
-            # A refusal is an answer too: it waits, like any, until what it saw is durable.
-            try:
-                return view.index, _encode(reader(view, call))
-            except NativeProblem as refused:
-                return refused
+        def answer(view: View) -> tuple[Index, bytes]:
+            return view.index, _encode(reader(view, call))
 
-        answered = await services.engine.read(answer)
-        if isinstance(answered, NativeProblem):
+        answered = await services.engine.read(answering(answer))
+        if isinstance(answered, Problem):
             raise answered
         index, body = answered
         response = json(body)

@@ -1,6 +1,7 @@
 """Resource classes by name, for filters; and all names at once, for events."""
 
-from berth.api.native.errors import BAD_PARAMETER, NativeProblem
+from berth.api.kernel.codes import BAD_PARAMETER
+from berth.api.kernel.problem import Problem
 from berth.model.ids import ClassId
 from berth.view import View
 
@@ -9,7 +10,7 @@ def class_named(view: View, name: str) -> ClassId:
     """A class that a filter names. One that does not exist is a mistake, not an empty list."""
     id = view.classes.id_of(name)
     if id is None:
-        raise NativeProblem(400, BAD_PARAMETER, f"resource_class: there is no resource class {name!r}.")
+        raise Problem(400, f"resource_class: there is no resource class {name!r}.", BAD_PARAMETER)
     return id
 
 

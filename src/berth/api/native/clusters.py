@@ -5,16 +5,17 @@ that go) takes its time, and is seen in the cluster's state. A cluster is its pr
 administrator's; to everybody else it is not there.
 """
 
+from berth.api.kernel.codes import BAD_BODY
 from berth.api.kernel.http import Response
+from berth.api.kernel.problem import Problem, answering
+from berth.api.kernel.rejections import berth_problem
 from berth.api.native import bodies_clusters as sent
 from berth.api.native import wire_clusters as wire
 from berth.api.native.asking_clusters import cluster_of, node_group_of
 from berth.api.native.calls import Call, Handler, Reader, encoded, fixed
 from berth.api.native.clusters_shown import summary, whole
-from berth.api.native.errors import BAD_BODY, NativeProblem
 from berth.api.native.pages import behind, cut, shown_page
 from berth.api.native.parameters import ClustersQuery
-from berth.api.native.rejected import problem
 from berth.clusters import proposals as operation
 from berth.model.clusters import Cluster
 from berth.model.commands import Enact
@@ -28,14 +29,8 @@ def reading(reader: Reader) -> Handler:
     not the same for every caller."""
 
     async def handle(call: Call) -> Response:
-        def answer(view: View) -> bytes | NativeProblem:
-            try:
-                return encoded(reader(view, call)).body
-            except NativeProblem as refused:
-                return refused
-
-        body = await call.services.engine.read(answer)
-        if isinstance(body, NativeProblem):
+        body = await call.services.engine.read(answering(lambda view: encoded(reader(view, call)).body))
+        if isinstance(body, Problem):
             raise body
         return fixed(call, body)
 
@@ -127,7 +122,7 @@ def _asked(call: Call) -> Context:
 
 def _refuse(objection: str | None) -> None:
     if objection is not None:
-        raise NativeProblem(400, BAD_BODY, f"The body is not what is expected here: {objection}.")
+        raise Problem(400, f"The body is not what is expected here: {objection}.", BAD_BODY)
 
 
 def _visible(view: View, call: Call) -> Cluster:
@@ -135,7 +130,7 @@ def _visible(view: View, call: Call) -> Cluster:
     id = call.params[0].lower()
     cluster = view.records.get(Cluster, id)
     if cluster is None or not call.access.sees(cluster.project):
-        raise problem(ClusterNotFound(id))
+        raise berth_problem(ClusterNotFound(id))
     call.require_of(cluster.project)
     return cluster
 
@@ -143,7 +138,7 @@ def _visible(view: View, call: Call) -> Cluster:
 def _one(view: View, call: Call, id: str) -> wire.OneCluster:
     cluster = view.records.get(Cluster, id)
     if cluster is None:
-        raise problem(ClusterNotFound(id))
+        raise berth_problem(ClusterNotFound(id))
     return wire.OneCluster(whole(call.access, view, cluster))
 
 

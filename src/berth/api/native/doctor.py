@@ -7,10 +7,10 @@ between, and one that is refused leaves the rest as they are.
 from typing import Final, Literal
 
 from berth.api.kernel.http import Response
+from berth.api.kernel.problem import Problem
+from berth.api.kernel.rejections import berth_problem
 from berth.api.native import bodies_servers, wire_servers
 from berth.api.native.calls import Call, encoded
-from berth.api.native.errors import NativeProblem
-from berth.api.native.rejected import problem
 from berth.doctor.findings import CHECKS, Check, Finding, Moment, find_again, run_check
 from berth.doctor.repairs import repair
 from berth.ledger import decide
@@ -62,7 +62,7 @@ async def _tried(call: Call, id: str, moment: Moment) -> wire_servers.Repaired:
         command = repair(view, id, moment)
         verdict = command if isinstance(command, Rejection) else decide(view, command, moment.now_s)
         if isinstance(verdict, Rejection) or finding is None:
-            return _told(id, "refused", problem(verdict).detail if isinstance(verdict, Rejection) else "")
+            return _told(id, "refused", berth_problem(verdict).text if isinstance(verdict, Rejection) else "")
         return _told(id, "would repair", finding.repair or "")
 
     return await call.services.engine.read(answer)
@@ -74,8 +74,8 @@ async def _repaired(call: Call, id: str, moment: Moment) -> wire_servers.Repaire
         await call.submit(
             lambda view, now_s: repair(view, id, moment._replace(now_s=now_s)), lambda _: Response(204)
         )
-    except NativeProblem as refused:
-        return _told(id, "refused", refused.detail)
+    except Problem as refused:
+        return _told(id, "refused", refused.text)
     return _told(id, "repaired", finding.repair or "" if finding is not None else "")
 
 

@@ -8,13 +8,15 @@ from typing import Final
 
 import msgspec
 
+from berth.api.kernel.codes import BAD_PARAMETER, INDEX_AHEAD
 from berth.api.kernel.http import Request, Response, StreamResponse
 from berth.api.kernel.page_bytes import PAGE_BYTES_MAX
+from berth.api.kernel.problem import Problem
 from berth.api.native import wire_events as wire
 from berth.api.native.calls import Call, encoded
 from berth.api.native.changes import events_of
 from berth.api.native.classes import class_names
-from berth.api.native.errors import BAD_PARAMETER, INDEX_AHEAD, NativeProblem, refusal
+from berth.api.native.errors import refusal
 from berth.api.native.feed import STEP_BATCHES, pruned
 from berth.api.native.parameters import After, EventsQuery
 from berth.engine import Engine, Pruned
@@ -40,9 +42,7 @@ async def show(call: Call) -> Response:
 
 def _reached(after: int, current: Index) -> Index:
     if after > current:
-        raise NativeProblem(
-            400, INDEX_AHEAD, f"after: the journal ends at index {current}; {after} is beyond it."
-        )
+        raise Problem(400, f"after: the journal ends at index {current}; {after} is beyond it.", INDEX_AHEAD)
     return Index(after)
 
 
@@ -101,6 +101,6 @@ def _resumed(request: Request) -> int | None:
     try:
         return msgspec.convert(int(text) if text.isascii() and text.isdigit() else text, After)
     except (ValueError, msgspec.ValidationError):
-        raise NativeProblem(
-            400, BAD_PARAMETER, "last-event-id: it must be an index, the id of the last event that came."
+        raise Problem(
+            400, "last-event-id: it must be an index, the id of the last event that came.", BAD_PARAMETER
         ) from None

@@ -1,7 +1,7 @@
 """An explanation as it is answered: rejections in it are told in words."""
 
+from berth.api.kernel.rejections import berth_problem
 from berth.api.native import wire_schedule as wire
-from berth.api.native.rejected import problem
 from berth.model.rejections import Rejection
 from berth.model.scheduling import ScheduleRequest
 from berth.scheduler.explain.explanation import explain
@@ -14,7 +14,7 @@ def explanation(
 ) -> wire.Explanation:
     found = explain(view, request, options, hosts)
     if isinstance(found, Rejection):
-        raise problem(found)
+        raise berth_problem(found)
     return wire.Explanation(
         found.index,
         found.needed,
@@ -32,4 +32,4 @@ def explanation(
 
 
 def _words(refused: Rejection | None) -> str | None:
-    return None if refused is None else problem(refused).detail
+    return None if refused is None else berth_problem(refused).text

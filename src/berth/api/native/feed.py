@@ -29,16 +29,10 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from berth.api.kernel.codes import PRUNED, TOO_MANY_STREAMS, UNAVAILABLE, UNEXPECTED
+from berth.api.kernel.problem import RETRY_SOON, Problem
 from berth.api.native.changes import ClassNames, event_of
 from berth.api.native.classes import class_names
-from berth.api.native.errors import (
-    PRUNED,
-    RETRY_SOON,
-    TOO_MANY_STREAMS,
-    UNAVAILABLE,
-    UNEXPECTED,
-    NativeProblem,
-)
 from berth.api.native.stopping import StopSignals
 from berth.engine import Engine, Pruned, Unavailable
 from berth.model.batches import Batch
@@ -82,15 +76,14 @@ _log = logging.getLogger(__name__)
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def pruned(oldest: Index) -> NativeProblem:
+def pruned(oldest: Index) -> Problem:
     start_at = f"/berth/v1/events?after={oldest - 1}"
-    return NativeProblem(
+    return Problem(
         410,
-        PRUNED,
         f"Events are kept from index {oldest} on; what was asked for is older. Read the present state "
         f"(/berth/v1/consumers, /berth/v1/allocations, /resource_providers), then go on from {start_at}.",
-        oldest_index=oldest,
-        start_at=start_at,
+        PRUNED,
+        more={"oldest_index": oldest, "start_at": start_at},
     )
 
 
@@ -113,20 +106,20 @@ class Feed:
         self._rendered: WeakValueDictionary[Index, Rendered] = WeakValueDictionary()
         self._steps: dict[Index, asyncio.Task[list[Rendered]]] = {}
         # Why the follower cannot go on at the moment, if it cannot.
-        self._failure: NativeProblem | None = None
+        self._failure: Problem | None = None
         # Set, and replaced by a new one, when there is more to send or nothing more to come.
         self._news = asyncio.Event()
 
     # -- life -----------------------------------------------------------------------------------
 
     def open(self, current: Index) -> None:
-        """Take a place for a stream, to be given back by ``close``; NativeProblem if all are taken."""
+        """Take a place for a stream, to be given back by ``close``; Problem if all are taken."""
         if self._streams >= self._streams_max:
-            raise NativeProblem(
+            raise Problem(
                 503,
-                TOO_MANY_STREAMS,
                 f"{self._streams_max} streams are open already (event_streams_max). "
                 "Read pages, or try again later.",
+                TOO_MANY_STREAMS,
                 headers=(("retry-after", "5"),),
             )
         self._streams += 1
@@ -150,9 +143,7 @@ class Feed:
 
     # -- a stream -------------------------------------------------------------------------------
 
-    async def pieces(
-        self, after: Index, explain: Callable[[NativeProblem], bytes]
-    ) -> AsyncGenerator[bytes, None]:
+    async def pieces(self, after: Index, explain: Callable[[Problem], bytes]) -> AsyncGenerator[bytes, None]:
         """Everything behind ``after``, for as long as anybody listens. ``explain`` renders a refusal."""
         index = after
         yield b"retry: 1000\n: events after %d\n\n" % index
@@ -175,7 +166,7 @@ class Feed:
                     for piece in rendered.pieces():
                         yield piece
                     index = rendered.index
-        except NativeProblem as problem:
+        except Problem as problem:
             yield b"event: error\ndata: %b\n\n" % explain(problem)
 
     def _kept_after(self, index: Index) -> deque[Rendered] | None:
@@ -218,11 +209,11 @@ class Feed:
         while not self._stopping:
             try:
                 await self._take_news()
-            except NativeProblem as problem:
+            except Problem as problem:
                 await self._fail(problem)
             except Exception:
                 _log.exception("the event feed cannot go on; it is tried again")
-                await self._fail(NativeProblem(500, UNEXPECTED, "The log of the server has the reason."))
+                await self._fail(Problem(500, "The log of the server has the reason.", UNEXPECTED))
             else:
                 await asyncio.sleep(_PACE_S)
 
@@ -246,14 +237,15 @@ class Feed:
         while len(self._kept) > _KEPT_BATCHES or self._kept_bytes > _KEPT_BYTES:
             self._kept_bytes -= len(self._kept.popleft().content)
 
-    async def _fail(self, problem: NativeProblem) -> None:
+    async def _fail(self, problem: Problem) -> None:
         """Tell those who wait why, and give the cause a moment to pass. Who missed it goes on after it."""
         self._failure = problem
         self._tell_news()
         await asyncio.sleep(_RECOVER_S)
-        if problem.oldest_index is not None:
+        oldest = problem.more.get("oldest_index")
+        if isinstance(oldest, int):
             self._forget()
-            self._at = Index(problem.oldest_index - 1)
+            self._at = Index(oldest - 1)
         self._failure = None
 
     def _forget(self) -> None:
@@ -313,5 +305,5 @@ async def _render(batch: Batch, names: ClassNames) -> bytes:
     return b"\n".join([*lines[:-1], b"%bid: %d\n\n" % (lines[-1], batch.index)])
 
 
-def _unavailable(outage: Unavailable) -> NativeProblem:
-    return NativeProblem(503, UNAVAILABLE, f"The ledger cannot be reached: {outage}", headers=RETRY_SOON)
+def _unavailable(outage: Unavailable) -> Problem:
+    return Problem(503, f"The ledger cannot be reached: {outage}", UNAVAILABLE, headers=RETRY_SOON)

@@ -3,11 +3,11 @@
 import msgspec
 
 from berth.api.kernel.http import Response
+from berth.api.kernel.rejections import berth_problem
 from berth.api.native import bodies, wire_groups
 from berth.api.native.calls import Call, encoded
 from berth.api.native.pages import behind, cut, shown_page
 from berth.api.native.parameters import DeleteGroupQuery, GroupsQuery
-from berth.api.native.rejected import problem
 from berth.api.native.wire import time_of
 from berth.model import commands as c
 from berth.model.groups import Group
@@ -97,7 +97,7 @@ def _found(view: View, call: Call) -> GroupRecord:
     """The group of the path, if there is one for the caller."""
     record = view.groups.records.get(_id(call))
     if record is None or not call.may_touch(record.group.project):
-        raise problem(GroupNotFound(_id(call)))
+        raise berth_problem(GroupNotFound(_id(call)))
     return record
 
 

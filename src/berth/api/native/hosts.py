@@ -3,11 +3,11 @@
 from heapq import merge
 
 from berth.api.kernel.http import Response
+from berth.api.kernel.rejections import berth_problem
 from berth.api.native import bodies, wire_groups
 from berth.api.native.calls import Call, encoded
 from berth.api.native.pages import behind, cut, shown_page
 from berth.api.native.parameters import HostsQuery
-from berth.api.native.rejected import problem
 from berth.model.commands import SetHostStatus
 from berth.model.ids import ProviderId
 from berth.model.placement import HEALTHY, HostStatus
@@ -34,9 +34,9 @@ def show(view: View, call: Call) -> wire_groups.OneHost:
     id = ProviderId(call.params[0].lower())
     record = view.providers.get(id)
     if record is None and view.records.get(Host, id) is None:
-        raise problem(ProviderNotFound(id))
+        raise berth_problem(ProviderNotFound(id))
     if record is not None and record.parent is not None:
-        raise problem(NotAHost(id, record.root.id))
+        raise berth_problem(NotAHost(id, record.root.id))
     return wire_groups.OneHost(_host(view, id))
 
 

@@ -13,7 +13,8 @@ from urllib.parse import unquote_to_bytes
 import msgspec
 from msgspec import Meta
 
-from berth.api.native.errors import BAD_PARAMETER, UNKNOWN_PARAMETER, NativeProblem
+from berth.api.kernel.codes import BAD_PARAMETER, UNKNOWN_PARAMETER
+from berth.api.kernel.problem import Problem
 
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = 1000
@@ -155,7 +156,7 @@ Q = TypeVar("Q", bound=msgspec.Struct)
 
 
 def decode(query_string: str, kind: type[Q]) -> Q:
-    """The parameters of a request; NativeProblem if they are not what the struct says."""
+    """The parameters of a request; Problem if they are not what the struct says."""
     known = kinds_of(kind)
     given: dict[str, object] = {}
     for part in query_string.split("&"):
@@ -225,5 +226,5 @@ def _shown(text: str) -> str:
     return repr(text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "...")
 
 
-def _refused(detail: str, code: str = BAD_PARAMETER) -> NativeProblem:
-    return NativeProblem(400, code, detail)
+def _refused(detail: str, code: str = BAD_PARAMETER) -> Problem:
+    return Problem(400, detail, code)

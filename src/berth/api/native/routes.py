@@ -241,7 +241,7 @@ TABLE: Final[dict[str, dict[str, Route]]] = {
             "Choose hosts and claim them, in one act",
             "All members or none: max_count if so many fit, at least min_count. With `dry_run` nothing is "
             "claimed; the token in the answer, sent alone, claims exactly that plan, or is refused if the "
-            "ground has moved (409, `berth.plan_moved`). Where nothing fits the answer is 409, "
+            "plan is stale (409, `berth.plan_moved`). Where nothing fits the answer is 409, "
             "`berth.no_fit`.",
             body=bodies_schedule.Schedule,
         ),

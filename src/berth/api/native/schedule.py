@@ -10,14 +10,15 @@ from typing import Final
 
 import msgspec
 
+from berth.api.kernel.codes import BAD_BODY, NO_FIT, PLAN_MOVED
 from berth.api.kernel.http import Response
+from berth.api.kernel.problem import Denied, Problem
+from berth.api.kernel.rejections import berth_problem
 from berth.api.native import bodies_schedule as sent
 from berth.api.native import wire_schedule as wire
 from berth.api.native.asking import explain_request, schedule_request
 from berth.api.native.calls import Call, encoded
-from berth.api.native.errors import BAD_BODY, NO_FIT, PLAN_MOVED, NativeProblem
 from berth.api.native.explaining import explanation
-from berth.api.native.rejected import problem
 from berth.api.native.tokens_of_plans import Token, plan_of, read_token, token_of
 from berth.engine import Planned
 from berth.model import explanations as model
@@ -42,9 +43,9 @@ async def schedule(call: Call) -> Response:
     request = schedule_request(call, asked)
     try:
         return await (_dry_run if asked.dry_run else _claim)(call, asked, request)
-    except NativeProblem as refused:
+    except Problem as refused:
         if asked.explain and refused.code == NO_FIT:
-            refused.explanation = await call.services.engine.read(
+            refused.more["explanation"] = await call.services.engine.read(
                 lambda view: explanation(view, request, call.services.scheduler, ())
             )
         raise
@@ -68,7 +69,7 @@ async def capacity(call: Call) -> Response:
 
     counted = await call.services.engine.read(answer)
     if isinstance(counted, Rejection):
-        raise problem(counted)
+        raise berth_problem(counted)
     places = [
         wire.PlaceCapacity(one.kind, one.name, one.aggregate, one.count, one.hosts) for one in counted.places
     ]
@@ -107,35 +108,35 @@ async def _dry_run(call: Call, asked: sent.Schedule, request: ScheduleRequest) -
 
     outcome = await call.services.engine.read(answer)
     if isinstance(outcome, Rejection):
-        raise problem(outcome)
+        raise berth_problem(outcome)
     return outcome
 
 
 async def _commit(call: Call, asked: sent.Schedule, token: str) -> Response:
     if asked != sent.Schedule(token=token):
-        raise NativeProblem(400, BAD_BODY, "A token says it all: leave out everything beside it.")
+        raise Problem(400, "A token says it all: leave out everything beside it.", BAD_BODY)
     told = read_token(token)
     request = schedule_request(call, told.asked)
 
-    def claim(view: View, now_s: int) -> Planned:
+    def claim(view: View, now_s: int) -> Planned | Rejection:
         outcome = plan_of(told, request, view)
         against = (
             outcome if isinstance(outcome, str) else find_objection(view, outcome, call.services.scheduler)
         )
         if isinstance(outcome, str) or against is not None:
-            raise _moved(told, f"{against}.")
+            return Denied(_moved(told, f"{against}."))
         made = wire.Schedule(view.index, True, _placements(view, outcome))
         return Planned(ReplaceAllocations(outcome.claims), encoded(made))
 
     try:
         return await call.submit(claim)
-    except NativeProblem as refused:
-        raise (refused if refused.code == PLAN_MOVED else _moved(told, refused.detail)) from None
+    except Problem as refused:
+        raise (refused if refused.code == PLAN_MOVED else _moved(told, refused.text)) from None
 
 
-def _moved(told: Token, why: str) -> NativeProblem:
-    text = f"The ground has moved since the plan was made at index {told.index}: {why} Plan again."
-    return NativeProblem(409, PLAN_MOVED, text)
+def _moved(told: Token, why: str) -> Problem:
+    text = f"The plan is stale: it was made at index {told.index}. {why} Plan again."
+    return Problem(409, text, PLAN_MOVED)
 
 
 def _rng(call: Call, asked: sent.Schedule) -> Rng:

@@ -3,11 +3,12 @@
 import re
 from typing import Final, cast
 
+from berth.api.kernel.codes import BAD_PARAMETER
 from berth.api.kernel.http import Response
+from berth.api.kernel.problem import Problem
+from berth.api.kernel.rejections import berth_problem
 from berth.api.native import bodies_servers, wire_servers
 from berth.api.native.calls import Call, encoded
-from berth.api.native.errors import BAD_PARAMETER, NativeProblem
-from berth.api.native.rejected import problem
 from berth.api.native.wire import time_of
 from berth.model.rejections import NeedNotFound, ServerNotFound
 from berth.model.servers import ConflictPolicy, Need, Server
@@ -59,7 +60,7 @@ async def put(call: Call) -> Response:
     name = call.params[1]
     if _NAME.match(name) is None:
         text = f"need: its name must be 1 to 32 letters, digits, _ or -; it is {name!r}."
-        raise NativeProblem(400, BAD_PARAMETER, text)
+        raise Problem(400, text, BAD_PARAMETER)
     need = Need(name, asked.resources, asked.required, asked.forbidden)
     rules = _rules(call)
     return await call.submit(
@@ -85,7 +86,7 @@ def _rules(call: Call) -> Rules:
     policy = call.request.headers.get(POLICY_HEADER, call.services.conflict_policy)
     if policy not in _POLICIES:
         text = f"{POLICY_HEADER} is {policy!r}; it must be one of {', '.join(_POLICIES)}."
-        raise NativeProblem(400, BAD_PARAMETER, text)
+        raise Problem(400, text, BAD_PARAMETER)
     return Rules(cast(ConflictPolicy, policy), call.services.conflict_repeat)
 
 
@@ -93,7 +94,7 @@ def _server(view: View, call: Call) -> Server:
     """The server, if there is one for the caller."""
     server = view.records.get(Server, _id(call))
     if server is None or not call.may_touch(server.project):
-        raise problem(ServerNotFound(_id(call)))
+        raise berth_problem(ServerNotFound(_id(call)))
     return server
 
 
@@ -102,7 +103,7 @@ def _one(view: View, call: Call) -> wire_servers.OneNeed:
     for need in _server(view, call).needs:
         if need.name == name:
             return wire_servers.OneNeed(_shown(need))
-    raise problem(NeedNotFound(_id(call), name))
+    raise berth_problem(NeedNotFound(_id(call), name))
 
 
 def _shown(need: Need) -> wire_servers.Need:

@@ -13,8 +13,9 @@ from typing import Final
 
 import msgspec
 
+from berth.api.kernel.codes import BAD_BODY
+from berth.api.kernel.problem import Problem
 from berth.api.native.bodies_schedule import Schedule
-from berth.api.native.errors import BAD_BODY, NativeProblem
 from berth.model.ids import ConsumerId, Index, ProviderId
 from berth.model.placement import Wanted
 from berth.model.requests import CandidatesRequest
@@ -61,9 +62,9 @@ def read_token(text: str) -> Token:
         words = (
             "The token is not one that a dry run gave out: it is incomplete, changed, or of another version."
         )
-        raise NativeProblem(400, BAD_BODY, words) from None
+        raise Problem(400, words, BAD_BODY) from None
     if token.asked.token is not None:
-        raise NativeProblem(400, BAD_BODY, "The token is not one that a dry run gave out: it holds another.")
+        raise Problem(400, "The token is not one that a dry run gave out: it holds another.", BAD_BODY)
     return token
 
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from berth.api.kernel.http import Response
+from berth.api.kernel.rejections import Attempt
 from berth.api.placement import wire
 from berth.api.placement.calls import Answer, Call, encode
-from berth.api.placement.errors import Attempt
 from berth.api.placement.limits import limit_list
 from berth.client.placement import AGENT_CELL_HEADER
 from berth.model.commands import SetAggregates

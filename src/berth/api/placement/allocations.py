@@ -7,9 +7,10 @@ of them.
 from typing import Final
 
 from berth.api.kernel.http import Response
+from berth.api.kernel.problem import Problem
+from berth.api.kernel.rejections import Attempt
 from berth.api.placement import wire
 from berth.api.placement.calls import Answer, Call, encode, no_content
-from berth.api.placement.errors import Attempt, Problem
 from berth.api.placement.limits import limit_claims, limit_providers
 from berth.api.placement.uuids import canonical, is_uuid
 from berth.model.commands import UNCHECKED, Claim, DeleteAllocations, ReplaceAllocations

@@ -11,10 +11,10 @@ from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.etags import CONDITION, StateTags, body_tag, names, tagged
 from berth.api.kernel.etags import HEADER as ETAG
 from berth.api.kernel.http import JSON, Request, Response
+from berth.api.kernel.problem import Problem, outage_problem
 from berth.api.placement.accept import accepts_json, effective
 from berth.api.placement.calls import Call
-from berth.api.placement.error_bodies import render
-from berth.api.placement.errors import Problem
+from berth.api.placement.error_bodies import render, render_outside
 from berth.api.placement.routes import Route, find
 from berth.api.placement.versions import HEADER, VARY_HEADER, VERSION_HEADER, negotiate
 from berth.engine import Engine, Overloaded, Unavailable
@@ -22,10 +22,13 @@ from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 
-_RETRY_SOON: Final = (("retry-after", "1"),)
+_OPEN: Final = frozenset(("/", ""))
+"""What anybody may read without a token: the versions."""
 
 
 class PlacementApi:
+    PREFIX = ""
+
     def __init__(self, engine: Engine, policy: Policy, settings: Settings, clock: Clock, ids: Ids) -> None:
         self._engine = engine
         self._policy = policy
@@ -33,6 +36,12 @@ class PlacementApi:
         self._clock = clock
         self._ids = ids
         self._tags = StateTags(settings)
+
+    def is_open(self, request: Request) -> bool:
+        return request.path in _OPEN
+
+    def refuse(self, problem: Problem, request: Request) -> Response:
+        return render_outside(problem, request)
 
     async def handle(self, request: Request, caller: Caller | None) -> Response:
         """The response to a request. ``caller`` None: nobody in particular, who may see the root only."""
@@ -44,10 +53,8 @@ class PlacementApi:
             answer = await self._answer(request, caller, version)
         except Problem as problem:
             answer = problem
-        except Overloaded as overload:
-            answer = Problem(503, f"Too busy: {overload}. Try again in a moment.", headers=_RETRY_SOON)
-        except Unavailable as outage:
-            answer = Problem(503, f"The ledger cannot be reached: {outage}", headers=_RETRY_SOON)
+        except (Overloaded, Unavailable) as outage:
+            answer = outage_problem(outage)
         if isinstance(answer, Problem):
             response = render(answer, request, version)
             response.headers.append(VERSION_HEADER[version])

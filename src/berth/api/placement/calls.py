@@ -13,7 +13,8 @@ import msgspec
 
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.http import JSON, Request, Response, origin_of
-from berth.api.placement.errors import Attempt, Problem, problem_of
+from berth.api.kernel.problem import Problem
+from berth.api.kernel.rejections import Attempt, placement_problem
 from berth.api.placement.query import Query
 from berth.api.placement.wire import Body
 from berth.engine import Engine
@@ -133,7 +134,7 @@ class Call:
         """Carry a command out and answer from the view right after it, or say why it was refused."""
         outcome = await self.engine.submit(command, self._origin(), answer, len(self.request.body))
         if isinstance(outcome, Rejection):
-            return problem_of(outcome, attempt, **context)
+            return placement_problem(outcome, attempt, **context)
         return outcome
 
     def _origin(self) -> Origin:
@@ -171,7 +172,7 @@ def no_content(view: View, changed: bool) -> Response:
 
 
 def provider_not_found(id: ProviderId) -> Problem:
-    return problem_of(ProviderNotFound(id), Attempt.FIND_PROVIDER)
+    return placement_problem(ProviderNotFound(id), Attempt.FIND_PROVIDER)
 
 
 @lru_cache(1024)

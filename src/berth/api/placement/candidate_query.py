@@ -7,7 +7,8 @@ a number from 1.25, a name from 1.33. Groups stand in the order in which they we
 import re
 from typing import Final, NamedTuple
 
-from berth.api.placement.errors import QUERY_BAD_VALUE, QUERY_DUPLICATE_KEY, QUERY_MISSING_VALUE, Problem
+from berth.api.kernel.codes import QUERY_BAD_VALUE, QUERY_DUPLICATE_KEY, QUERY_MISSING_VALUE
+from berth.api.kernel.problem import Problem
 from berth.api.placement.query import (
     CLASSES_MAX,
     NAMES_MAX,

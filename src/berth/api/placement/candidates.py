@@ -3,10 +3,10 @@
 import logging
 from typing import Final
 
+from berth.api.kernel.rejections import Attempt, placement_problem
 from berth.api.placement.calls import Answer, Call
 from berth.api.placement.candidate_json import CandidateRenderer
 from berth.api.placement.candidate_query import parse_candidates_query
-from berth.api.placement.errors import Attempt, problem_of
 from berth.model.ids import ClassId
 from berth.model.rejections import Rejection
 from berth.model.requests import CandidatesRequest
@@ -27,7 +27,7 @@ async def list_candidates(call: Call) -> Answer:
     def answer(view: View) -> tuple[Answer, int, int]:
         found = find_candidates(view, request, options)
         if isinstance(found, Rejection):
-            return problem_of(found, Attempt.LIST_CANDIDATES), 0, 0
+            return placement_problem(found, Attempt.LIST_CANDIDATES), 0, 0
         body = _RENDERER.render(view, found, _asked(view, request), version)
         return call.json(body, call.now_s), found.effort.gave_up, found.effort.steps
 

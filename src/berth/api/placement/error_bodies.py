@@ -12,9 +12,10 @@ from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
 
+from berth.api.kernel import codes
 from berth.api.kernel.http import JSON, Request, Response
+from berth.api.kernel.problem import Problem
 from berth.api.placement.accept import effective, error_format
-from berth.api.placement.errors import Problem
 from berth.api.placement.versions import (
     HEADER,
     MAX_TEXT,
@@ -25,6 +26,11 @@ from berth.api.placement.versions import (
 )
 
 ERROR_CODES_SINCE: Final = 23
+
+_CODES: Final = frozenset((codes.GROUP_POLICY, codes.TOO_LARGE)) | {
+    code for name, code in vars(codes).items() if name.isupper() and code.startswith("placement.")
+}
+"""Codes that clients of Placement are told: its own, and two of ours for what it has none."""
 
 _TITLES: Final = {status.value: status.phrase for status in HTTPStatus} | {413: "Request Entity Too Large"}
 
@@ -77,6 +83,8 @@ def render(problem: Problem, request: Request, version: int | None) -> Response:
 
 def render_outside(problem: Problem, request: Request) -> Response:
     """The response for a problem that the API never saw, framed as if it had."""
+    if problem.status == 401:
+        return render_unauthorized(problem, request)
     try:
         version = negotiate(request.headers.get(HEADER))
     except Problem:
@@ -86,19 +94,17 @@ def render_outside(problem: Problem, request: Request) -> Response:
     return response
 
 
-def render_unauthorized(request: Request, challenge: str | None) -> Response:
-    """A 401 has a shape of its own: it is answered before the API is reached. ``challenge`` says where a
-    token can be had."""
-    headers = () if challenge is None else (("www-authenticate", challenge),)
-    problem = Problem(401, headers=headers)
+def render_unauthorized(problem: Problem, request: Request) -> Response:
+    """A 401 has a shape of its own: it is answered before the API is reached."""
+    untold = Problem(401, headers=problem.headers)
     if request.method != "HEAD" and error_format(effective(request.headers.get("accept"))) == "json":
         payload = {
-            "message": _body(problem, request, _as_is),
+            "message": _body(untold, request, _as_is),
             "code": "401 Unauthorized",
             "title": "Unauthorized",
         }
-        return Response(401, json.dumps(payload).encode(), JSON, headers)
-    return render(problem, request, None)
+        return Response(401, json.dumps(payload).encode(), JSON, problem.headers)
+    return render(untold, request, None)
 
 
 def _error(problem: Problem, request: Request, version: int | None) -> dict[str, str | int]:
@@ -108,7 +114,7 @@ def _error(problem: Problem, request: Request, version: int | None) -> dict[str,
         "detail": strip_tags(_body(problem, request, _as_is)),
     }
     if version is not None and version >= ERROR_CODES_SINCE:
-        error["code"] = problem.code
+        error["code"] = problem.code if problem.code and problem.code in _CODES else codes.UNDEFINED
     error["request_id"] = request.request_id
     if version is None and problem.status == 406:
         error["max_version"] = MAX_TEXT

@@ -4,9 +4,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from berth.api.kernel.http import Response
+from berth.api.kernel.problem import Problem
+from berth.api.kernel.rejections import Attempt
 from berth.api.placement import wire
 from berth.api.placement.calls import Answer, Call, encode, no_content
-from berth.api.placement.errors import Attempt, Problem
 from berth.api.placement.limits import limit_list
 from berth.model.commands import AddInventory, DeleteInventory, PutInventory, SetInventories
 from berth.model.ids import ProviderId

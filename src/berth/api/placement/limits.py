@@ -5,8 +5,8 @@ A refusal says what was sent, what is allowed, and which setting allows more.
 
 from collections.abc import Iterable
 
+from berth.api.kernel.problem import Problem
 from berth.api.placement.calls import Call
-from berth.api.placement.errors import Problem
 from berth.model.commands import Claim
 
 

@@ -9,8 +9,8 @@ from functools import cache
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
+from berth.api.kernel.problem import Problem
 from berth.api.placement import schemas
-from berth.api.placement.errors import Problem
 from berth.api.placement.schemas import Schema, query_complaint
 from berth.api.placement.uuids import is_dashed, is_uuid
 from berth.model.ids import AggregateId, ProviderId

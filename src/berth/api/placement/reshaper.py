@@ -1,9 +1,9 @@
 """/reshaper: inventories and the allocations on them, moved in one change."""
 
+from berth.api.kernel.rejections import Attempt
 from berth.api.placement import wire
 from berth.api.placement.allocations import claims_of
 from berth.api.placement.calls import Answer, Call, no_content
-from berth.api.placement.errors import Attempt
 from berth.api.placement.inventories import inventory_of
 from berth.api.placement.limits import limit_claims, limit_list, limit_providers
 from berth.model.commands import NewInventories, Reshape

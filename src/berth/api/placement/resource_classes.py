@@ -3,9 +3,9 @@
 import json
 
 from berth.api.kernel.http import JSON, Response
+from berth.api.kernel.rejections import Attempt, placement_problem
 from berth.api.placement import wire
 from berth.api.placement.calls import Answer, Call, encode, no_content
-from berth.api.placement.errors import Attempt, problem_of
 from berth.model.commands import CreateResourceClass, DeleteResourceClass, RenameResourceClass
 from berth.model.rejections import ResourceClassNotFound
 from berth.view import View
@@ -36,7 +36,7 @@ async def show(call: Call) -> Answer:
     def answer(view: View) -> Answer:
         id = view.classes.id_of(name)
         if id is None:
-            return problem_of(ResourceClassNotFound(name), Attempt.SHOW_CLASS)
+            return placement_problem(ResourceClassNotFound(name), Attempt.SHOW_CLASS)
         created_at_s = view.classes.created_at_s(id)
         return call.json(encode(_entry(name)), call.now_s if created_at_s is None else created_at_s)
 

@@ -9,10 +9,10 @@ from typing import Final
 from msgspec import UNSET
 
 from berth.api.kernel.http import Response
+from berth.api.kernel.rejections import Attempt, placement_problem
 from berth.api.placement import query as q
 from berth.api.placement import wire
 from berth.api.placement.calls import Answer, Call, encode, no_content
-from berth.api.placement.errors import Attempt, problem_of
 from berth.api.placement.uuids import canonical
 from berth.api.placement.versions import LATEST
 from berth.model.commands import CreateProvider, DeleteProvider, UpdateProvider
@@ -78,7 +78,7 @@ async def list_matching(call: Call) -> Answer:
     def answer(view: View) -> Answer:
         found = find_providers(view, query)
         if isinstance(found, Rejection):
-            return problem_of(found, Attempt.LIST_PROVIDERS)
+            return placement_problem(found, Attempt.LIST_PROVIDERS)
         view.steps.take(_STEPS_PER_PROVIDER * len(found))
         rendered = ",".join([render(record, version) for record in found])
         modified_s = max((record.stamp.updated_at_s for record in found), default=call.now_s)

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from berth.api.kernel.http import Response
+from berth.api.kernel.problem import Problem
+from berth.api.kernel.rejections import Attempt, placement_problem
 from berth.api.placement import query as q
 from berth.api.placement import wire
 from berth.api.placement.calls import Answer, Call, encode, no_content
-from berth.api.placement.errors import Attempt, Problem, problem_of
 from berth.api.placement.limits import limit_list
 from berth.model.commands import CreateTrait, DeleteTrait, SetTraits
 from berth.model.rejections import TraitsNotFound
@@ -79,7 +80,7 @@ async def show(call: Call) -> Answer:
 
     def answer(view: View) -> Answer:
         if not view.has_trait(name):
-            return problem_of(TraitsNotFound((name,)), Attempt.SHOW_TRAIT)
+            return placement_problem(TraitsNotFound((name,)), Attempt.SHOW_TRAIT)
         return call.dated(Response(204), _modified_s(call, view, (name,)))
 
     return await call.engine.read(answer)

@@ -5,7 +5,7 @@ Inside, a version is its minor number: 1.39 is 39. The major number has been 1 s
 
 from typing import Final
 
-from berth.api.placement.errors import Problem
+from berth.api.kernel.problem import Problem
 
 LATEST: Final = 39
 SERVICE: Final = "placement"

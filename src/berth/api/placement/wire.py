@@ -14,8 +14,8 @@ from typing import Annotated, Any, Final, Generic, TypeVar
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from berth.api.kernel.problem import Problem
 from berth.api.placement import schemas
-from berth.api.placement.errors import Problem
 from berth.api.placement.schemas import (
     CUSTOM_NAME_PATTERN,
     NAME_LENGTH_MAX,

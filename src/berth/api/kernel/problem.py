@@ -1,0 +1,96 @@
+"""A refusal on its way out, of whichever API: a status, a text and a code. How it reads on the wire is each
+API's own business, its ``render``.
+
+A Problem is raised while a request is read or answered, and caught where the API hands its answer back. It
+never crosses the engine: what a proposal refuses comes out of the writer as a rejection, ``Denied``.
+"""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final, TypeVar
+
+from berth.api.kernel import codes
+from berth.api.kernel.access import refusal
+from berth.engine import Overloaded, Planned, Proposal, Unavailable
+from berth.model.commands import Command
+from berth.model.rejections import Rejection
+from berth.view import View
+
+T = TypeVar("T")
+Headers = tuple[tuple[str, str], ...]
+
+RETRY_SOON: Final[Headers] = (("retry-after", "1"),)
+_NO_MORE: Final[Mapping[str, object]] = MappingProxyType({})
+
+
+class Problem(Exception):
+    """``code`` None: none of its own. ``bare``: without the headers that go with the answers of handlers;
+    upstream's Placement answers those outside of them. ``more``: fields that the API's own shape has."""
+
+    def __init__(
+        self,
+        status: int,
+        text: str = "",
+        code: str | None = None,
+        *,
+        headers: Headers = (),
+        bare: bool = False,
+        more: Mapping[str, object] = _NO_MORE,
+    ) -> None:
+        super().__init__(text)
+        self.status = status
+        self.text = text
+        self.code = code
+        self.headers = headers
+        self.bare = bare
+        self.more = dict(more)
+
+
+class Denied(Rejection, frozen=True):
+    """What an API refuses in the writer's turn, where its own questions are asked of the view that the change
+    is made from: is the name taken, is the object there for the caller."""
+
+    problem: Problem
+
+
+Propose = Callable[[View, int], Command | Planned | Rejection | None]
+
+
+def denying(proposal: Proposal) -> Proposal:
+    """The proposal, with what it raises as a Problem for a rejection."""
+    if not callable(proposal):
+        return proposal
+    propose: Propose = proposal
+
+    def proposed(view: View, now_s: int) -> Command | Planned | Rejection | None:
+        try:
+            return propose(view, now_s)
+        except Problem as problem:
+            return Denied(problem)
+
+    return proposed
+
+
+def answering(answer: Callable[[View], T]) -> Callable[[View], T | Problem]:
+    """The question, with what it raises as a Problem for an answer: it waits, like any, until what it saw is
+    durable."""
+
+    def answered(view: View) -> T | Problem:
+        try:
+            return answer(view)
+        except Problem as problem:
+            return problem
+
+    return answered
+
+
+def forbidden(rule: str) -> Problem:
+    return Problem(403, refusal(rule), codes.FORBIDDEN)
+
+
+def outage_problem(outage: Overloaded | Unavailable) -> Problem:
+    """What a client is told if the engine cannot serve it now."""
+    if isinstance(outage, Overloaded):
+        text = f"Too busy: {outage}. Try again in a moment."
+        return Problem(503, text, codes.OVERLOADED, headers=RETRY_SOON)
+    return Problem(503, f"The ledger cannot be reached: {outage}", codes.UNAVAILABLE, headers=RETRY_SOON)

@@ -1,0 +1,832 @@
+"""The table of rejections: every reason for which a change is refused, in the words of every dialect.
+
+A row has a column for each. ``placement`` is upstream's: clients and their tests match on its words, so
+upstream's sentence comes first and unchanged, and where the ledger knows more (what was asked, what there
+was), one sentence of ours follows. ``berth`` is /berth/v1's, ``nova`` the compute API's; the image and the
+identity API speak as Nova does. A dialect without words of its own for a rejection uses those of the one
+before: nova those of berth, berth those of placement, as they are for POST /allocations.
+
+Nothing else decides a status for a rejection.
+"""
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from berth.api.kernel import codes
+from berth.api.kernel.disclosure import NO_PLACE, is_no_place, no_place
+from berth.api.kernel.problem import Denied, Problem
+from berth.model import rejections as r
+from berth.model.rejections import NoFit, Rejection, SpecInvalid, TreeRule, UnknownConsumer, UnknownHost
+
+
+class Attempt(Enum):
+    """What was tried. The same rejection reads differently on different routes."""
+
+    SHOW_CLASS = auto()
+    CREATE_CLASS = auto()
+    RENAME_CLASS = auto()
+    DELETE_CLASS = auto()
+    SHOW_TRAIT = auto()
+    ENSURE_TRAIT = auto()
+    DELETE_TRAIT = auto()
+    FIND_PROVIDER = auto()
+    LIST_PROVIDERS = auto()
+    LIST_CANDIDATES = auto()
+    CREATE_PROVIDER = auto()
+    UPDATE_PROVIDER = auto()
+    DELETE_PROVIDER = auto()
+    ADD_INVENTORY = auto()
+    PUT_INVENTORY = auto()
+    SET_INVENTORIES = auto()
+    DELETE_INVENTORY = auto()
+    DELETE_INVENTORIES = auto()
+    SET_TRAITS = auto()
+    SET_AGGREGATES = auto()
+    PUT_ALLOCATIONS = auto()
+    POST_ALLOCATIONS = auto()
+    DELETE_ALLOCATIONS = auto()
+    RESHAPE = auto()
+
+
+class Cell(NamedTuple):
+    """How one dialect answers. ``text`` may name the rejection's sentence {says}, its fields {r.…} and what
+    the caller knows beside it. A text that ``is_whole`` says everything there is to say."""
+
+    status: int
+    text: str = "{says}"
+    code: str | None = None
+    bare: bool = False
+    is_whole: bool = False
+
+
+class Row(NamedTuple):
+    """``says``: upstream's sentence, wherever it comes up. ``adds``: what we add to it. ``on_route``: what
+    Placement answers where a route has words of its own."""
+
+    placement: Cell | None = None
+    says: str = ""
+    adds: str = ""
+    on_route: Mapping[Attempt, Cell] = MappingProxyType({})
+    berth: Cell | None = None
+    nova: Cell | None = None
+
+
+_GENERATION_CHANGED: Final = (
+    "Resource provider's generation already changed. Please update the generation and try again."
+)
+_CANNOT_ALLOCATE: Final = "Unable to allocate inventory: {says}"
+_BAD_RESERVED: Final = "Unable to update inventory for resource provider {r.provider}: {says}"
+
+ROWS: Final[dict[type[Rejection], Row]] = {
+    # sizes
+    r.CommandTooLarge: Row(
+        says="This request makes {r.changes} changes of more than {r.limit} bytes together, the most that "
+        "one request may write: split it into smaller ones.",
+        placement=Cell(413, code=codes.TOO_LARGE),
+    ),
+    r.RowTooLarge: Row(
+        says="This request writes {r.size} bytes, more than the database takes in one row ({r.says}): split "
+        "it into smaller ones, or have the operator raise the limit of the database.",
+        placement=Cell(413, code=codes.TOO_LARGE),
+    ),
+    # quotas
+    r.QuotaExceeded: Row(
+        berth=Cell(
+            403,
+            "Quota exceeded for {names}: Requested {asked}, but already used {used} of {limits} {names}",
+            code=codes.QUOTA_EXCEEDED,
+        ),
+    ),
+    r.ServerGroupsExceeded: Row(
+        berth=Cell(
+            403,
+            "Quota exceeded, too many server groups. The project may have {r.limit}.",
+            code=codes.QUOTA_EXCEEDED,
+        ),
+    ),
+    r.ServerGroupMembersExceeded: Row(
+        berth=Cell(
+            403,
+            "Quota exceeded, too many servers in group {r.group}: it has {r.members}, {r.asked} more were "
+            "asked for, and it may have {r.limit}.",
+            code=codes.QUOTA_EXCEEDED,
+        ),
+    ),
+    r.MetadataQuotaExceeded: Row(
+        berth=Cell(
+            403,
+            "Maximum number of metadata items exceeds {r.limit}: this would be {r.asked}.",
+            code=codes.QUOTA_EXCEEDED,
+        ),
+    ),
+    r.ImageQuotaExceeded: Row(
+        berth=Cell(
+            413,
+            "Resource {r.resource} is over limit of {r.limit} due to current usage {r.used} and delta "
+            "{r.asked}.",
+            code=codes.QUOTA_EXCEEDED,
+        ),
+    ),
+    # vocabulary
+    r.ResourceClassNotFound: Row(
+        says="No such resource class {r.name}.",
+        placement=Cell(404, bare=True),
+        on_route={
+            Attempt.LIST_PROVIDERS: Cell(400, "Invalid resource class in resources parameter: {says}"),
+            Attempt.LIST_CANDIDATES: Cell(400, "Invalid resource class in resources parameter: {says}"),
+            Attempt.ADD_INVENTORY: Cell(
+                400, "Unable to create inventory for resource provider {provider}: {says}"
+            ),
+            Attempt.SET_INVENTORIES: Cell(
+                400, "Unknown resource class in inventory for resource provider {provider}: {says}"
+            ),
+            Attempt.DELETE_INVENTORY: Cell(404, "No inventory of class {r.name} found for delete: {says}"),
+            Attempt.RESHAPE: Cell(400, "malformed reshaper data: {says}"),
+        },
+        berth=Cell(400, "There is no resource class {r.name}.", code=codes.BAD_BODY),
+    ),
+    r.ResourceClassExists: Row(
+        says="Resource class already exists: {r.name}",
+        placement=Cell(409),
+        on_route={Attempt.CREATE_CLASS: Cell(409, "Conflicting resource class already exists: {r.name}")},
+    ),
+    r.ResourceClassInUse: Row(
+        says="Cannot delete resource class {r.name}. Class is in use in inventory.",
+        placement=Cell(409, "Error in delete resource class: {says}"),
+    ),
+    r.ResourceClassIsStandard: Row(
+        says="Cannot delete standard resource class {r.name}.",
+        placement=Cell(400, "Error in delete resource class: {says}"),
+        on_route={Attempt.RENAME_CLASS: Cell(400, "Cannot update standard resource class {r.name}")},
+    ),
+    r.TraitsNotFound: Row(
+        says="No such trait(s): {names}.",
+        placement=Cell(404),
+        on_route={
+            Attempt.LIST_PROVIDERS: Cell(400, 'Invalid trait(s) in "required" parameter: {says}'),
+            Attempt.LIST_CANDIDATES: Cell(400),
+            Attempt.SET_TRAITS: Cell(400, "No such trait {names}"),
+        },
+        berth=Cell(400, "There is no trait {names}.", code=codes.BAD_BODY),
+    ),
+    r.TraitInUse: Row(
+        says="The trait {r.name} is in use by a resource provider.",
+        placement=Cell(409),
+    ),
+    r.TraitIsStandard: Row(
+        says="Cannot delete standard trait {r.name}.",
+        placement=Cell(400),
+    ),
+    r.NameNotCustom: Row(
+        says="'{r.name}' is not a custom name: it must start with CUSTOM_, go on with A-Z, 0-9 and _, "
+        "and have no more than 255 characters.",
+        placement=Cell(400),
+    ),
+    # providers
+    r.ProviderNotFound: Row(
+        says="No resource provider with uuid {r.provider} found",
+        placement=Cell(404, bare=True),
+        on_route={
+            Attempt.DELETE_PROVIDER: Cell(404, "{says} for delete"),
+            Attempt.RESHAPE: Cell(
+                400,
+                "Resource provider {r.provider} in inventories not found: {says}",
+                code=codes.PROVIDER_NOT_FOUND,
+            ),
+        },
+        berth=Cell(404, "There is no provider {r.provider}.", code=codes.NOT_FOUND),
+    ),
+    r.ProviderExists: Row(
+        says="Conflicting resource provider {taken} already exists.",
+        placement=Cell(409, code=codes.DUPLICATE_NAME),
+        on_route={
+            Attempt.UPDATE_PROVIDER: Cell(
+                409, "Conflicting resource provider {r.name} already exists.", code=codes.DUPLICATE_NAME
+            )
+        },
+    ),
+    r.ProviderNameMissing: Row(
+        says="Object action create failed because: name is required",
+        placement=Cell(400, 'Unable to create resource provider "", {r.provider}: {says}'),
+    ),
+    r.TreeRuleBroken: Row(
+        says="Object action {action} failed because: {reason}",
+        placement=Cell(400, "Unable to save resource provider {r.provider}: {says}"),
+        on_route={
+            Attempt.CREATE_PROVIDER: Cell(
+                400, 'Unable to create resource provider "{name}", {r.provider}: {says}'
+            )
+        },
+    ),
+    r.ProviderHasChildren: Row(
+        says="It has child resource providers.",
+        placement=Cell(
+            409,
+            "Unable to delete parent resource provider {r.provider}: {says}",
+            code=codes.CANNOT_DELETE_PARENT,
+        ),
+    ),
+    r.ProviderInUse: Row(
+        says="Resource provider has allocations.",
+        adds="It has {r.consumers} consumer(s): delete or move their allocations first.",
+        placement=Cell(
+            409, "Unable to delete resource provider {r.provider}: {says}", code=codes.PROVIDER_IN_USE
+        ),
+    ),
+    r.AggregateNotForAgents: Row(
+        says="An agent cannot put its host into the aggregate {r.aggregate}: {r.reason}.",
+        placement=Cell(409),
+    ),
+    r.ProviderGenerationConflict: Row(
+        says="resource provider generation conflict",
+        adds="Resource provider {r.provider} is at generation {r.current}, the request named {r.given}: "
+        "read it again and repeat the request.",
+        placement=Cell(409, code=codes.CONCURRENT_UPDATE),
+        on_route={
+            Attempt.SET_TRAITS: Cell(409, _GENERATION_CHANGED, code=codes.CONCURRENT_UPDATE),
+            Attempt.SET_AGGREGATES: Cell(409, _GENERATION_CHANGED, code=codes.CONCURRENT_UPDATE),
+            Attempt.RESHAPE: Cell(
+                409,
+                "resource provider generation conflict for provider {r.provider}: "
+                "actual: {r.current}, given: {r.given}",
+                code=codes.CONCURRENT_UPDATE,
+                is_whole=True,
+            ),
+        },
+    ),
+    r.InventoryExists: Row(
+        says="Inventory of class {r.resource_class} already exists on resource provider {r.provider}.",
+        adds="Use PUT to change it.",
+        placement=Cell(409, "Update conflict: {says}", code=codes.CONCURRENT_UPDATE),
+    ),
+    r.InventoryNotFound: Row(
+        says="No inventory of class {r.resource_class} found.",
+        placement=Cell(
+            400, "No inventory record with resource class for resource provider {r.provider}: {says}"
+        ),
+        on_route={
+            Attempt.DELETE_INVENTORY: Cell(
+                404,
+                "No inventory of class {r.resource_class} found for delete: "
+                "No inventory of class {r.resource_class} found for delete",
+            ),
+            Attempt.RESHAPE: Cell(400, "malformed reshaper data: {says}"),
+        },
+    ),
+    r.InventoryInUse: Row(
+        says="Inventory for '{classes}' on resource provider '{r.provider}' in use.",
+        placement=Cell(409, "update conflict: {says}", code=codes.INVENTORY_IN_USE),
+        on_route={
+            Attempt.DELETE_INVENTORY: Cell(
+                409, "Unable to delete inventory of class {classes}: {says}", code=codes.CONCURRENT_UPDATE
+            ),
+            Attempt.DELETE_INVENTORIES: Cell(409, code=codes.INVENTORY_IN_USE),
+        },
+    ),
+    r.ReservedTooHigh: Row(
+        says="Invalid inventory for '{r.resource_class}' on resource provider '{r.provider}'. "
+        "The reserved value is greater than {limit}.",
+        adds="Reserved is {r.reserved}, total is {r.total}.",
+        placement=Cell(400, _BAD_RESERVED),
+        on_route={
+            Attempt.ADD_INVENTORY: Cell(
+                400, "Unable to create inventory for resource provider {r.provider}: {says}"
+            )
+        },
+    ),
+    # allocations
+    r.ConsumerGenerationConflict: Row(
+        says="consumer generation conflict - expected {expected} but got {r.given}",
+        adds="Read the consumer's allocations again and repeat the request.",
+        placement=Cell(409, code=codes.CONCURRENT_UPDATE),
+        berth=Cell(
+            409,
+            "Consumer {r.consumer} is there already: name one that is not, or name none.",
+            code=codes.CONFLICT,
+        ),
+    ),
+    r.ConsumerClaimsTwice: Row(
+        says="Consumer '{r.consumer}' stands in the request twice.",
+        placement=Cell(400),
+    ),
+    r.ClaimedProviderNotFound: Row(
+        says="Allocation for resource provider '{r.provider}' that does not exist.",
+        placement=Cell(400),
+    ),
+    r.ClaimedClassNotFound: Row(
+        says="No such resource class {r.name}.",
+        placement=Cell(400, "Unable to allocate inventory {says}"),
+        on_route={
+            Attempt.PUT_ALLOCATIONS: Cell(
+                400, "Unable to allocate inventory for consumer {r.consumer}: {says}"
+            ),
+            Attempt.RESHAPE: Cell(400, "malformed reshaper data: {says}"),
+        },
+    ),
+    r.NoInventory: Row(
+        says="Inventory for '{classes}' on resource provider '{r.provider}' invalid.",
+        adds="The resource provider has no such inventory.",
+        placement=Cell(409, _CANNOT_ALLOCATE),
+    ),
+    r.UnitsViolated: Row(
+        says="Unable to create allocation for '{r.resource_class}' on resource provider '{r.provider}'. "
+        "The requested amount would violate inventory constraints.",
+        adds="Asked for {r.asked}; min_unit is {r.min_unit}, max_unit is {r.max_unit}, step_size is "
+        "{r.step_size}.",
+        placement=Cell(409, _CANNOT_ALLOCATE),
+    ),
+    r.CapacityExceeded: Row(
+        says="Unable to create allocation for '{r.resource_class}' on resource provider '{r.provider}'. "
+        "The requested amount would exceed the capacity.",
+        adds="Asked for {r.asked}; others use {r.used} of {r.capacity}.",
+        placement=Cell(409, _CANNOT_ALLOCATE),
+    ),
+    r.AllocationsNotFound: Row(
+        says="No allocations for consumer '{r.consumer}'",
+        placement=Cell(404),
+    ),
+    # hosts, aggregates and groups
+    r.NotAHost: Row(
+        berth=Cell(
+            409,
+            "Provider {r.provider} is not a host but stands below one: say it of {r.root}, the root of its "
+            "tree.",
+            code=codes.CONFLICT,
+        ),
+    ),
+    r.LabelTaken: Row(
+        berth=Cell(
+            409,
+            "The {r.kind} {r.name} is aggregate {r.holder} already: choose another name, or take it from "
+            "there.",
+            code=codes.CONFLICT,
+        ),
+    ),
+    r.KindInUse: Row(
+        berth=Cell(
+            409,
+            "This is the last {r.kind}, and groups are judged by it: {groups}. Delete them first, or label "
+            "another.",
+            code=codes.CONFLICT,
+        ),
+    ),
+    r.GroupNotFound: Row(
+        berth=Cell(404, "There is no group {r.group}.", code=codes.NOT_FOUND),
+    ),
+    r.GroupExists: Row(
+        berth=Cell(409, "There is a group {r.group} already: choose another uuid.", code=codes.CONFLICT),
+    ),
+    r.GroupOfCluster: Row(
+        berth=Cell(
+            409,
+            "Group {r.group} keeps the nodes of cluster {r.cluster} apart, and is the cluster's own: scale "
+            "or delete the cluster.",
+            code=codes.CONFLICT,
+        ),
+    ),
+    r.GroupInUse: Row(
+        berth=Cell(
+            409,
+            "Group {r.group} has {r.members} members: let them go first, or delete it with force=true.",
+            code=codes.CONFLICT,
+        ),
+    ),
+    r.GroupFull: Row(
+        says="Group {r.group} would have more than the {r.members_max} members it may have.",
+        placement=Cell(409, _CANNOT_ALLOCATE),
+        berth=Cell(
+            409,
+            "Group {r.group} would have more than the {r.members_max} members it may have.",
+            code=codes.CONFLICT,
+        ),
+    ),
+    r.KindNotFound: Row(
+        berth=Cell(
+            400,
+            "No aggregate is a {r.kind}: label one with PUT /berth/v1/aggregates/{{uuid}} first, or use "
+            "host.",
+            code=codes.BAD_BODY,
+        ),
+    ),
+    r.GroupRuleUnsound: Row(
+        berth=Cell(400, "These do not go together: {r.reason}.", code=codes.BAD_BODY),
+    ),
+    r.InAnotherGroup: Row(
+        berth=Cell(
+            409,
+            "Consumer {r.consumer} is a member of group {r.group}, and may be of one only: let it go there "
+            "first.",
+            code=codes.CONFLICT,
+        ),
+    ),
+    r.GroupPolicyBroken: Row(
+        says="The {r.policy} of group {r.name} ({r.group}) keeps consumer {r.consumer} from host {r.host}"
+        "{domain}: {r.reason}.",
+        adds="{standing}",
+        placement=Cell(409, _CANNOT_ALLOCATE, code=codes.GROUP_POLICY),
+    ),
+    # servers
+    r.RecordMoved: Row(
+        berth=Cell(
+            409,
+            "{r.kind} {r.id} was changed by somebody else meanwhile: look, and ask again.",
+            code=codes.CONFLICT,
+        ),
+    ),
+    r.ServerNotFound: Row(
+        berth=Cell(404, "There is no server {r.id}.", code=codes.NOT_FOUND),
+        nova=Cell(404, "Instance {r.id} could not be found."),
+    ),
+    r.ServerBusy: Row(
+        berth=Cell(
+            409,
+            "Cannot {r.asked} of server {r.id} while it is {r.task}: wait until that is over.",
+            code=codes.CONFLICT,
+        ),
+        nova=Cell(
+            409,
+            "Cannot '{r.asked}' instance {r.id} while it is in task_state {r.task}: wait until that is over.",
+        ),
+    ),
+    r.ServerStateWrong: Row(
+        nova=Cell(
+            409,
+            "Cannot '{r.asked}' instance {r.id} while it is in vm_state {r.state}: it must be in {allowed}.",
+        ),
+    ),
+    r.ServerChangedByOthers: Row(
+        berth=Cell(
+            409,
+            "Cannot {r.asked} of server {r.id}: another client has changed its allocations since they were "
+            "last written ({r.found}). {then}",
+            code=codes.CONFLICT,
+        ),
+        nova=Cell(
+            409,
+            "Cannot '{r.asked}' instance {r.id}: another client has changed its allocations since they were "
+            "last written ({r.found}). {then}",
+        ),
+    ),
+    r.ServerHoldsAlready: Row(
+        nova=Cell(
+            500,
+            "Instance {r.id} is new, and a consumer of that id holds resources already. This cannot be: "
+            "please report it as a bug, with the request id.",
+        ),
+    ),
+    r.ConfirmBegun: Row(
+        nova=Cell(
+            409,
+            "Cannot 'revertResize' instance {r.id}: its confirmation has begun to clean up the source, and "
+            "did not come to its end. Confirm it again.",
+        ),
+    ),
+    r.RevertBegun: Row(
+        nova=Cell(
+            409,
+            "Cannot 'confirmResize' instance {r.id}: it was being moved back or deleted, and that did not "
+            "come to its end. Revert or delete it.",
+        ),
+    ),
+    r.HostInAnotherCell: Row(
+        nova=Cell(
+            400,
+            "Cannot '{r.asked}' instance {r.id} to {r.host}: the instance is in {r.cell} and that host in "
+            "{r.host_cell}, and a move does not leave its cell. Shelve the instance and unshelve it: then "
+            "it may go to any cell.",
+        ),
+    ),
+    r.HostNotDown: Row(
+        nova=Cell(409, "The host{host} is not down: evacuation is for servers of hosts that are."),
+    ),
+    r.HostIsDown: Row(
+        nova=Cell(409, "Cannot '{r.asked}': the host{host} is down. Wait until it is back, or evacuate."),
+    ),
+    r.HostLacksTraits: Row(
+        nova=Cell(
+            400,
+            "The image requires traits that the host{host} does not have: {traits}. The server stays on its "
+            "host in a rebuild: choose another image, or move the server first.",
+        ),
+    ),
+    r.HostUnfitForImage: Row(
+        nova=Cell(
+            400,
+            "The image needs {r.asked}, which the host{host} does not offer{found}. The server stays on its "
+            "host in a rebuild: choose another image, or move the server first.",
+        ),
+    ),
+    r.SameFlavor: Row(
+        nova=Cell(400, "The server has the flavor {r.flavor} already: when resizing, choose another."),
+    ),
+    r.MigrationNotFound: Row(
+        nova=Cell(404, "Migration {r.id} could not be found."),
+    ),
+    r.MigrationNotAbortable: Row(
+        nova=Cell(
+            409,
+            "Migration {r.id} is a {r.type} and {r.status}: only a live migration under way can be aborted.",
+        ),
+    ),
+    r.NeedNotFound: Row(
+        berth=Cell(404, "Server {r.server} has no need called {r.name}.", code=codes.NOT_FOUND),
+    ),
+    r.TooManyNeeds: Row(
+        berth=Cell(
+            409, "Server {r.server} has {r.limit} needs already, and may not have more.", code=codes.CONFLICT
+        ),
+    ),
+    r.NeedDoesNotFit: Row(
+        berth=Cell(
+            409,
+            "The host {r.host} has no room for the need {r.name} of server {r.server}. {refused}",
+            code=codes.NO_FIT,
+        ),
+    ),
+    r.ServerUnsettled: Row(
+        berth=Cell(
+            409,
+            "Cannot {r.asked} of server {r.id} while its migration {r.migration} holds the other half of "
+            "what it has: confirm or revert the resize first.",
+            code=codes.CONFLICT,
+        ),
+        nova=Cell(
+            409,
+            "Cannot '{r.asked}' instance {r.id} while its migration {r.migration} holds the other half of "
+            "what it has: confirm or revert it, or delete the instance.",
+        ),
+    ),
+    r.FindingGone: Row(
+        berth=Cell(404, "There is nothing like {r.id} any more: examine again.", code=codes.NOT_FOUND),
+    ),
+    r.RepairUnsafe: Row(
+        berth=Cell(409, "{r.id} is not for the doctor to repair: {r.reason}.", code=codes.CONFLICT),
+    ),
+    r.HostUnknown: Row(
+        nova=Cell(
+            400,
+            "There is no host {r.name} with an agent: servers are built on hosts that have registered with a "
+            "cell.",
+        ),
+    ),
+    # clusters
+    r.ClusterNotFound: Row(
+        berth=Cell(404, "There is no cluster {r.id}.", code=codes.NOT_FOUND),
+    ),
+    r.ClusterExists: Row(
+        berth=Cell(409, "There is a cluster {r.id} already: ask again.", code=codes.CONFLICT),
+    ),
+    r.ClusterBeingDeleted: Row(
+        berth=Cell(
+            409, "Cannot {r.asked} cluster {r.id}: it is being deleted. Create another.", code=codes.CONFLICT
+        ),
+    ),
+    r.ClusterRatioFixed: Row(
+        berth=Cell(409, "{r.sentence}", code=codes.CONFLICT),
+    ),
+    r.ClusterDoesNotFit: Row(
+        berth=Cell(
+            409,
+            "The cluster {r.name} does not fit: there is no place for its {r.nodes} new nodes together, at "
+            "an anti-affinity ratio of {r.ratio} per {r.domain}. {advice} {why}",
+            code=codes.NO_FIT,
+        ),
+    ),
+    r.TooManyNodes: Row(
+        berth=Cell(
+            409,
+            "The cluster would have {r.asked} nodes, those that are leaving included; {r.limit} are the most "
+            "there can be: ask for fewer, or wait until those have left.",
+            code=codes.CONFLICT,
+        ),
+    ),
+    r.NodeGroupNotFound: Row(
+        berth=Cell(
+            404, "Cluster {r.cluster} has no node group {r.name}; there are: {there}.", code=codes.NOT_FOUND
+        ),
+    ),
+    r.NodeGroupExists: Row(
+        berth=Cell(
+            409,
+            "Cluster {r.cluster} has a node group {r.name} already, or nodes of it are still leaving: choose "
+            "another name, or wait until those have left.",
+            code=codes.CONFLICT,
+        ),
+    ),
+    r.TooManyNodeGroups: Row(
+        berth=Cell(
+            409,
+            "The cluster would have {r.asked} node groups; {r.limit} are the most there can be: remove some "
+            "first.",
+            code=codes.CONFLICT,
+        ),
+    ),
+    r.NodeCountWrong: Row(
+        berth=Cell(
+            400, "Node group {r.name} is to have {r.asked} nodes; it must be 0 or more.", code=codes.BAD_BODY
+        ),
+    ),
+    r.NodeNotFound: Row(
+        berth=Cell(404, "Cluster {r.cluster} has no node {r.name}.", code=codes.NOT_FOUND),
+    ),
+    r.NodeLeaving: Row(
+        berth=Cell(
+            409,
+            "Node {r.name} of cluster {r.cluster} is leaving, and is not replaced: scale up.",
+            code=codes.CONFLICT,
+        ),
+    ),
+    r.NodeNotFailed: Row(
+        berth=Cell(
+            409,
+            "Nothing is wrong with node {r.name} of cluster {r.cluster}: its server is {r.state}, and its "
+            "host is up. Ask with force to replace it all the same.",
+            code=codes.CONFLICT,
+        ),
+    ),
+    # scheduling
+    UnknownHost: Row(
+        berth=Cell(
+            400, "The hint {r.hint} names {r.name}, and no host has that name or uuid.", code=codes.BAD_BODY
+        ),
+    ),
+    UnknownConsumer: Row(
+        berth=Cell(
+            400, "The hint {r.hint} names consumer {r.consumer}, and that holds nothing.", code=codes.BAD_BODY
+        ),
+    ),
+    SpecInvalid: Row(
+        berth=Cell(400, "{r.key} is {r.value!r}; it must be {r.accepted}.", code=codes.BAD_BODY),
+    ),
+    NoFit: Row(
+        berth=Cell(409, "{r.needed} needed, {r.fitting} fit. {steps}", code=codes.NO_FIT),
+    ),
+}
+
+_TREE_REASONS: Final = {
+    TreeRule.PARENT_IS_SELF: (
+        "create",
+        "parent provider UUID cannot be same as UUID. "
+        "Please set parent provider UUID to None if there is no parent.",
+    ),
+    TreeRule.PARENT_MISSING: ("create", "parent provider UUID does not exist."),
+    TreeRule.LOOP: ("update", "creating loop in the provider tree is not allowed."),
+    TreeRule.REPARENTING: ("update", "re-parenting a provider is not currently allowed."),
+    TreeRule.UNPARENTING: ("update", "un-parenting a provider is not currently allowed."),
+}
+
+_STEPS_SHOWN_MAX: Final = 20
+_WORDS_MAX: Final = 2000
+"""A group's members may be many, and a refusal may name them all."""
+
+
+# -- answers ------------------------------------------------------------------------------------
+
+
+def placement_problem(rejection: Rejection, attempt: Attempt, **context: str) -> Problem:
+    """What a client of Placement is told on a route. ``context`` is what the rejection itself does not "
+    "know."""
+    if isinstance(rejection, Denied):
+        return rejection.problem
+    row = ROWS[type(rejection)]
+    cell = row.on_route.get(attempt) or row.placement
+    assert cell is not None, "the ledger refuses a claim for nothing else"
+    words = {**_words(rejection, names_hosts=True), **context}
+    words["says"] = row.says.format(r=rejection, **words)
+    text = cell.text.format(r=rejection, **words)
+    if row.adds and not cell.is_whole:
+        text = f"{text.removesuffix('.')}. {row.adds.format(r=rejection, **words)}"
+    return Problem(cell.status, text, cell.code, bare=cell.bare)
+
+
+def berth_problem(rejection: Rejection, *, names_hosts: bool = True) -> Problem:
+    """What a client of /berth/v1 is told; without hosts for callers that are not told of them."""
+    if isinstance(rejection, Denied):
+        return rejection.problem
+    if not names_hosts and is_no_place(rejection):
+        return Problem(409, no_place(), codes.NO_FIT)
+    cell = ROWS[type(rejection)].berth
+    if cell is None:
+        known = placement_problem(rejection, Attempt.POST_ALLOCATIONS)
+        is_ours = known.code is not None and known.code.startswith("berth.")
+        return Problem(known.status, known.text, known.code if is_ours else codes.CONFLICT)
+    return _problem(rejection, cell, names_hosts=names_hosts)
+
+
+def nova_problem(rejection: Rejection, *, names_hosts: bool = True) -> Problem:
+    """What a client of the compute API is told; without hosts for callers that are not told of them."""
+    if isinstance(rejection, Denied):
+        return rejection.problem
+    cell = ROWS[type(rejection)].nova
+    if cell is None:
+        return berth_problem(rejection, names_hosts=names_hosts)
+    return _problem(rejection, cell, names_hosts=names_hosts)
+
+
+def why_no_place(rejection: Rejection) -> str:
+    """Why there is no place for a server, for those who are told of hosts. Clients know how it begins."""
+    text = f"{NO_PLACE} {berth_problem(rejection).text}"
+    return text if len(text) <= _WORDS_MAX else f"{text[: _WORDS_MAX - 3]}..."
+
+
+def _problem(rejection: Rejection, cell: Cell, *, names_hosts: bool) -> Problem:
+    words = _words(rejection, names_hosts=names_hosts)
+    return Problem(cell.status, cell.text.format(r=rejection, **words).rstrip(), cell.code)
+
+
+# -- parts of sentences that are more than a field ----------------------------------------------
+
+
+def _words(rejection: Any, *, names_hosts: bool) -> dict[str, str]:
+    match rejection:
+        case r.TraitsNotFound():
+            return {"names": ", ".join(rejection.names)}
+        case r.InventoryInUse() | r.NoInventory():
+            return {"classes": ", ".join(rejection.resource_classes)}
+        case r.TreeRuleBroken():
+            action, reason = _TREE_REASONS[rejection.rule]
+            return {"action": action, "reason": reason}
+        case r.ReservedTooHigh():
+            return {"limit": "total" if rejection.may_reserve_all else "or equal to total"}
+        case r.ConsumerGenerationConflict():
+            return {"expected": "null" if rejection.current is None else str(rejection.current)}
+        case r.GroupPolicyBroken():
+            is_host = rejection.domain in (None, rejection.host)
+            stand = [f"{member} on {host}" for member, host in rejection.standing]
+            return {
+                "domain": "" if is_host else f" in {rejection.domain}",
+                "standing": f"Members stand so: {', '.join(stand) or 'nobody anywhere'}. Try another host.",
+            }
+        case r.ProviderExists():
+            # Where both are taken the uuid is named, as by a database that stops at the first key.
+            taken = f"name: {rejection.name}" if rejection.id is None else f"uuid: {rejection.id}"
+            return {"taken": taken}
+        case r.QuotaExceeded():
+            names, asked, used, limits = (
+                ", ".join(str(part) for part in parts) for parts in zip(*rejection.over, strict=True)
+            )
+            return {"names": names, "asked": asked, "used": used, "limits": limits}
+        case r.KindInUse():
+            return {"groups": ", ".join(rejection.groups)}
+        case r.ServerStateWrong():
+            return {"allowed": " or ".join(rejection.allowed) or "no state at all"}
+        case r.ServerChangedByOthers():
+            return {"then": _after_a_conflict(rejection)}
+        case r.HostNotDown() | r.HostIsDown():
+            return {"host": _host(rejection.host, names_hosts=names_hosts)}
+        case r.HostLacksTraits():
+            return {
+                "host": _host(rejection.host, names_hosts=names_hosts),
+                "traits": ", ".join(rejection.traits),
+            }
+        case r.HostUnfitForImage():
+            return {
+                "host": _host(rejection.host, names_hosts=names_hosts),
+                "found": f": {rejection.found}" if names_hosts else "",
+            }
+        case r.NeedDoesNotFit(refused=None):
+            return {"refused": "No provider of it has as much free, or what is required of it."}
+        case r.NeedDoesNotFit(refused=Rejection() as refused):
+            return {"refused": berth_problem(refused).text}
+        case r.NodeGroupNotFound():
+            return {"there": ", ".join(rejection.there) or "none"}
+        case r.ClusterDoesNotFit():
+            why = berth_problem(rejection.why).text if names_hosts else ""
+            return {"advice": _ratio_advice(rejection), "why": why}
+        case NoFit():
+            return {"steps": _steps(rejection)}
+        case _:
+            return {}
+
+
+def _host(name: str, *, names_hosts: bool) -> str:
+    return f" {name}" if names_hosts else ""
+
+
+def _after_a_conflict(rejection: r.ServerChangedByOthers) -> str:
+    """What can be done about allocations that another client has changed."""
+    if rejection.is_recorded:
+        return "This is recorded with the server. Send the request again to go on: what was added is kept."
+    return (
+        "It is refused until an administrator has repaired the server with berth doctor; or send the request "
+        "with the header X-Berth-Conflict-Policy: retry or merge."
+    )
+
+
+def _ratio_advice(rejection: r.ClusterDoesNotFit) -> str:
+    if rejection.fitting_ratio is not None:
+        return f"A ratio of {rejection.fitting_ratio} would fit."
+    return "Ask for fewer nodes or smaller ones, or add hosts."
+
+
+def _steps(nothing: NoFit) -> str:
+    """What each constraint left, and what the ledger said, if it came to that."""
+    removing = [step for step in nothing.steps if step.removed][:_STEPS_SHOWN_MAX]
+    said = [f"{step.asked}: {step.left} hosts left, {step.removed} less." for step in removing]
+    if nothing.refused is not None:
+        said.append(berth_problem(nothing.refused).text)
+    if nothing.gave_up:
+        said.append("Not every way was looked at: ask for fewer at once, or for fewer parts.")
+    return " ".join(said) or "There are no hosts."
