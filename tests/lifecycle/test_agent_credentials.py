@@ -10,13 +10,12 @@ import pytest
 
 from berth.agent.fleet import provider_id
 from berth.cell import agents
-from berth.client.http import Answer
+from berth.client import Answer, connect_directly
 from berth.model.saga_runs import Agent, SagaRun
 from berth.model.servers import Host, Migration
 from berth.runtime.ids import Ids
 from berth.sagas.hosts import cell_aggregate
 from berth.sim.cloud import SimCloud
-from berth.sim.direct import DirectClient
 from tests.lifecycle.stories import beginning, done, host_dies, new_server
 
 HEADERS: Final = {"x-auth-token": "admin:project", "openstack-api-version": "placement 1.39"}
@@ -53,7 +52,7 @@ async def call(
         headers["x-agent-credential"] = f"{host}:{secret}"
     if token is not None:
         headers["x-agent-token"] = token
-    return await DirectClient(cloud.cells[cell], headers).ask("POST", f"/agent/v1/{what}", body)
+    return await connect_directly(cloud.cells[cell], headers).ask("POST", f"/agent/v1/{what}", body)
 
 
 def provider(id: str, name: str, parent: str | None = None) -> dict[str, Any]:
@@ -66,7 +65,7 @@ def register(host: str, name: str, *more: dict[str, Any]) -> dict[str, Any]:
 
 async def whole(cloud: SimCloud, id: str) -> list[Any]:
     """All that Placement says of a provider."""
-    client = DirectClient(cloud.call_api, HEADERS)
+    client = connect_directly(cloud.call_api, HEADERS)
     parts = ("", "/inventories", "/traits", "/aggregates")
     return [(await client.ask("GET", f"/resource_providers/{id}{part}")).body for part in parts]
 
@@ -159,7 +158,7 @@ def test_no_host_hangs_a_provider_below_anothers(tmp_path: Path) -> None:
     graft, own = Ids(seed=1).uuid(), Ids(seed=2).uuid()
 
     async def story(cloud: SimCloud) -> None:
-        client = DirectClient(cloud.call_api, HEADERS)
+        client = connect_directly(cloud.call_api, HEADERS)
         for victim in ("host-0004", "host-0004-gpu0"):
             id = provider_id(victim)
             first = register(MADE_UP, "evil", provider(own, "evil-own", MADE_UP))
@@ -197,7 +196,7 @@ def test_no_host_takes_a_pool_of_its_cell_over(tmp_path: Path) -> None:
     pool = Ids(seed=3).uuid()
 
     async def story(cloud: SimCloud) -> None:
-        client = DirectClient(cloud.call_api, HEADERS)
+        client = connect_directly(cloud.call_api, HEADERS)
         made = await client.ask("POST", "/resource_providers", {"uuid": pool, "name": "pool"})
         assert made.status == 200
         for part, key, value in (
@@ -225,7 +224,7 @@ GOLD: Final = "bbbbbbbb-0000-4000-8000-000000000004"
 
 async def os_aggregate(cloud: SimCloud, name: str, zone: str | None = None) -> str:
     """An aggregate that an operator makes; its uuid."""
-    client = DirectClient(cloud.call_api, COMPUTE)
+    client = connect_directly(cloud.call_api, COMPUTE)
     asked = {"aggregate": {"name": name} | ({} if zone is None else {"availability_zone": zone})}
     made = await client.ask("POST", "/compute/v2.1/os-aggregates", asked)
     assert made.status == 200, made.body
@@ -233,12 +232,12 @@ async def os_aggregate(cloud: SimCloud, name: str, zone: str | None = None) -> s
 
 
 async def labelled(cloud: SimCloud, id: str, **label: Any) -> None:
-    client = DirectClient(cloud.call_api, HEADERS)
+    client = connect_directly(cloud.call_api, HEADERS)
     assert (await client.ask("PUT", f"/berth/v1/aggregates/{id}", {"aggregate": label})).status == 200
 
 
 async def zone_called(cloud: SimCloud, name: str) -> str:
-    client = DirectClient(cloud.call_api, HEADERS)
+    client = connect_directly(cloud.call_api, HEADERS)
     found = (await client.ask("GET", "/berth/v1/aggregates?kind=zone")).body["aggregates"]
     return str(next(one["uuid"] for one in found if one["name"] == name))
 
@@ -266,7 +265,7 @@ def test_no_host_puts_itself_where_operators_put_hosts(tmp_path: Path) -> None:
             lambda view: (host := view.records.get(Host, MADE_UP)) is not None and len(host.complaints) == 5
         )
         # What an operator does stays, and is no complaint any more.
-        client = DirectClient(cloud.call_api, COMPUTE)
+        client = connect_directly(cloud.call_api, COMPUTE)
         added = await client.ask(
             "POST", "/compute/v2.1/os-aggregates/1/action", {"add_host": {"host": "evil"}}
         )
@@ -286,7 +285,7 @@ def test_no_host_waits_in_an_aggregate_that_is_not_made_yet(tmp_path: Path) -> N
     async def story(cloud: SimCloud) -> None:
         first = await os_aggregate(cloud, "first", "east")
         east = await zone_called(cloud, "east")
-        client = DirectClient(cloud.call_api, COMPUTE)
+        client = connect_directly(cloud.call_api, COMPUTE)
         assert (await client.ask("DELETE", "/compute/v2.1/os-aggregates/1")).status == 200
         body = register(MADE_UP, "evil") | {"aggregates": [first, east]}
         assert (await call(cloud, "cell1", "register", body)).status == 200

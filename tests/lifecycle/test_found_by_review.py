@@ -12,7 +12,7 @@ from berth.agent.drivers.behaviour import Rule, SimBehaviour
 from berth.cell import conductor
 from berth.cell.placement import ClaimWriter, PlacementUnavailable
 from berth.cell.protocol import Provider
-from berth.client.http import Answer, HttpClient
+from berth.client import Answer, Client, connect_directly
 from berth.main import application
 from berth.model.rejections import ConfirmBegun, NoFit, RevertBegun
 from berth.model.saga_runs import Agent, Instance, Term
@@ -20,7 +20,6 @@ from berth.model.servers import Server
 from berth.runtime.settings import Settings
 from berth.sagas.conflicts import as_dict, held_now
 from berth.sim.cloud import SimCloud
-from berth.sim.direct import DirectClient
 from berth.sim.faults import Fault
 from tests.lifecycle.chaos import check_at_rest
 from tests.lifecycle.stories import beginning, brought_before, done, host_dies, new_server
@@ -69,7 +68,7 @@ def test_a_host_that_was_down_for_long_gets_rid_of_what_was_deleted(
 
 def test_nobody_is_placed_on_a_host_of_no_cell(tmp_path: Path) -> None:
     async def story(cloud: SimCloud) -> None:
-        client = DirectClient(cloud.api, HEADERS)
+        client = connect_directly(cloud.api, HEADERS)
         id = "aaaaaaaa-0000-4000-8000-000000000001"
         await client.ask("POST", "/resource_providers", {"uuid": id, "name": "vast"})
         inventories = {name: {"total": 10**6} for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
@@ -192,7 +191,7 @@ def test_what_was_held_is_given_back_though_its_units_have_shrunk(tmp_path: Path
         rule = Rule(outcome="fail", verb="send")
         cloud.behaviours.replace(SimBehaviour(build_seconds=0, other_seconds=0.3, rules=(rule,)))
         assert await cloud.begin(beginning(cloud, "migrate", server)) is None
-        client = DirectClient(cloud.api, HEADERS)
+        client = connect_directly(cloud.api, HEADERS)
         path = f"/resource_providers/{place.id}/inventories"
         found = (await client.ask("GET", path)).body
         found["inventories"]["MEMORY_MB"]["max_unit"] = 256
@@ -260,9 +259,9 @@ def test_an_agent_cannot_smuggle_a_request_in_a_name(trait: str) -> None:
 @pytest.mark.parametrize("path", ["/a b", "/a\r\nx: y", "a", "/\x00"])
 def test_a_path_that_is_more_than_a_path_is_not_asked_for(path: str) -> None:
     with pytest.raises(ValueError, match="cannot be asked for"):
-        asyncio.run(HttpClient("http://127.0.0.1:1").ask("GET", path))
+        asyncio.run(Client("http://127.0.0.1:1").ask("GET", path))
     with pytest.raises(ValueError, match="cannot be sent"):
-        HttpClient("http://127.0.0.1:1", {"x": "a\r\nb: c"})
+        Client("http://127.0.0.1:1", {"x": "a\r\nb: c"})
 
 
 def test_answers_in_pieces_are_understood() -> None:
@@ -277,10 +276,10 @@ def test_answers_in_pieces_are_understood() -> None:
 
     async def tell() -> list[Any]:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        client = HttpClient(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        client = Client(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
         async with server:
             bodies = [(await client.ask("GET", "/x", timeout_s=5)).body for _ in range(2)]
-            client.close()
+            await client.close()
         return bodies
 
     assert asyncio.run(tell()) == [{"a": 1}, {"a": 1}]

@@ -12,14 +12,13 @@ import pytest
 from berth.agent.fleet import SimInventory, SimProvider, provider_id
 from berth.agent.state import HostState, state_path
 from berth.cell import saga_runs
-from berth.client.http import Unreachable
+from berth.client import Unreachable, connect_directly
 from berth.doctor.findings import examine
 from berth.model.batches import Origin
 from berth.model.ids import ProviderId
 from berth.model.saga_runs import Agent, HostTree
 from berth.model.servers import Host
 from berth.sim.cloud import SimCloud
-from berth.sim.direct import DirectClient
 from tests.lifecycle.chaos import check_at_rest
 from tests.lifecycle.stories import done, host_dies, new_server
 
@@ -41,7 +40,7 @@ class Operator:
 
     def __init__(self, cloud: SimCloud) -> None:
         self.cloud = cloud
-        self.client = DirectClient(cloud.call_api, HEADERS)
+        self.client = connect_directly(cloud.call_api, HEADERS)
 
     async def ask(self, method: str, path: str, body: object = None, expects: Iterable[int] = (200,)) -> Any:
         answer = await self.client.ask(method, path, body)
@@ -452,7 +451,9 @@ def test_a_conductor_that_was_replaced_writes_nothing_of_hosts(tmp_path: Path) -
         before = await cell.from_region.read(hosts)
         await cloud.kill_host("host-0001")
         await operator.restart(gpu(0))
-        client = DirectClient(cell, {"x-agent-version": "2", "x-agent-credential": f"{HOLDER}:{'s' * 43}"})
+        client = connect_directly(
+            cell, {"x-agent-version": "2", "x-agent-credential": f"{HOLDER}:{'s' * 43}"}
+        )
         joining = {
             "host": HOLDER,
             "name": "new",

@@ -11,7 +11,7 @@ import pytest
 
 from berth.agent.drivers.behaviour import Rule, SimBehaviour
 from berth.cell.conductor import Deadlines
-from berth.client.http import Answer
+from berth.client import Answer, connect_directly
 from berth.model.ids import ProviderId
 from berth.model.rejections import NoFit, Rejection, ServerChangedByOthers
 from berth.model.saga_runs import Outbox, SagaRun
@@ -20,7 +20,6 @@ from berth.sagas import create, live_migrate, resize
 from berth.sagas.conflicts import as_dict, held_now
 from berth.sagas.saga import BY_NAME
 from berth.sim.cloud import SimCloud
-from berth.sim.direct import DirectClient
 from berth.sim.faults import Fault, Kind
 from tests.lifecycle.chaos import check_at_rest
 from tests.lifecycle.stories import beginning, brought_before, done, host_dies, kept_apart, new_server
@@ -73,7 +72,7 @@ def test_nobody_takes_the_source_while_a_resize_waits(tmp_path: Path) -> None:
             "consumer_generation": None,
             "consumer_type": "INSTANCE",
         }
-        client = DirectClient(cloud.api, _HEADERS)
+        client = connect_directly(cloud.api, _HEADERS)
         member = {"add": [third.id]}
         joined = await client.ask("POST", f"/berth/v1/groups/{group}/members", member)
         assert joined.status in (200, 204), joined.body
@@ -230,7 +229,7 @@ def test_a_live_migration_is_aborted(tmp_path: Path) -> None:
 
 async def somebody_adds(cloud: SimCloud, consumer: str, amount: int = 7) -> None:
     """Somebody gives a consumer more disk where it holds some."""
-    client = DirectClient(cloud.api, _HEADERS)
+    client = connect_directly(cloud.api, _HEADERS)
     found = (await client.ask("GET", f"/allocations/{consumer}")).body
     held = {id: {"resources": dict(there["resources"])} for id, there in found["allocations"].items()}
     first = next(iter(held.values()))["resources"]
@@ -386,7 +385,7 @@ SEGMENT: Final = "bbbbbbbb-0000-4000-8000-000000000001"
 
 async def _share_addresses(cloud: SimCloud, total: int) -> None:
     """A segment of addresses for all hosts of the cloud."""
-    client = DirectClient(cloud.api, _HEADERS)
+    client = connect_directly(cloud.api, _HEADERS)
     path = f"/resource_providers/{SEGMENT}"
     aggregate = "cccccccc-0000-4000-8000-000000000001"
     writes: list[tuple[str, str, dict[str, Any]]] = [

@@ -7,12 +7,11 @@ from typing import Any, Final
 
 import pytest
 
-from berth.client.http import Answer
+from berth.client import Answer, connect_directly
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
 from berth.model.servers import Server
 from berth.sim.cloud import SimCloud
-from berth.sim.direct import DirectClient
 from tests.lifecycle.chaos import check_at_rest
 from tests.lifecycle.stories import LARGE, brought_before, host_dies
 
@@ -25,7 +24,7 @@ class Caller:
 
     def __init__(self, cloud: SimCloud) -> None:
         headers = {"x-auth-token": "admin:project", "openstack-api-version": "compute 2.90"}
-        self._client = DirectClient(cloud.api, headers)
+        self._client = connect_directly(cloud.api, headers)
 
     async def act(self, server: Server, action: dict[str, Any]) -> Answer:
         return await self._client.ask("POST", f"/compute/v2.1/servers/{server.id}/action", action)

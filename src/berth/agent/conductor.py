@@ -5,7 +5,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from berth.cell import protocol
-from berth.client.http import HttpClient, Unreachable
+from berth.client import Client, Unreachable
 
 _TIMEOUT_S: Final = 30
 _POLL_MARGIN_S: Final = 15
@@ -33,15 +33,15 @@ class CredentialRefused(ConductorRefuses):
 class Conductor:
     """``token``: the cell's join token, which a host needs that is not known there yet."""
 
-    def __init__(self, client: HttpClient, token: str | None = None) -> None:
+    def __init__(self, client: Client, token: str | None = None) -> None:
         self._client = client
-        client.show(protocol.VERSION_HEADER, str(protocol.VERSION))
+        client.set_header(protocol.VERSION_HEADER, str(protocol.VERSION))
         if token is not None:
-            client.show(protocol.TOKEN_HEADER, token)
+            client.set_header(protocol.TOKEN_HEADER, token)
 
     def show(self, header: tuple[str, str]) -> None:
         """Show a credential from now on."""
-        self._client.show(*header)
+        self._client.set_header(*header)
 
     async def register(self, register: protocol.Register) -> protocol.Registered:
         return await self._ask(protocol.REGISTER, register, protocol.Registered, _TIMEOUT_S)
@@ -55,8 +55,8 @@ class Conductor:
     async def change_credential(self, new: protocol.NewCredential) -> None:
         await self._ask(protocol.CREDENTIAL, new, dict[str, object], _TIMEOUT_S)
 
-    def close(self) -> None:
-        self._client.close()
+    async def close(self) -> None:
+        await self._client.close()
 
     async def _ask(self, path: str, message: object, kind: type[T], timeout_s: float) -> T:
         try:

@@ -82,7 +82,7 @@ class HostAgent:
                 _log.info("%s registers again: the conductor does not know it", self._register.name)
         finally:
             await self._workbench.end()
-            self._conductor.close()
+            await self._conductor.close()
 
     async def _ask_to_register(self) -> Registered:
         async with self._turns:

@@ -28,7 +28,7 @@ from berth.agent.drivers.sim import SimDriver
 from berth.agent.fleet import HOSTS_MAX, SimHost, register
 from berth.agent.host import HostAgent, Pace
 from berth.agent.state import HostState, StateError, state_path
-from berth.client.http import HttpClient
+from berth.client import Client
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import configure_logging
@@ -53,6 +53,8 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     conductor: str
     data: Path
     hosts: Annotated[tuple[SimHost, ...], Meta(max_length=HOSTS_MAX)]
+    ca_file: Path | None = None
+    """Certificates to check the conductor's with, in place of the system's."""
     token: str | None = None
     behaviour: SimBehaviour = SimBehaviour()
     seed: int | None = None
@@ -159,7 +161,7 @@ class _Fleet:
     def _agent(self, host: SimHost, state: HostState, rng: random.Random) -> HostAgent:
         settings = self._settings
         driver = SimDriver(host.name, state.disk, self._control.behaviours, rng)
-        conductor = Conductor(HttpClient(settings.conductor), settings.token)
+        conductor = Conductor(Client(settings.conductor, ca_file=settings.ca_file), settings.token)
         return HostAgent(
             register(host, driver.name),
             driver,

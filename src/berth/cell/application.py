@@ -11,6 +11,7 @@ import contextlib
 import logging
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import msgspec
 
@@ -21,7 +22,7 @@ from berth.cell.hosts import Hosts
 from berth.cell.mailbox import Mailbox
 from berth.cell.placement import VERSION, ClaimWriter
 from berth.cell.providers import Providers
-from berth.client.tokens import Token, TokenClient
+from berth.client import Client, Token
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Observer, Overloaded
 from berth.journal import JournalError, open_journal, parse_address
@@ -43,6 +44,8 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Placement's endpoint."""
     placement_token: Token
     """Asked for when there is none, or the last is not good any more."""
+    ca_file: Path | None = None
+    """Certificates to check Placement's with, in place of the system's."""
     agent_token: str | None = None
     silence_seconds: float = 30
     deadlines: Deadlines = Deadlines()
@@ -119,7 +122,12 @@ class Cell:
         """The cell at work."""
         settings, clock, ids = self._settings, self._clock, Ids()
         engine = await opened(settings.database, clock, ids)
-        client = TokenClient(settings.placement, {"openstack-api-version": VERSION}, settings.placement_token)
+        client = Client(
+            settings.placement,
+            {"openstack-api-version": VERSION},
+            token=settings.placement_token,
+            ca_file=settings.ca_file,
+        )
         mailbox = Mailbox()
         providers = Providers(client, settings.name)
         conductor = Conductor(engine, ClaimWriter(client), mailbox, clock, settings.deadlines)
@@ -141,4 +149,4 @@ class Cell:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await engine.stop()
-            client.close()
+            await client.close()

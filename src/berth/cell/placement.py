@@ -9,7 +9,7 @@ by a check alone, before anything is destroyed, by the rules of ``sagas.conflict
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from berth.client.http import Answer, HttpClient, Unreachable
+from berth.client import Answer, Client, Unreachable
 from berth.model.saga_runs import ClaimSnapshot, Destination, SagaRun
 from berth.model.servers import Held, Place
 from berth.sagas.conflicts import added, as_dict, as_held, describe_difference, differs, minus, plus, same
@@ -48,7 +48,7 @@ class _Change(NamedTuple):
 
 
 class ClaimWriter:
-    def __init__(self, client: HttpClient) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
 
     async def write(self, run: SagaRun, entry: ClaimChange) -> tuple[ClaimSnapshot, ClaimSnapshot | None]:

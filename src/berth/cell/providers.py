@@ -24,8 +24,7 @@ import msgspec
 
 from berth.cell.placement import ClaimRefused, PlacementUnavailable
 from berth.cell.protocol import Provider, Register
-from berth.client.http import Answer, HttpClient, Unreachable
-from berth.client.placement import AGENT_CELL_HEADER
+from berth.client import AGENT_CELL_HEADER, Answer, Client, Unreachable
 from berth.model.placement import Inventory
 from berth.model.saga_runs import Reported
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
@@ -61,8 +60,8 @@ def _reported(provider: Provider) -> Reported:
 
 
 class Providers:
-    def __init__(self, client: HttpClient, cell: str) -> None:
-        client.show(AGENT_CELL_HEADER, cell)
+    def __init__(self, client: Client, cell: str) -> None:
+        client.set_header(AGENT_CELL_HEADER, cell)
         self._placement = _Placement(client)
         self._aggregate = cell_aggregate(cell)
 
@@ -383,7 +382,7 @@ def _on_the_wire(inventory: Inventory) -> dict[str, Any]:
 class _Placement:
     """Placement's API, as far as it is needed here."""
 
-    def __init__(self, client: HttpClient) -> None:
+    def __init__(self, client: Client) -> None:
         self._client = client
 
     async def rows(self, query: str) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     return serve_agents(
         AgentSettings(
             conductor=arguments.conductor,
+            ca_file=arguments.ca_file,
             token=token,
             data=arguments.data,
             hosts=tuple(hosts),

@@ -18,7 +18,7 @@ from berth.cell import agents
 from berth.cell.application import cell_engine
 from berth.cell.protocol import NewCredential
 from berth.cli.arguments import shown
-from berth.client.http import HttpClient
+from berth.client import Client
 from berth.engine import Unavailable
 from berth.engine.engine import Overloaded
 from berth.journal import AddressError, JournalError
@@ -69,7 +69,7 @@ async def _rotate(arguments: argparse.Namespace) -> int:
             credential = kept_credential(arguments.data, name) if name in known else None
             if credential is None:
                 raise Refused(f"there is no credential of it in {arguments.data}")
-            await _rotate_one(arguments.conductor, credential)
+            await _rotate_one(arguments, credential)
             print(f"{name} has a new credential")
         except (ConductorAway, ConductorRefuses, Refused, StateError) as error:
             failed += 1
@@ -77,8 +77,8 @@ async def _rotate(arguments: argparse.Namespace) -> int:
     return 2 if failed else 0
 
 
-async def _rotate_one(url: str, credential: Credential) -> None:
-    conductor = Conductor(HttpClient(url))
+async def _rotate_one(arguments: argparse.Namespace, credential: Credential) -> None:
+    conductor = Conductor(Client(arguments.conductor, ca_file=arguments.ca_file))
     wanted = NewCredential(host=credential.id, credential=credential.propose())
     try:
         conductor.show(credential.header())
@@ -92,7 +92,7 @@ async def _rotate_one(url: str, credential: Credential) -> None:
             await conductor.change_credential(wanted)
         credential.accept(wanted.credential)
     finally:
-        conductor.close()
+        await conductor.close()
 
 
 # -- as an operator -----------------------------------------------------------------------------

@@ -5,6 +5,7 @@ Every number has a range. A secret has no flag (``secrets``).
 
 import argparse
 import math
+import ssl
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -72,6 +73,7 @@ def _add_cell(commands: "Commands") -> None:
     cell.add_argument(
         "--listen", metavar="HOST:PORT", type=_listen, required=True, help="address of the agent API"
     )
+    _add_ca_file(cell)
     cell.add_argument("--placement-token-file", metavar="FILE", type=Path, help="instead of the variable")
     cell.add_argument("--agent-token-file", metavar="FILE", type=Path, help="instead of the variable")
     _add_seconds(cell, "--silence-seconds", 30, 0.5, 3600, "after which a host that is not heard of is down")
@@ -93,6 +95,7 @@ def _add_agent(commands: "Commands") -> None:
         "run: the credentials of hosts are changed, revoked, or made anew.",
     )
     agent.add_argument("--conductor", metavar="URL", type=_url, help="the cell's address (required)")
+    _add_ca_file(agent)
     agent.add_argument("--driver", choices=("sim",), help="sim: simulated hosts (required)")
     agent.add_argument("--data", metavar="DIR", type=Path, help="what hosts must not forget (required)")
     agent.add_argument("--agent-token-file", metavar="FILE", type=Path, help="instead of the variable")
@@ -117,6 +120,7 @@ def _add_agent_actions(agent: argparse.ArgumentParser) -> None:
     rotate = add_command(actions, "rotate", "give hosts new credentials; their agents may be running")
     rotate.add_argument("hosts_named", metavar="HOST", nargs="*", help="[all hosts of the folder]")
     rotate.add_argument("--conductor", metavar="URL", type=_url, required=True, help="the cell's address")
+    _add_ca_file(rotate)
     rotate.add_argument("--data", metavar="DIR", type=Path, required=True, help="as the agents have it")
     for action, summary in (
         ("revoke", "shut the agent of a host out of its cell; the host is down soon"),
@@ -172,6 +176,7 @@ def add_whom(command: argparse.ArgumentParser) -> None:
         type=Path,
         help="the folder of 'berth up', which says where it is and who may ask",
     )
+    _add_ca_file(command)
     command.add_argument("--token-file", metavar="FILE", type=Path, help="instead of the variable")
 
 
@@ -182,6 +187,15 @@ def add_command(commands: "Commands", name: str, summary: str, more: str = "") -
         description=f"{summary[0].upper()}{summary[1:]}.\n{more}".strip(),
         formatter_class=_FORMAT,
         allow_abbrev=False,
+    )
+
+
+def _add_ca_file(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--ca-file",
+        metavar="FILE",
+        type=_ca_file,
+        help="certificates to check a server's certificate with, instead of the system's (https only)",
     )
 
 
@@ -268,6 +282,18 @@ def _url(text: str) -> str:
     if not is_good:
         raise argparse.ArgumentTypeError(f"{text!r} is refused: it must look like http://HOST:PORT")
     return text.rstrip("/")
+
+
+def _ca_file(text: str) -> Path:
+    try:
+        ssl.create_default_context(cafile=text)
+    except ssl.SSLError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is refused: it has no certificate in PEM format"
+        ) from None
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is refused: {error.strerror}") from None
+    return Path(text)
 
 
 def _cell_name(text: str) -> str:

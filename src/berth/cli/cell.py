@@ -22,7 +22,8 @@ from berth.cli.arguments import shown
 from berth.cli.housekeeper import housekeeper
 from berth.cli.secrets import SecretError, needed, secret
 from berth.cli.serve import CannotServe, limits_of
-from berth.client.tokens import Token, keystone_token
+from berth.client import Token
+from berth.client.tokens import keystone_token
 from berth.journal import AddressError, parse_address
 from berth.runtime.memory import keep_freed_memory
 from berth.runtime.settings import Settings, is_loopback
@@ -79,6 +80,7 @@ def _cell_settings(arguments: argparse.Namespace, settings: Settings) -> CellSet
         database=settings.database,
         placement=arguments.placement,
         placement_token=_placement_token(arguments.placement_token_file),
+        ca_file=arguments.ca_file,
         agent_token=agent_token,
         silence_seconds=arguments.silence_seconds,
         deadlines=Deadlines(arguments.step_seconds, arguments.build_seconds, arguments.live_migrate_seconds),

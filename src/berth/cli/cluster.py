@@ -5,8 +5,9 @@ refused or nobody could be asked.
 """
 
 import argparse
+import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -17,8 +18,8 @@ from berth.cli.cluster_file import ClusterFileError
 from berth.cli.cluster_watch import Overdue, sentence, watch
 from berth.cli.doctor import table
 from berth.cli.heat_template import TemplateError, write
-from berth.cli.whom import FolderError, SecretError, whom
-from berth.client.placement import ClientError, PlacementClient
+from berth.cli.whom import FolderError, SecretError, region_client
+from berth.client import Client, ClientError
 
 _PATH: Final = "/berth/v1/clusters"
 _COLUMNS: Final = ("id", "name", "state", "ready", "ratio")
@@ -33,45 +34,47 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         if arguments.action == "template":
             return _template(arguments)
-        url, token = whom(arguments, "member")
-        client = PlacementClient(url, token)
-        try:
-            return _ACTIONS[arguments.action](client, arguments)
-        finally:
-            client.close()
+        return asyncio.run(_act(arguments, region_client(arguments, "member")))
     except (ClientError, ClusterFileError, FolderError, Overdue, SecretError, TemplateError, _Which) as error:
         print(f"berth: {error}", file=sys.stderr)
         return 2
 
 
+async def _act(arguments: argparse.Namespace, client: Client) -> int:
+    try:
+        return await _ACTIONS[arguments.action](client, arguments)
+    finally:
+        await client.close()
+
+
 # -- the commands -------------------------------------------------------------------------------
 
 
-def _create(client: PlacementClient, arguments: argparse.Namespace) -> int:
+async def _create(client: Client, arguments: argparse.Namespace) -> int:
     body = {"cluster": msgspec.to_builtins(cluster_file.described(arguments))}
-    return _told(client, arguments, client.post(_PATH, body)["cluster"])
+    return await _told(client, arguments, (await client.fetch("POST", _PATH, body))["cluster"])
 
 
-def _list(client: PlacementClient, arguments: argparse.Namespace) -> int:
+async def _list(client: Client, arguments: argparse.Namespace) -> int:
     rows: list[tuple[str, ...]] = []
     path: str | None = _PATH
     while path is not None:
-        page = client.get(path)
+        page = await client.fetch("GET", path)
         rows += [_row(cluster) for cluster in page["clusters"]]
         path = page["next"]
     sys.stdout.write(table(_COLUMNS, rows))
     return 0
 
 
-def _show(client: PlacementClient, arguments: argparse.Namespace) -> int:
-    path = _which(client, arguments.cluster)
+async def _show(client: Client, arguments: argparse.Namespace) -> int:
+    path = await _which(client, arguments.cluster)
     if arguments.wait:
-        return _waited(client, arguments, path)
-    _print(client.get(path)["cluster"])
+        return await _waited(client, arguments, path)
+    _print((await client.fetch("GET", path))["cluster"])
     return 0
 
 
-def _scale(client: PlacementClient, arguments: argparse.Namespace) -> int:
+async def _scale(client: Client, arguments: argparse.Namespace) -> int:
     counts = dict(arguments.counts)
     if len(counts) < len(arguments.counts):
         raise _Which("a node group is given two counts: give it one")
@@ -79,20 +82,24 @@ def _scale(client: PlacementClient, arguments: argparse.Namespace) -> int:
     body: dict[str, Any] = {"counts": counts, "add": msgspec.to_builtins(groups), "remove": arguments.remove}
     if arguments.ratio is not None:
         body["anti_affinity_ratio"] = arguments.ratio
-    path = _which(client, arguments.cluster)
-    return _told(client, arguments, client.post(f"{path}/scale", body)["cluster"])
+    path = await _which(client, arguments.cluster)
+    scaled = await client.fetch("POST", f"{path}/scale", body)
+    return await _told(client, arguments, scaled["cluster"])
 
 
-def _replace(client: PlacementClient, arguments: argparse.Namespace) -> int:
-    path = f"{_which(client, arguments.cluster)}/nodes/{quote(arguments.node, safe='')}/replace"
-    return _told(client, arguments, client.post(path, {"force": arguments.force})["cluster"])
+async def _replace(client: Client, arguments: argparse.Namespace) -> int:
+    path = await _which(client, arguments.cluster)
+    node = quote(arguments.node, safe="")
+    replaced = await client.fetch("POST", f"{path}/nodes/{node}/replace", {"force": arguments.force})
+    return await _told(client, arguments, replaced["cluster"])
 
 
-def _delete(client: PlacementClient, arguments: argparse.Namespace) -> int:
-    return _told(client, arguments, client.delete(_which(client, arguments.cluster))["cluster"])
+async def _delete(client: Client, arguments: argparse.Namespace) -> int:
+    deleted = await client.fetch("DELETE", await _which(client, arguments.cluster))
+    return await _told(client, arguments, deleted["cluster"])
 
 
-_ACTIONS: Final[dict[str, Callable[[PlacementClient, argparse.Namespace], int]]] = {
+_ACTIONS: Final[dict[str, Callable[[Client, argparse.Namespace], Awaitable[int]]]] = {
     "create": _create,
     "list": _list,
     "show": _show,
@@ -112,26 +119,28 @@ def _template(arguments: argparse.Namespace) -> int:
 # -- what they have in common -------------------------------------------------------------------
 
 
-def _which(client: PlacementClient, named: str) -> str:
+async def _which(client: Client, named: str) -> str:
     """The path of a cluster that is named by its id or its name."""
-    found = client.get(f"{_PATH}?limit=10&name={quote(named, safe='')}")["clusters"] if named else []
+    found: list[Any] = []
+    if named:
+        found = (await client.fetch("GET", f"{_PATH}?limit=10&name={quote(named, safe='')}"))["clusters"]
     if len(found) > 1:
         ids = ", ".join(cluster["uuid"] for cluster in found)
         raise _Which(f"several clusters are called {named}: name one by its id, {ids}")
     return f"{_PATH}/{found[0]['uuid'] if found else quote(named, safe='')}"
 
 
-def _told(client: PlacementClient, arguments: argparse.Namespace, cluster: Any) -> int:
+async def _told(client: Client, arguments: argparse.Namespace, cluster: Any) -> int:
     """What was begun; with --wait, what comes of it."""
     print(f"{cluster['uuid']}  {cluster['name']}")
     if arguments.wait:
-        return _waited(client, arguments, f"{_PATH}/{cluster['uuid']}")
+        return await _waited(client, arguments, f"{_PATH}/{cluster['uuid']}")
     print(sentence(cluster))
     return 0
 
 
-def _waited(client: PlacementClient, arguments: argparse.Namespace, path: str) -> int:
-    cluster = watch(client, path, arguments.timeout)
+async def _waited(client: Client, arguments: argparse.Namespace, path: str) -> int:
+    cluster = await watch(client, path, arguments.timeout)
     if cluster is None:
         return 0
     print()

@@ -3,11 +3,11 @@
 A region that is away for a moment is waited for; the deadline is for all of it.
 """
 
-import time
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
-from berth.client.placement import ClientError, PlacementClient
+from berth.client import Client, ClientError
 from berth.runtime.clock import Clock, SystemClock
 
 SETTLED: Final = ("active", "degraded", "error")
@@ -20,12 +20,12 @@ class Overdue(Exception):
     """The waiting had to end. The message says how far it had come."""
 
 
-def watch(
-    client: PlacementClient,
+async def watch(
+    client: Client,
     path: str,
     timeout_s: float,
     clock: Clock | None = None,
-    pause: Callable[[float], None] = time.sleep,
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep,
 ) -> Any:
     """The cluster when it is settled; None when it is gone. Overdue if neither comes to be in time."""
     clock = clock or SystemClock()
@@ -33,7 +33,7 @@ def watch(
     said = ""
     while True:
         try:
-            cluster = client.get(path)["cluster"]
+            cluster = (await client.fetch("GET", path))["cluster"]
         except ClientError as error:
             if error.status == _GONE:
                 print("deleted")
@@ -49,7 +49,7 @@ def watch(
                 return cluster
         if clock.monotonic_ns() >= deadline_ns:
             raise Overdue(f"after {timeout_s:g} seconds the cluster is not settled; it is {said}")
-        pause(PAUSE_S)
+        await pause(PAUSE_S)
 
 
 def sentence(cluster: Any) -> str:

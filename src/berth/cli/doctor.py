@@ -5,29 +5,27 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
-from berth.client.placement import ClientError, PlacementClient
+from berth.client import Client, ClientError
 
 _PATH: Final = "/berth/v1/doctor"
 _COLUMNS: Final = ("kind", "subject", "holds", "should hold", "what", "repair")
 _RESULT_COLUMNS: Final = ("outcome", "finding", "detail")
 
 
-def run(endpoint: str, token: str, *, repair: bool, yes: bool, grace_s: int | None = None) -> int:
+async def run(client: Client, *, repair: bool, yes: bool, grace_s: int | None = None) -> int:
     """The exit status: 0 when nothing is wrong, or everything was repaired; 1 when something is; 2 when
     nobody could be asked."""
     try:
-        client = PlacementClient(endpoint, token)
-        try:
-            return _run(client, repair=repair, yes=yes, grace_s=grace_s)
-        finally:
-            client.close()
+        return await _run(client, repair=repair, yes=yes, grace_s=grace_s)
     except ClientError as error:
         print(f"berth: {error}", file=sys.stderr)
         return 2
+    finally:
+        await client.close()
 
 
-def _run(client: PlacementClient, *, repair: bool, yes: bool, grace_s: int | None) -> int:
-    answer = client.get(_PATH)
+async def _run(client: Client, *, repair: bool, yes: bool, grace_s: int | None) -> int:
+    answer = await client.fetch("GET", _PATH)
     findings: list[dict[str, Any]] = answer["findings"]
     if not findings:
         print("nothing is wrong")
@@ -40,11 +38,11 @@ def _run(client: PlacementClient, *, repair: bool, yes: bool, grace_s: int | Non
     asked: dict[str, object] = {"findings": [finding["id"] for finding in findings]}
     if grace_s is not None:
         asked["grace_s"] = grace_s
-    return _repair(client, asked, yes=yes)
+    return await _repair(client, asked, yes=yes)
 
 
-def _repair(client: PlacementClient, asked: dict[str, object], *, yes: bool) -> int:
-    tried = client.post(f"{_PATH}/repair", {**asked, "dry_run": True})["repairs"]
+async def _repair(client: Client, asked: dict[str, object], *, yes: bool) -> int:
+    tried = (await client.fetch("POST", f"{_PATH}/repair", {**asked, "dry_run": True}))["repairs"]
     print("\ndry run: nothing has been changed")
     sys.stdout.write(table(_RESULT_COLUMNS, [_result(one) for one in tried]))
     safe = [one["id"] for one in tried if one["outcome"] == "would repair"]
@@ -54,10 +52,11 @@ def _repair(client: PlacementClient, asked: dict[str, object], *, yes: bool) -> 
     if not yes and not _agreed(len(safe)):
         print("nothing has been changed")
         return 1
-    done = client.post(f"{_PATH}/repair", {**asked, "findings": safe, "dry_run": False})["repairs"]
+    wanted = {**asked, "findings": safe, "dry_run": False}
+    done = (await client.fetch("POST", f"{_PATH}/repair", wanted))["repairs"]
     print()
     sys.stdout.write(table(_RESULT_COLUMNS, [_result(one) for one in done]))
-    left = client.get(_PATH)["findings"]
+    left = (await client.fetch("GET", _PATH))["findings"]
     print(f"\n{_count(len(left), 'finding')} left" if left else "\nnothing is wrong any more")
     return 1 if left else 0
 

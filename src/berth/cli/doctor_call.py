@@ -1,17 +1,18 @@
 """``berth doctor``, as the command line has it: the doctor is asked, and its status is the command's."""
 
 import argparse
+import asyncio
 import sys
 
 from berth.cli import doctor
-from berth.cli.whom import FolderError, SecretError, whom
+from berth.cli.whom import FolderError, SecretError, region_client
 
 
 def run(arguments: argparse.Namespace) -> int:
     """The doctor's status; 2 when nobody can be asked."""
     try:
-        url, token = whom(arguments, "admin")
+        client = region_client(arguments, "admin")
     except (FolderError, SecretError) as error:
         print(f"berth: {error}", file=sys.stderr)
         return 2
-    return doctor.run(url, token, repair=arguments.repair, yes=arguments.yes)
+    return asyncio.run(doctor.run(client, repair=arguments.repair, yes=arguments.yes))

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 import msgspec
 
-from berth.client.http import Answer, HttpClient
+from berth.client import Answer, Client
 
 _COMPUTE: Final = "/compute/v2.1"
 _IMAGES: Final = "/image/v2/images"
@@ -32,7 +32,7 @@ class Missing(Exception):
     """The region would not take them. The message is its own."""
 
 
-async def write_first_things(client: HttpClient) -> None:
+async def write_first_things(client: Client) -> None:
     """Write what is missing."""
     found = _good(await client.ask("GET", f"{_COMPUTE}/flavors?is_public=None"))
     names = {flavor["name"] for flavor in found["flavors"]}
@@ -44,7 +44,7 @@ async def write_first_things(client: HttpClient) -> None:
         await _write_image(client)
 
 
-async def _write_image(client: HttpClient) -> None:
+async def _write_image(client: Client) -> None:
     image = _good(
         await client.ask(
             "POST",

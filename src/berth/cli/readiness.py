@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from berth.client.http import HttpClient, Unreachable
+from berth.client import Client, Unreachable
 
 _LOOK_EVERY_S: Final = 0.1
 _SAY_EVERY_S: Final = 1.0
@@ -22,7 +22,7 @@ class NotReady(Exception):
     """Something has not come in time, or will not. The message is for the operator."""
 
 
-async def ready(client: HttpClient, name: str, say: Say) -> None:
+async def ready(client: Client, name: str, say: Say) -> None:
     """Until a server answers that it is ready."""
     lines = _Lines(say)
     loop = asyncio.get_running_loop()
@@ -34,17 +34,17 @@ async def ready(client: HttpClient, name: str, say: Say) -> None:
             lines.say(f"starting {name} ...")
             await asyncio.sleep(_LOOK_EVERY_S)
     finally:
-        client.close()
+        await client.close()
 
 
-async def _is_ready(client: HttpClient) -> bool:
+async def _is_ready(client: Client) -> bool:
     try:
         return (await client.ask("GET", "/readyz", timeout_s=5)).status == 200
     except Unreachable:
         return False
 
 
-async def hosts_up(client: HttpClient, wanted: int, say: Say) -> None:
+async def hosts_up(client: Client, wanted: int, say: Say) -> None:
     """Until all hosts are up, or no further one has come for a while."""
     lines = _Lines(say)
     loop = asyncio.get_running_loop()
@@ -62,7 +62,7 @@ async def hosts_up(client: HttpClient, wanted: int, say: Say) -> None:
         await asyncio.sleep(_LOOK_EVERY_S)
 
 
-async def _count_up(client: HttpClient) -> int:
+async def _count_up(client: Client) -> int:
     """How many services of hosts are up."""
     answer = await client.ask("GET", "/compute/v2.1/os-services?binary=nova-compute")
     if answer.status >= 500:

@@ -22,7 +22,7 @@ from berth.cli.folder import Folder, FolderError
 from berth.cli.parts import Fallen, Parts
 from berth.cli.readiness import NotReady, hosts_up, ready
 from berth.cli.up_plan import Plan, agents, cell, plan_of, refuse_taken, region
-from berth.client.http import HttpClient, Unreachable
+from berth.client import Client, Unreachable
 from berth.serving import CannotListen
 
 _TRY: Final = """
@@ -85,19 +85,19 @@ async def _before(stop: asyncio.Event, parts: Parts, work: Coroutine[Any, Any, o
 
 async def _bring_up(plan: Plan, parts: Parts) -> None:
     cells = range(len(plan.running.cells))
-    client = HttpClient(plan.running.url, {"x-auth-token": plan.secrets.admin})
+    client = Client(plan.running.url, {"x-auth-token": plan.secrets.admin})
     try:
         parts.start(region(plan))
         await ready(client, "the region", _say)
         plan.folder.note(plan.running, plan.secrets)
         parts.start(*(cell(plan, number) for number in cells))
         for name, listen in zip(plan.running.cells, plan.cell_listens, strict=True):
-            await ready(HttpClient(f"http://{listen}"), f"the cell {name}", _say)
+            await ready(Client(f"http://{listen}"), f"the cell {name}", _say)
         parts.start(*(agents(plan, number) for number in cells))
         await hosts_up(client, len(plan.running.hosts), _say)
         await write_first_things(client)
     finally:
-        client.close()
+        await client.close()
 
 
 def _say(words: str, stream: Any = None) -> None:

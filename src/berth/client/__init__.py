@@ -1,5 +1,13 @@
 """An HTTP client for Berth's own APIs. Knows the wire, nothing of the server's inside."""
 
-from berth.client.placement import ClientError, PlacementClient
+from berth.client.client import (
+    AGENT_CELL_HEADER,
+    Answer,
+    Client,
+    ClientError,
+    Token,
+    Unreachable,
+    connect_directly,
+)
 
-__all__ = ["ClientError", "PlacementClient"]
+__all__ = ["AGENT_CELL_HEADER", "Answer", "Client", "ClientError", "Token", "Unreachable", "connect_directly"]

@@ -259,7 +259,7 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
     root.setLevel(settings.log_level.upper())
     # Libraries that talk about every step are asked for problems only, unless somebody is debugging.
     quiet = logging.DEBUG if settings.log_level == "debug" else logging.WARNING
-    for name in ("keystoneauth", "urllib3", "oslo_policy", "stevedore", "asyncio"):
+    for name in ("httpx", "httpcore", "keystoneauth", "urllib3", "oslo_policy", "stevedore", "asyncio"):
         logging.getLogger(name).setLevel(quiet)
 
 

@@ -35,7 +35,7 @@ from berth.cell.conductor import Deadlines
 from berth.cell.hosts import Hosts
 from berth.cell.placement import VERSION, ClaimWriter
 from berth.cell.providers import Providers
-from berth.client.http import Unreachable
+from berth.client import Unreachable, connect_directly
 from berth.clusters.keeper import ClusterReconciler
 from berth.engine import Engine, Unavailable
 from berth.journal import open_journal, parse_address
@@ -51,7 +51,6 @@ from berth.runtime.settings import Settings
 from berth.runtime.telemetry import Telemetry
 from berth.sagas.proposals import Context
 from berth.scheduler.options import scheduler_options
-from berth.sim.direct import DirectClient
 from berth.sim.faults import FaultPlan, FaultyConductor, FaultyDesk
 from berth.view import View
 
@@ -94,7 +93,7 @@ class SimCell:
         engine = self._engine = cell_engine(self._database, cloud.clock, cloud.ids)
         await engine.start()
         mailbox = FaultyDesk()
-        client = DirectClient(cloud.call_api, _HEADERS)
+        client = connect_directly(cloud.call_api, _HEADERS)
         conductor = FaultyConductor(
             engine, ClaimWriter(client), mailbox, cloud.clock, cloud.deadlines, cloud.plan, self._crash_soon
         )
@@ -262,7 +261,7 @@ class SimCloud:
         rng = Ids(self._seed + list(self.fleet).index(name)).rng
         driver = SimDriver(name, self.states[name].disk, self.behaviours, rng)
         cell = self.cells[host.cell or ""]
-        conductor = Conductor(DirectClient(cell), self.join_token)
+        conductor = Conductor(connect_directly(cell), self.join_token)
         pace = Pace(first=0.05, longest=0.3, refused=1.0, restless_longest=0.05)
         agent = HostAgent(
             register(host, driver.name),

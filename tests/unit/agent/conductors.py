@@ -23,7 +23,7 @@ from berth.agent.state import HostState, state_path
 from berth.cell import protocol
 from berth.cell.mailbox import Mailbox
 from berth.cell.protocol import AgentCommand, Leftover, Poll, PollAnswer, Register, Report
-from berth.client.http import HttpClient
+from berth.client import Client
 from berth.model.saga_runs import Spec
 from berth.model.servers import Flavor
 from berth.runtime.ids import Ids
@@ -165,7 +165,7 @@ class Host:
         self.state = HostState(self._path)
         rng = Ids(1).rng
         driver = SimDriver(THE_HOST.name, self.state.disk, self.behaviours, rng)
-        conductor = Conductor(HttpClient(self._url), "secret")
+        conductor = Conductor(Client(self._url), "secret")
         turns = asyncio.Semaphore(1)
         credential = Credential(self._data, THE_HOST.name, THE_HOST.id)
         agent = HostAgent(

@@ -18,6 +18,7 @@ from berth.agent.process import AgentSettings, run_agents
 from berth.agent.state import StateError
 from berth.cell import protocol
 from berth.cli import main
+from berth.client import connect_directly
 from berth.model.batches import Origin
 from berth.model.commands import Enact
 from berth.model.ids import Index
@@ -25,7 +26,6 @@ from berth.model.saga_runs import Agent, Spec
 from berth.runtime.secrets import digest_of
 from berth.sagas.proposals import replace_record
 from berth.sim.cloud import SimCloud
-from berth.sim.direct import DirectClient
 from tests.servers import ROOT
 from tests.unit.agent.conductors import (
     FLAVOR,
@@ -446,7 +446,7 @@ def test_an_agent_of_the_release_before_is_heard_until_it_is_upgraded(tmp_path: 
         cloud = SimCloud(tmp_path, seed=5, hosts=0, join_token=TOKEN)
         async with cloud.running():
             cell = cloud.cells["cell1"]
-            old = DirectClient(cell, {"x-agent-token": TOKEN})
+            old = connect_directly(cell, {"x-agent-token": TOKEN})
             new = Credential(tmp_path, THE_HOST.name, THE_HOST.id).header()
             # A host that is new needs an agent that is.
             refused = await old.ask("POST", protocol.REGISTER, V1_REGISTER)
@@ -471,7 +471,9 @@ def test_an_agent_of_the_release_before_is_heard_until_it_is_upgraded(tmp_path: 
                 ),
             )
             # Its agent is upgraded: nobody gets in with the token any more.
-            upgraded = DirectClient(cell, {"x-agent-token": TOKEN, "x-agent-version": "2", new[0]: new[1]})
+            upgraded = connect_directly(
+                cell, {"x-agent-token": TOKEN, "x-agent-version": "2", new[0]: new[1]}
+            )
             assert (await upgraded.ask("POST", protocol.REGISTER, V1_REGISTER)).status == 200
             assert (await upgraded.ask("POST", protocol.POLL, poll)).status == 200
             for path, body in (
@@ -491,7 +493,7 @@ def test_an_agent_of_a_release_to_come_is_understood(tmp_path: Path) -> None:
         async with cloud.running():
             shown = Credential(tmp_path, THE_HOST.name, THE_HOST.id).header()
             headers = {"x-agent-token": TOKEN, "x-agent-version": "3", shown[0]: shown[1]}
-            newer = DirectClient(cloud.cells["cell1"], headers)
+            newer = connect_directly(cloud.cells["cell1"], headers)
             (root,) = V1_REGISTER["providers"]
             assert isinstance(root, dict)
             vcpu = {**root["inventories"]["VCPU"], "colour": "green"}
@@ -518,7 +520,7 @@ def test_a_host_is_asked_to_register_again_once_it_is_upgraded(tmp_path: Path) -
             await write(cloud, THE_HOST.id, name=THE_HOST.name)
             shown = Credential(tmp_path, THE_HOST.name, THE_HOST.id).header()
             headers = {"x-agent-token": TOKEN, "x-agent-version": "2", shown[0]: shown[1]}
-            client = DirectClient(cloud.cells["cell1"], headers)
+            client = connect_directly(cloud.cells["cell1"], headers)
             assert (await client.ask("POST", protocol.POLL, {"host": THE_HOST.id})).status == 404
 
     run(story)

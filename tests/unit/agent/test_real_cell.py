@@ -15,7 +15,7 @@ from berth.agent.process import AgentSettings, run_agents
 from berth.agent.state import HostState, state_path
 from berth.cell import saga_runs
 from berth.cell.application import Cell, CellSettings, cell_engine
-from berth.client.http import HttpClient
+from berth.client import Client
 from berth.engine import Engine
 from berth.model.batches import Origin
 from berth.model.rejections import RecordMoved
@@ -43,7 +43,7 @@ def placement(tmp_path: Path) -> Iterator[Server]:
 
 
 class World:
-    def __init__(self, data: Path, engine: Engine, books: HttpClient, hosts: tuple[SimHost, ...]) -> None:
+    def __init__(self, data: Path, engine: Engine, books: Client, hosts: tuple[SimHost, ...]) -> None:
         self.data = data
         self.hosts = hosts
         self._engine = engine
@@ -113,7 +113,7 @@ async def world(placement: Server, directory: Path, hosts: int) -> AsyncIterator
     )
     fleet = tuple(simulated_fleet(hosts))
     headers = {"x-auth-token": "admin", "openstack-api-version": "placement 1.39"}
-    books = HttpClient(placement.url, headers)
+    books = Client(placement.url, headers)
     async with Cell(given).running() as cell, served(cell) as url:
         engine = cell_engine(database, SystemClock(), Ids())
         await engine.start()
@@ -128,7 +128,7 @@ async def world(placement: Server, directory: Path, hosts: int) -> AsyncIterator
             stop.set()
             await task
             await engine.stop()
-            books.close()
+            await books.close()
 
 
 def test_a_host_registers_and_its_tree_is_in_placement(placement: Server, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """``berth cluster``, against a region whose clusters come on with every look at them."""
 
+import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ import pytest
 from berth.api.native.bodies_clusters import CreateCluster, ReplaceNode, ScaleCluster
 from berth.cli import cluster_watch, main
 from berth.cli.cluster_watch import Overdue, watch
-from berth.client.placement import ClientError, PlacementClient
+from berth.client import Client, ClientError
 from tests.clocks import FakeClock
 
 pytestmark = pytest.mark.fast
@@ -106,6 +107,7 @@ class _Gate(BaseHTTPRequestHandler):
         status, content = self.server.answer(self.command, self.path, body)
         sent = json.dumps(content).encode()
         self.send_response(status)
+        self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(sent)))
         self.end_headers()
         self.wfile.write(sent)
@@ -318,14 +320,23 @@ def test_watching_ends_when_it_is_settled(yard: Yard, capsys: pytest.CaptureFixt
 def test_a_wait_has_an_end(yard: Yard) -> None:
     yard.add(1)
     clock = FakeClock()
-    client = PlacementClient(yard.url, "secret")
+
+    async def pause(seconds: float) -> None:
+        clock.advance(4)
+
+    async def wait() -> None:
+        client = Client(yard.url, {"x-auth-token": "secret"})
+        try:
+            await watch(client, f"{PATH}/{ID.format(1)}", 10, clock, pause)
+        finally:
+            await client.close()
+
     with pytest.raises(Overdue, match="after 10 seconds the cluster is not settled; it is building: 0 of 3"):
-        watch(client, f"{PATH}/{ID.format(1)}", 10, clock, lambda _: clock.advance(4))
+        asyncio.run(wait())
     assert len(yard.asked) == 4
     yard.coming = [503] * 10
     with pytest.raises(ClientError, match="503"):
-        watch(client, f"{PATH}/{ID.format(1)}", 10, clock, lambda _: clock.advance(4))
-    client.close()
+        asyncio.run(wait())
 
 
 # -- changes ------------------------------------------------------------------------------------

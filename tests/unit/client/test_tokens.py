@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from berth.client.http import Unreachable
-from berth.client.tokens import TokenClient, keystone_token
+from berth.client import Client, Unreachable
+from berth.client.tokens import keystone_token
 from tests.keystone import PASSWORD, running
 
 
@@ -59,14 +59,14 @@ def test_a_file_is_read_again_when_its_token_is_not_good_any_more(tmp_path: Path
     path.write_text("first")
 
     async def story(door: Door) -> None:
-        client = TokenClient(door.url, {}, path.read_text)
+        client = Client(door.url, token=path.read_text)
         assert (await client.ask("GET", "/")).status == 200
         door.token = "second"
         assert (await client.ask("GET", "/")).status == 401, "the file has not changed yet"
         path.write_text("second")
         answers = await asyncio.gather(*(client.ask("GET", "/") for _ in range(5)))
         assert [answer.status for answer in answers] == [200] * 5
-        client.close()
+        await client.close()
 
     told(Door("first"), story)
 
@@ -76,12 +76,12 @@ def test_a_token_of_keystones_is_renewed() -> None:
 
         async def story(door: Door) -> None:
             token = keystone_token(keystone.url + "/v3", "berth", PASSWORD, "service")
-            client = TokenClient(door.url, {}, token)
+            client = Client(door.url, token=token)
             assert (await client.ask("GET", "/")).status == 200
             door.token = "service-token-2"
             assert (await client.ask("GET", "/")).status == 200
             assert (keystone.logins, door.refused) == (2, 1)
-            client.close()
+            await client.close()
 
         told(Door("service-token-1"), story)
 
@@ -90,9 +90,8 @@ def test_without_a_token_nothing_is_asked() -> None:
     with running() as keystone:
 
         async def story(door: Door) -> None:
-            client = TokenClient(
-                door.url, {}, keystone_token(keystone.url + "/v3", "berth", "wrong", "service")
-            )
+            token = keystone_token(keystone.url + "/v3", "berth", "wrong", "service")
+            client = Client(door.url, token=token)
             with pytest.raises(Unreachable, match=r"no token for .*: Keystone at .* gives none"):
                 await client.ask("GET", "/")
             assert door.refused == 0
@@ -102,7 +101,7 @@ def test_without_a_token_nothing_is_asked() -> None:
 
 def test_a_token_that_is_no_header_is_not_sent() -> None:
     async def story(door: Door) -> None:
-        client = TokenClient(door.url, {}, lambda: "a\r\nx: y")
+        client = Client(door.url, token=lambda: "a\r\nx: y")
         with pytest.raises(Unreachable, match="cannot be sent"):
             await client.ask("GET", "/")
 

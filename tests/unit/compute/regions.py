@@ -19,8 +19,8 @@ from berth.api.kernel.health import Health
 from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
 from berth.cell.placement import VERSION, ClaimRefused, ClaimWriter
-from berth.client.http import Answer as ClientAnswer
-from berth.client.http import HttpClient
+from berth.client import Answer as ClientAnswer
+from berth.client import Client
 from berth.engine import Engine
 from berth.journal import SqliteAddress, open_journal
 from berth.model.batches import Origin
@@ -70,7 +70,7 @@ class Region(World):
     def __init__(self, path: Path, **settings: Any) -> None:
         super().__init__(path, **{"cells": ("cell-1=sqlite:///cell-1.db",)} | settings)
         self.clock = FakeClock()
-        self.claims = ClaimWriter(cast(HttpClient, _InProcess(self)))
+        self.claims = ClaimWriter(cast(Client, _InProcess(self)))
 
     def run(self, story: Callable[["Region"], Awaitable[T]]) -> T:
         async def told() -> T:

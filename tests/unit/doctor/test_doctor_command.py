@@ -1,5 +1,6 @@
 """``berth doctor``, against a server that has findings until they are repaired."""
 
+import asyncio
 import io
 import json
 import threading
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from berth.cli.doctor import run, table
+from berth.client import Client
 
 pytestmark = pytest.mark.fast
 
@@ -25,6 +27,13 @@ def finding(number: int, repair: str | None) -> dict[str, Any]:
         "repair": repair,
         "unsafe": None if repair else "it is too young",
     }
+
+
+def ask_doctor(endpoint: str, token: str, **options: Any) -> int:
+    async def ask() -> int:
+        return await run(Client(endpoint, {"x-auth-token": token}), **options)
+
+    return asyncio.run(ask())
 
 
 class Hospital(ThreadingHTTPServer):
@@ -68,8 +77,11 @@ class _Reception(BaseHTTPRequestHandler):
 
     def _answer(self, content: object) -> None:
         known = self.headers["x-auth-token"] == "admin"
-        sent = json.dumps(content if known else {"errors": [{"detail": "Nobody is known by this token."}]})
+        sent = json.dumps(
+            content if known else {"errors": [{"detail": "The token is invalid or has expired."}]}
+        )
         self.send_response(200 if known else 401)
+        self.send_header("content-type", "application/json")
         self.send_header("content-length", str(len(sent)))
         self.end_headers()
         self.wfile.write(sent.encode())
@@ -89,14 +101,14 @@ def hospital() -> Iterator[Hospital]:
 
 
 def test_nothing_is_wrong(hospital: Hospital, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(hospital.endpoint, "admin", repair=True, yes=True) == 0
+    assert ask_doctor(hospital.endpoint, "admin", repair=True, yes=True) == 0
     assert capsys.readouterr().out == "nothing is wrong\n"
     assert hospital.asked == []
 
 
 def test_findings_are_a_table(hospital: Hospital, capsys: pytest.CaptureFixture[str]) -> None:
     hospital.findings = [finding(1, "release what it holds"), finding(22, None)]
-    assert run(hospital.endpoint, "admin", repair=False, yes=False) == 1
+    assert ask_doctor(hospital.endpoint, "admin", repair=False, yes=False) == 1
     heading, rule, first, second, empty, count = capsys.readouterr().out.splitlines()
     assert heading.split() == ["kind", "subject", "holds", "should", "hold", "what", "repair"]
     assert set(rule) == {"-", " "}
@@ -113,13 +125,13 @@ def test_a_repair_is_shown_first_and_then_asked_about(
 ) -> None:
     hospital.findings = [finding(1, "release what it holds")]
     monkeypatch.setattr("sys.stdin", io.StringIO("no\n"))
-    assert run(hospital.endpoint, "admin", repair=True, yes=False) == 1
+    assert ask_doctor(hospital.endpoint, "admin", repair=True, yes=False) == 1
     assert [body["dry_run"] for body in hospital.asked] == [True]
     out = capsys.readouterr().out
     assert "dry run: nothing has been changed" in out
     assert out.endswith("repair 1 finding? [y/N] nothing has been changed\n")
     monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-    assert run(hospital.endpoint, "admin", repair=True, yes=False) == 0
+    assert ask_doctor(hospital.endpoint, "admin", repair=True, yes=False) == 0
     assert [body["dry_run"] for body in hospital.asked] == [True, True, False]
     assert capsys.readouterr().out.endswith("nothing is wrong any more\n")
 
@@ -128,20 +140,20 @@ def test_what_cannot_be_repaired_is_left_and_said(
     hospital: Hospital, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hospital.findings = [finding(1, "release what it holds"), finding(2, None)]
-    assert run(hospital.endpoint, "admin", repair=True, yes=True, grace_s=5) == 1
+    assert ask_doctor(hospital.endpoint, "admin", repair=True, yes=True, grace_s=5) == 1
     dry, real = hospital.asked
     assert dry == {"findings": ["orphan_consumer:1", "orphan_consumer:2"], "grace_s": 5, "dry_run": True}
     assert real == {"findings": ["orphan_consumer:1"], "grace_s": 5, "dry_run": False}
     assert capsys.readouterr().out.endswith("1 finding left\n")
-    assert run(hospital.endpoint, "admin", repair=True, yes=True) == 1
+    assert ask_doctor(hospital.endpoint, "admin", repair=True, yes=True) == 1
     assert capsys.readouterr().out.endswith("nothing can be repaired safely\n")
 
 
 def test_nobody_can_be_asked(hospital: Hospital, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(hospital.endpoint, "nobody", repair=False, yes=False) == 2
-    assert "Nobody is known by this token." in capsys.readouterr().err
-    assert run("https://127.0.0.1:1", "admin", repair=False, yes=False) == 2
-    assert "the endpoint must look like" in capsys.readouterr().err
+    assert ask_doctor(hospital.endpoint, "nobody", repair=False, yes=False) == 2
+    assert "The token is invalid or has expired." in capsys.readouterr().err
+    assert ask_doctor("https://127.0.0.1:1", "admin", repair=False, yes=False) == 2
+    assert "no answer from https://127.0.0.1:1: All connection attempts failed" in capsys.readouterr().err
 
 
 def test_a_table_is_aligned() -> None:

@@ -11,7 +11,7 @@ import msgspec
 
 from berth.cell import saga_runs
 from berth.cell.placement import ClaimRefused, ClaimWriter
-from berth.client.http import Answer, HttpClient
+from berth.client import Answer, Client
 from berth.ledger import decide
 from berth.model import commands as c
 from berth.model.events import RecordChanged
@@ -331,7 +331,7 @@ class Region:
         return instance
 
 
-class _Placement(HttpClient):
+class _Placement(Client):
     """The three requests of Placement that a conductor makes, on the region's own ledger."""
 
     def __init__(self, region: Region) -> None:

@@ -8,7 +8,7 @@ from berth.api.kernel.rejections import Attempt
 from berth.api.placement import wire
 from berth.api.placement.calls import Answer, Call, encode
 from berth.api.placement.limits import limit_list
-from berth.client.placement import AGENT_CELL_HEADER
+from berth.client import AGENT_CELL_HEADER
 from berth.model.commands import SetAggregates
 from berth.model.ids import AggregateId
 from berth.view import ProviderRecord, View

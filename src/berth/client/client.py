@@ -1,0 +1,219 @@
+"""The HTTP client for Berth's own APIs: JSON over HTTP/1.1, with or without TLS, from an event loop.
+
+Every request has a deadline for all of it, and every answer a size. Connections are kept and used again; a
+GET that meets one which the server has closed meanwhile is sent once more, on a new connection. Nothing else
+is sent twice: whether the server has done it is not known.
+
+Proxies and certificates are what the caller says, never what the environment says: a conductor's way to
+Placement is in its configuration alone.
+"""
+
+import asyncio
+import functools
+import re
+import ssl
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+
+_BODY_BYTES_MAX: Final = 64 << 20
+_CONNECTIONS_KEPT_MAX: Final = 16
+_TIMEOUT_S: Final = 30.0
+_UNAUTHORIZED: Final = 401
+_TOKEN_HEADER: Final = "x-auth-token"
+
+AGENT_CELL_HEADER: Final = "x-berth-agent-cell"
+"""The cell whose conductor asks, for the agents of its hosts: what an agent may not do is refused to it."""
+
+_PATH: Final = re.compile(r"/[!-~]*")
+_HEADER: Final = re.compile(r"[ -~]*")
+
+Token = Callable[[], str]
+"""Gives a token, or an exception that says why not. It may take a while: it is called in a thread."""
+
+
+class ClientError(Exception):
+    """A request failed: the message says which, and why. ``status`` is the server's; None: no answer."""
+
+    def __init__(self, text: str, status: int | None = None) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Unreachable(ClientError):
+    """There was no answer. Whether the server did what it was asked to is not known."""
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str]
+    body: Any
+    """Parsed, where it is JSON; else None."""
+
+    @property
+    def code(self) -> str:
+        """The code of an error, as OpenStack's services write it."""
+        return str(_first_error(self.body).get("code", ""))
+
+    @property
+    def detail(self) -> str:
+        """What the server said of an error."""
+        error = _first_error(self.body)
+        return str(error.get("detail") or error.get("title") or f"status {self.status}").strip()
+
+
+class Client:
+    """Talks to one server.
+
+    ``token`` is asked for a token before the first request, and again when the server refuses the last one.
+    ``ca_file`` has the certificates that a server's is checked with, in place of the system's.
+    ``transport`` is another way to the server than a network: an ASGI application in this process.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        headers: Mapping[str, str] | None = None,
+        *,
+        token: Token | None = None,
+        ca_file: Path | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        parts = urlsplit(endpoint)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"an endpoint looks like http://HOST:PORT, not {endpoint!r}")
+        self.endpoint = endpoint
+        self._token = token
+        self._last_token: str | None = None
+        self._renewing = asyncio.Lock()
+        self._http = httpx.AsyncClient(
+            base_url=endpoint,
+            headers={"accept": "application/json", "user-agent": "berth"},
+            verify=_trust(ca_file),
+            timeout=None,
+            limits=httpx.Limits(max_connections=None, max_keepalive_connections=_CONNECTIONS_KEPT_MAX),
+            transport=transport,
+            trust_env=False,
+        )
+        for name, value in (headers or {}).items():
+            self.set_header(name, value)
+
+    def set_header(self, name: str, value: str) -> None:
+        """Send a header with every request from now on."""
+        if _HEADER.fullmatch(name + value) is None:
+            raise ValueError(f"the header {name} cannot be sent: it may have printable ASCII alone")
+        self._http.headers[name] = value
+
+    async def ask(self, method: str, path: str, body: object = None, timeout_s: float = _TIMEOUT_S) -> Answer:
+        """The server's answer, whatever its status; Unreachable without one."""
+        if _PATH.fullmatch(path) is None:
+            raise ValueError(f"the path {path!r} cannot be asked for")
+        if self._token is None:
+            return await self._ask(method, path, body, timeout_s)
+        sent = self._last_token
+        if sent is None:
+            await self._renew_token(sent)
+        answer = await self._ask(method, path, body, timeout_s)
+        if answer.status == _UNAUTHORIZED:
+            await self._renew_token(sent)
+            answer = await self._ask(method, path, body, timeout_s)
+        return answer
+
+    async def fetch(self, method: str, path: str, body: object = None) -> Any:
+        """The body of an answer that says yes; ClientError if it says no."""
+        answer = await self.ask(method, path, body)
+        if answer.status >= 400:
+            raise ClientError(f"{method} {path}: {answer.status}: {answer.detail}", answer.status)
+        if answer.body is None and answer.status != 204:
+            reason = f"the answer is not JSON; is {self.endpoint} a Berth region?"
+            raise ClientError(f"{method} {path}: {reason}", answer.status)
+        return answer.body
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    # -- one exchange ---------------------------------------------------------------------------
+
+    async def _ask(self, method: str, path: str, body: object, timeout_s: float) -> Answer:
+        content, headers = None, {}
+        if body is not None:
+            content, headers = msgspec.json.encode(body), {"content-type": "application/json"}
+        request = self._http.build_request(method, path, content=content, headers=headers)
+        try:
+            async with asyncio.timeout(timeout_s):
+                try:
+                    return await self._exchange(request)
+                except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+                    if method != "GET":
+                        raise
+                    return await self._exchange(request)
+        except TimeoutError:
+            reason = f"no answer from {self.endpoint} in {timeout_s:g} s"
+            raise Unreachable(f"{method} {path}: {reason}") from None
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            reason = f"no answer from {self.endpoint}: {_reason(error)}"
+            raise Unreachable(f"{method} {path}: {reason}") from error
+
+    async def _exchange(self, request: httpx.Request) -> Answer:
+        response = await self._http.send(request, stream=True)
+        try:
+            pieces: list[bytes] = []
+            size = 0
+            async for piece in response.aiter_bytes():
+                size += len(piece)
+                if size > _BODY_BYTES_MAX:
+                    raise httpx.ReadError(f"the answer has more than {_BODY_BYTES_MAX} bytes")
+                pieces.append(piece)
+        finally:
+            await response.aclose()
+        return Answer(response.status_code, response.headers, _parse(response.headers, b"".join(pieces)))
+
+    async def _renew_token(self, refused: str | None) -> None:
+        """Have another token than the one that was refused. Of several callers, one fetches it."""
+        assert self._token is not None
+        async with self._renewing:
+            if self._last_token != refused:
+                return
+            try:
+                token = await asyncio.to_thread(self._token)
+                self.set_header(_TOKEN_HEADER, token)
+            except Exception as error:
+                raise Unreachable(f"no token for {self.endpoint}: {error}") from error
+            self._last_token = token
+
+
+def connect_directly(application: Callable[..., Any], headers: Mapping[str, str] | None = None) -> Client:
+    """A client whose server is an ASGI application in this process."""
+    transport = httpx.ASGITransport(application, client=("direct", 0))
+    return Client("http://direct", headers, transport=transport)
+
+
+@functools.lru_cache(maxsize=8)
+def _trust(ca_file: Path | None) -> ssl.SSLContext:
+    """Made once: a process may have a client for each of thousands of hosts."""
+    return ssl.create_default_context(cafile=ca_file)
+
+
+def _reason(error: Exception) -> str:
+    """The error in words; some of httpx's have none of their own."""
+    return str(error) or type(error).__name__
+
+
+def _parse(headers: httpx.Headers, body: bytes) -> Any:
+    if not body or "json" not in headers.get("content-type", ""):
+        return None
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.DecodeError:
+        return None
+
+
+def _first_error(body: Any) -> dict[str, Any]:
+    match body:
+        case {"errors": [dict() as first, *_]}:
+            return first
+    return {}
