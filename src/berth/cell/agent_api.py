@@ -62,7 +62,11 @@ class AgentApi:
             response = _refusal(404, f"the host {error} has not registered here")
         except (HostRefused, ClaimRefused) as error:
             response = _refusal(409, str(error))
-        except (PlacementUnavailable, Replaced, Unavailable, Overloaded) as error:
+        except Unavailable as error:
+            # The database's own words are for the log.
+            _log.warning("%s %s is refused: %s", request.method, request.path, error.detail or error)
+            response = _refusal(503, str(error))
+        except (PlacementUnavailable, Replaced, Overloaded) as error:
             response = _refusal(503, str(error))
         except Exception:
             _log.exception("%s %s failed", request.method, request.path)

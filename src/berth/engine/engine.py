@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from berth.engine.forks import Forks, GaveUp, NoPlace
-from berth.engine.journal_thread import JournalThread
+from berth.engine.journal_thread import JournalThread, NoAnswer
 from berth.engine.starting import apply_entries, start_view
 from berth.journal import (
     Conflict,
@@ -66,6 +66,23 @@ child process."""
 _PLANS_MAX: Final = 3
 """How often a plan is made in a child, if what it chose is gone each time it is judged."""
 
+_START_S: Final = 3600.0
+"""How long a whole journal may be read."""
+_TAIL_BATCHES: Final = 1000
+"""How much of the journal's end is read in one call, which has a deadline."""
+
+_AWAY: Final = "The database cannot be used at the moment. Retry later."
+_SILENT: Final = "The database does not answer. Retry later."
+_REFUSES: Final = "The database refuses to write: nothing was changed. Reads are served. Retry later."
+_UNKNOWN: Final = (
+    "The database cannot be used at the moment, and whether this was done is unknown. Look before you retry."
+)
+_LOST: Final = "Whether this was done can no longer be found out. Look before you retry."
+_FILE_GONE: Final = "The database's file is gone or was replaced: writes are refused until it is back."
+_DAMAGED: Final = "The journal is damaged. The log of this server says where."
+_BUG: Final = "Stopped by an internal error: this server must be restarted. Its log has the error."
+_STOPPING: Final = "This server is stopping. Retry."
+
 _PROBE_NS: Final = 2_000_000_000
 """How often a database that refuses to write is asked whether it still does."""
 
@@ -80,7 +97,14 @@ class Overloaded(Exception):
 
 class Unavailable(Exception):
     """The journal cannot be read or written now. What was asked has not been done, as far as is known: if
-    the journal is out of reach altogether, it may turn out to be in it after all."""
+    the journal is out of reach altogether, it may turn out to be in it after all.
+
+    The message is for every caller. What the database said is in ``detail``, which is for the log: it may
+    name hosts, files and users."""
+
+    def __init__(self, message: str, detail: str = "") -> None:
+        super().__init__(message)
+        self.detail = detail
 
 
 class _BatchTooLarge(Exception):
@@ -89,7 +113,6 @@ class _BatchTooLarge(Exception):
     def __init__(self, size: int, says: str) -> None:
         super().__init__(says)
         self.size = size
-        self.says = says
 
 
 class Observer(Protocol):
@@ -174,8 +197,9 @@ class Engine:
 
     ``shared`` says that other processes write to the same journal: then a read looks for their writes first,
     and reads that arrive together share one look. With those of them that it shares ``turns`` with, it writes
-    one after the other. ``follow_every_s``: how often somebody who waits for news looks for what others
-    write. ``forks``: what does the work that takes long; without it all of it is done in turn.
+    one after the other. ``answer_seconds``: how long the database may take to answer. ``follow_every_s``: how
+    often somebody who waits for news looks for what others write. ``forks``: what does the work that takes
+    long; without it all of it is done in turn.
     """
 
     def __init__(
@@ -193,6 +217,7 @@ class Engine:
         batch_bytes_max: int = 4 << 20,
         command_bytes_max: int = 8 << 20,
         outage_seconds: float = 10,
+        answer_seconds: float = 30,
         follow_every_s: float = 0.5,
         forks: Forks | None = None,
     ) -> None:
@@ -220,15 +245,15 @@ class Engine:
         self._closed = False
         # Why the view cannot be trusted, if it cannot: the journal could not be read after a failure.
         self._doubt: str | None = None
-        # Why the database refused to write, if the last attempt was refused; and when to ask it again.
-        self._refusal: str | None = None
+        # Whether the database refused the last write; and when to ask it again.
+        self._is_refused = False
         self._probe_due_ns = 0
         # Whether others are known to have written what the view lacks.
         self._behind = False
         # Whether the journal was looked at since the commands in hand were taken.
         self._is_fresh = False
         # Why writes are refused because the database's file is missing, as it was logged last.
-        self._logged_missing: str | None = None
+        self._missing: str | None = None
         # What has put an end to this engine, if anything has.
         self._bug: str | None = None
         # Held by whoever moves the view: the writer, or a look at the journal's tail.
@@ -238,14 +263,18 @@ class Engine:
         self._next_look: asyncio.Task[None] | None = None
         # Set, and replaced by a new one, whenever the view has moved for good.
         self._news = asyncio.Event()
-        self._thread = JournalThread()
+        self._thread = JournalThread(answer_seconds)
         self._writer: asyncio.Task[None] | None = None
 
     # -- life -----------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Read the journal, then begin to write."""
-        self.view = await self._patiently(lambda: self._thread.call(start_view, self._journal))
+        try:
+            self.view = await self._patiently(self._read_whole)
+        except Unavailable as outage:
+            # There are no callers yet: this is for the log.
+            raise Unavailable(outage.detail) from outage
         self._writer = asyncio.create_task(self._write_forever(), name="writer")
 
     async def stop(self) -> None:
@@ -264,7 +293,9 @@ class Engine:
         async with self._turn:
             if not self._closed:
                 self._closed = True
-                await self._thread.call(self._journal.close)
+                # A call that hangs ends with the process.
+                with contextlib.suppress(NoAnswer):
+                    await self._thread.call(self._journal.close)
                 self._thread.stop()
 
     @property
@@ -281,44 +312,61 @@ class Engine:
         """None when the engine can answer, else why not."""
         if self._writer is None:
             return "starting: the journal is being read"
-        refused = None if self._refusal is None else f"writes are refused, reads are served: {self._refusal}"
-        # What is stopping has closed its file, or is about to.
-        stopping = "stopping" if self._stopping else None
-        return self._bug or self._doubt or stopping or self._missing() or refused
+        reason = self._bug or self._doubt
+        if reason is not None:
+            return reason
+        if self._stopping:
+            # It has closed its file, or is about to.
+            return _STOPPING
+        if self._thread.is_silent:
+            return _SILENT
+        if self._missing is not None:
+            return _FILE_GONE
+        return _REFUSES if self._is_refused else None
 
     async def check_ready(self) -> str | None:
-        """As ``ready``; but a database that refused to write is asked again first, now and then: whoever is
-        told that it is not ready does not write, and nobody else would find out."""
+        """As ``ready``; but the database's file is looked for first, a database that refused to write is
+        asked again, now and then, and one that could not be used is read: whoever is told that this is not
+        ready asks for nothing, and nobody else would find out."""
+        if self._stopping or self._writer is None:
+            return self.ready
+        with contextlib.suppress(JournalError):
+            self._note_missing(await self._thread.call(self._journal.missing))
         now_ns = self._clock.monotonic_ns()
-        if self._refusal is not None and not self._stopping and now_ns >= self._probe_due_ns:
+        if self._is_refused and now_ns >= self._probe_due_ns:
             self._probe_due_ns = now_ns + _PROBE_NS
-            try:
+            with contextlib.suppress(JournalError):
                 await self._thread.call(self._journal.probe)
                 self._note_written()
-            except JournalError as error:
-                self._refusal = str(error)
+        # Whoever has the turn finds out.
+        if self._doubt is not None and not self._turn.locked():
+            async with self._turn:
+                with contextlib.suppress(JournalFailure, Unavailable):
+                    await self._catch_up({})
         return self.ready
 
     def _note_refused(self, refusal: str) -> None:
-        if self._refusal is None:
+        if not self._is_refused:
             _log.error(
                 "the database refuses to write; writes are refused until it does, reads go on: %s", refusal
             )
             self._probe_due_ns = self._clock.monotonic_ns() + _PROBE_NS
-        self._refusal = refusal
+        self._is_refused = True
 
     def _note_written(self) -> None:
-        if self._refusal is not None:
+        if self._is_refused:
             _log.info("the database writes again")
-            self._refusal = None
+            self._is_refused = False
 
-    def _missing(self) -> str | None:
-        """Why whatever is written now would be lost, if it would. It is logged when it begins."""
-        missing = self._journal.missing()
-        if missing is not None and self._logged_missing != missing:
+    def _note_doubt(self, failure: JournalFailure) -> None:
+        if self._doubt is None and not isinstance(failure, NoAnswer):
+            _log.error("the database cannot be used at the moment: %s", failure)
+        self._doubt = _outage_of(failure)
+
+    def _note_missing(self, missing: str | None) -> None:
+        if missing is not None and missing != self._missing:
             _log.error("writes are refused: %s", missing)
-        self._logged_missing = missing
-        return missing
+        self._missing = missing
 
     # -- asking ---------------------------------------------------------------------------------
 
@@ -375,8 +423,10 @@ class Engine:
         self._refuse_if_stopped()
         try:
             return await self._thread.call(lambda: list(self._journal.read(after, limit)))
-        except (Damaged, JournalFailure) as failure:
-            raise Unavailable(str(failure)) from failure
+        except Damaged as damage:
+            raise Unavailable(_DAMAGED, str(damage)) from damage
+        except JournalFailure as failure:
+            raise Unavailable(_outage_of(failure), str(failure)) from failure
 
     async def wait_beyond(self, index: Index, timeout_s: float) -> Index:
         """The index of a view that is current and durable, once it is beyond ``index``; after the timeout, or
@@ -394,7 +444,7 @@ class Engine:
 
     def _refuse_if_stopped(self) -> None:
         if self._stopping or self._bug is not None or self._writer is None:
-            raise Unavailable(self.ready or "stopping")
+            raise Unavailable(self.ready or _STOPPING)
 
     # -- writing --------------------------------------------------------------------------------
 
@@ -453,8 +503,9 @@ class Engine:
                 if self._clock.monotonic_ns() > deadline_ns:
                     raise Unavailable("Journal write contention: gave up after 10 s. Retry.")
                 outcomes = await self._patiently(lambda: self._attempt(waiting, tried))
-        except Unavailable as unavailable:
-            _settle_all(waiting, unavailable)
+        except Unavailable as outage:
+            # A batch whose fate is unknown may turn up in the journal.
+            _settle_all(waiting, Unavailable(_UNKNOWN, outage.detail) if tried else outage)
         except _BatchTooLarge as refused:
             self._refuse_or_split(waiting, refused)
         except Exception as bug:
@@ -473,6 +524,9 @@ class Engine:
         ``tried`` holds the outcomes of each batch that was appended for them, by its id: one whose fate was
         unknown may turn up in the journal later.
         """
+        if self._thread.is_silent:
+            # What cannot be appended is not decided.
+            raise NoAnswer("the database does not answer")
         if (
             self._doubt is not None
             or self._bug is not None
@@ -495,15 +549,17 @@ class Engine:
         return await self._append(batch, tried)
 
     async def _patiently(self, step: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a step while the database is away, as long as an outage may last."""
+        """Repeat a step while the database is away, as long as an outage may last. One that does not answer
+        has been waited for."""
         deadline_ns = self._clock.monotonic_ns() + self._outage_ns
         pause_s = _PAUSE_FIRST_S
         while True:
             try:
                 return await step()
             except JournalFailure as failure:
-                if self._clock.monotonic_ns() + int(pause_s * 1e9) > deadline_ns or self._stopping:
-                    raise Unavailable(str(failure)) from failure
+                is_over = self._clock.monotonic_ns() + int(pause_s * 1e9) > deadline_ns
+                if is_over or self._stopping or isinstance(failure, NoAnswer):
+                    raise Unavailable(_outage_of(failure), str(failure)) from failure
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _PAUSE_LONGEST_S)
 
@@ -511,12 +567,12 @@ class Engine:
         """An invariant is broken and the view may be half changed: nobody may see it. Every later request
         is refused, and a restart reads the truth from the journal."""
         if isinstance(bug, Damaged):
-            self._bug = f"stopped: {bug}"
+            self._bug = _DAMAGED
             _log.critical("the writer is stopped: %s", bug)
         else:
-            self._bug = f"stopped by a bug, restart needed: {bug!r}"
+            self._bug = _BUG
             _log.critical("the writer is stopped by a bug; restart this process", exc_info=bug)
-        stopped = Unavailable(self._bug)
+        stopped = Unavailable(self._bug, repr(bug))
         _settle_all(self._queue, stopped)
         self._queue.clear()
         return stopped
@@ -593,7 +649,13 @@ class Engine:
             self._put_off(waiting, 0)
             return
         self._observer.rejected(RowTooLarge.__name__)
-        _settle(waiting[0].future, RowTooLarge(refused.size, refused.says))
+        _log.warning(
+            "request %s is refused: the database takes no row of %d bytes: %s",
+            waiting[0].origin.request_id,
+            refused.size,
+            refused,
+        )
+        _settle(waiting[0].future, RowTooLarge(refused.size))
 
     def _judge(self, pending: _Pending, now_s: int) -> list[Event] | Rejection:
         proposal, view = pending.proposal, self.view
@@ -631,18 +693,20 @@ class Engine:
             self._take_back(batch)
             outcomes = await self._catch_up(tried)
         except NotWritten as refusal:
-            self._missing()
             self._take_back(batch)
             del tried[batch.id]
             if isinstance(refusal, RowRefused) and not tried:
                 assert batch.body is not None, "a batch of ours is encoded"
                 raise _BatchTooLarge(len(batch.body), str(refusal)) from refusal
-            if not isinstance(refusal, (FileGone, RowRefused)):
+            if isinstance(refusal, FileGone):
+                self._note_missing(str(refusal))
+                raise Unavailable(_FILE_GONE, str(refusal)) from refusal
+            if not isinstance(refusal, RowRefused):
                 self._note_refused(str(refusal))
-            raise Unavailable(str(refusal)) from refusal
+            raise Unavailable(_REFUSES, str(refusal)) from refusal
         except JournalFailure as failure:
             self._take_back(batch)
-            self._doubt = str(failure)
+            self._note_doubt(failure)
             outcomes = await self._catch_up(tried)
             if outcomes is None:
                 raise
@@ -729,7 +793,7 @@ class Engine:
             # Where nobody writes any more, nobody would judge it.
             self._refuse_if_stopped()
         except asyncio.CancelledError:
-            _settle(pending.future, Unavailable("stopping"))
+            _settle(pending.future, Unavailable(_STOPPING))
             raise
         except Exception as error:
             _settle(pending.future, error)
@@ -760,32 +824,39 @@ class Engine:
     async def _catch_up(self, tried: dict[str, list[Any]]) -> list[Any] | None:
         """Apply what the journal has beyond the view. If one of the tried batches is in it: its outcomes."""
         if self._bug is not None or self._closed:
-            raise Unavailable(self.ready or "stopped")
+            raise Unavailable(self.ready or _STOPPING)
         outcomes = None
-        before = self.view.index
         untold = False
         try:
             try:
-                tail = await self._thread.call(self._read_tail, before)
+                tail: list[Batch] | None = None
+                while tail is None or len(tail) == _TAIL_BATCHES:
+                    tail = await self._thread.call(self._read_tail, self.view.index)
+                    for batch in tail:
+                        apply_entries(self.view, batch.index, batch.entries)
+                        outcomes = tried.get(batch.id, outcomes)
+                    if tail:
+                        self._tell_news()
             except Pruned:
                 # This process has slept for longer than the journal is kept, and what it tried with it.
-                self.view = await self._thread.call(start_view, self._journal)
-                tail, untold = [], bool(tried)
-            for batch in tail:
-                apply_entries(self.view, batch.index, batch.entries)
-                outcomes = tried.get(batch.id, outcomes)
+                self.view = await self._read_whole()
+                self._tell_news()
+                untold = bool(tried) and outcomes is None
         except JournalFailure as failure:
-            self._doubt = str(failure)
-            raise
+            self._note_doubt(failure)
+            if outcomes is None:
+                raise
+            # What was found is in the journal, whatever comes behind it.
+            return outcomes
         except Exception as bug:
             raise self._stop_for(bug) from bug
+        if self._doubt is not None:
+            _log.info("the database can be used again")
         self._doubt = None
         self._behind = False
         self._is_fresh = True
         if untold:
-            raise Unavailable("whether this was done cannot be told any more: look, and ask again")
-        if self.view.index != before:
-            self._tell_news()
+            raise Unavailable(_LOST)
         return outcomes
 
     def _catch_up_in_turn(self) -> bool:
@@ -805,11 +876,19 @@ class Engine:
         return bool(left)
 
     def _read_tail(self, after: Index) -> list[Batch]:
-        return list(self._journal.read(after))
+        return list(self._journal.read(after, _TAIL_BATCHES))
+
+    async def _read_whole(self) -> View:
+        return await self._thread.call(start_view, self._journal, answer_s=_START_S)
 
     def _tell_news(self) -> None:
         news, self._news = self._news, asyncio.Event()
         news.set()
+
+
+def _outage_of(failure: JournalFailure) -> str:
+    """What callers are told of a failure."""
+    return _SILENT if isinstance(failure, NoAnswer) else _AWAY
 
 
 def _command(made: Command | Planned) -> Command:

@@ -3,37 +3,80 @@
 All calls go through this one thread, in the order in which they were made: a journal is used by one thread at
 a time. An executor of the standard library does the same with two futures and a lock more for each call,
 which shows where every read has a look at the journal's tail.
+
+    answering --(a call takes longer than it may)--> silent --(that call returns)--> answering
+
+A call cannot be interrupted: SQLite waits for a disk that hangs without an end. So its caller is told that
+there is no answer, and the call goes on. Until it has returned, every other call is refused at once; one that
+is made after that is carried out after it, and reads what it has done.
 """
 
 import asyncio
+import contextlib
+import logging
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from berth.journal import JournalFailure
+
 T = TypeVar("T")
 
 _Call = tuple[asyncio.Future[Any], Callable[..., Any], tuple[Any, ...]]
 
+_log = logging.getLogger(__name__)
+
+
+class NoAnswer(JournalFailure):
+    """The database has not answered in time. What it was asked for may still be done, at any moment until
+    it answers again."""
+
 
 class JournalThread:
-    """Begins with its first call; ends with ``stop``, or with the process."""
+    """Begins with its first call; ends with ``stop``, or with the process. ``answer_s`` is how long a call
+    may take, unless it says otherwise."""
 
-    def __init__(self) -> None:
+    def __init__(self, answer_s: float) -> None:
+        self._answer_s = answer_s
         self._calls: SimpleQueue[_Call | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        # Calls that have not returned and that nobody waits for any more.
+        self._late: set[asyncio.Future[Any]] = set()
 
-    async def call(self, function: Callable[..., T], *arguments: Any) -> T:
+    @property
+    def is_silent(self) -> bool:
+        return bool(self._late)
+
+    async def call(self, function: Callable[..., T], *arguments: Any, answer_s: float | None = None) -> T:
+        """What the function returns. ``NoAnswer`` if it has not returned in time, or an earlier call has
+        not."""
+        if self._late:
+            raise NoAnswer("the database does not answer")
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
             self._thread.start()
-        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        limit_s = answer_s or self._answer_s
+        deadline = loop.call_later(limit_s, self._give_up, future, limit_s)
         self._calls.put((future, function, arguments))
-        return await future
+        try:
+            return await future
+        finally:
+            deadline.cancel()
 
     def stop(self) -> None:
         """End when the calls made so far have been carried out."""
         self._calls.put(None)
+
+    def _give_up(self, future: asyncio.Future[Any], limit_s: float) -> None:
+        if future.done():
+            return
+        if not self._late:
+            _log.error("the database has not answered for %g s; requests are refused until it does", limit_s)
+        self._late.add(future)
+        future.set_exception(NoAnswer(f"the database has not answered for {limit_s:g} s"))
 
     def _run(self) -> None:
         while (call := self._calls.get()) is not None:
@@ -42,9 +85,14 @@ class JournalThread:
                 settle, outcome = future.set_result, function(*arguments)
             except BaseException as error:
                 settle, outcome = future.set_exception, error
-            future.get_loop().call_soon_threadsafe(_settle, future, settle, outcome)
+            # The loop may have ended while the database did not answer.
+            with contextlib.suppress(RuntimeError):
+                future.get_loop().call_soon_threadsafe(self._settle, future, settle, outcome)
 
-
-def _settle(future: asyncio.Future[Any], settle: Callable[[Any], None], outcome: Any) -> None:
-    if not future.done():
-        settle(outcome)
+    def _settle(self, future: asyncio.Future[Any], settle: Callable[[Any], None], outcome: Any) -> None:
+        if not future.done():
+            settle(outcome)
+        elif future in self._late:
+            self._late.remove(future)
+            if not self._late:
+                _log.info("the database answers again")

@@ -198,7 +198,7 @@ EVERY: list[Rejection] = [
     r.GroupPolicyBroken(G, "db", "anti-affinity", C, "host-1", "rack-1", "it is full", ((C, "host-2"),)),
     r.GroupFull(G, 10),
     r.CommandTooLarge(1000, 4 << 20),
-    r.RowTooLarge(5 << 20, "string or blob too big"),
+    r.RowTooLarge(5 << 20),
 ]
 """What the ledger may answer to a request of the Placement API."""
 

@@ -38,7 +38,7 @@ class ComputeApi:
         except Problem as problem:
             response = render(problem)
         except (Overloaded, Unavailable) as outage:
-            response = render(outage_problem(outage))
+            response = render(outage_problem(outage, request))
         response.headers += versions.headers_of(version)
         return response
 

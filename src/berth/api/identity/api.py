@@ -50,7 +50,7 @@ class IdentityApi:
         except Problem as problem:
             return _render(problem)
         except (Overloaded, Unavailable) as outage:
-            return _render(outage_problem(outage))
+            return _render(outage_problem(outage, request))
 
     async def _answer(self, request: Request, caller: Caller | None) -> Response:
         path = request.path.rstrip("/")

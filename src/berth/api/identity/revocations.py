@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import Final
 
-from berth.api.kernel.auth.caller import TOKEN_HEADER, AuthUnavailable, Caller
+from berth.api.kernel.auth.caller import TOKEN_HEADER, Caller
 from berth.api.kernel.auth.issued import Grant
 from berth.api.kernel.auth.tokens import Tokens
 from berth.api.kernel.problem import Problem
-from berth.engine import Engine, Unavailable
+from berth.engine import Engine
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
 from berth.model.servers import RevokedToken
@@ -67,9 +67,6 @@ class RevocableTokens:
         if found is None:
             return None
         entry, grant = found
-        try:
-            if grant is not None and await self._revocations.has(grant):
-                return None
-        except Unavailable as outage:
-            raise AuthUnavailable(f"whether the token is revoked cannot be read: {outage}") from outage
+        if grant is not None and await self._revocations.has(grant):
+            return None
         return entry.caller

@@ -46,7 +46,7 @@ class ImageApi:
         except Problem as problem:
             return _render(problem)
         except (Overloaded, Unavailable) as outage:
-            return _render(outage_problem(outage))
+            return _render(outage_problem(outage, request))
 
     async def _answer(self, request: Request, caller: Caller | None) -> Response:
         path = request.path.rstrip("/")

@@ -34,8 +34,8 @@ from berth.api.kernel.http import (
     send_stream,
     wait_for_disconnect,
 )
-from berth.api.kernel.problem import Problem
-from berth.engine import ASKER, Asker
+from berth.api.kernel.problem import RETRY_SOON, Problem, outage_problem
+from berth.engine import ASKER, Asker, Unavailable
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.telemetry import Telemetry
@@ -147,7 +147,9 @@ class Application:
             caller = await self._authenticator.identify(request.headers, request.client)
         except AuthUnavailable as outage:
             text = f"The caller cannot be identified: {outage}"
-            raise Problem(503, text, codes.UNAVAILABLE) from outage
+            raise Problem(503, text, codes.UNAVAILABLE, headers=RETRY_SOON) from outage
+        except Unavailable as outage:
+            raise outage_problem(outage, request) from outage
         if caller is None:
             challenge = self._authenticator.challenge
             headers = () if challenge is None else (("www-authenticate", challenge),)

@@ -5,12 +5,14 @@ A Problem is raised while a request is read or answered, and caught where the AP
 never crosses the engine: what a proposal refuses comes out of the writer as a rejection, ``Denied``.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final, TypeVar
 
 from berth.api.kernel import codes
 from berth.api.kernel.access import refusal
+from berth.api.kernel.http import Request
 from berth.engine import Overloaded, Planned, Proposal, Unavailable
 from berth.model.commands import Command
 from berth.model.rejections import Rejection
@@ -20,6 +22,7 @@ T = TypeVar("T")
 Headers = tuple[tuple[str, str], ...]
 
 RETRY_SOON: Final[Headers] = (("retry-after", "1"),)
+_log = logging.getLogger(__name__)
 _NO_MORE: Final[Mapping[str, object]] = MappingProxyType({})
 
 
@@ -88,9 +91,14 @@ def forbidden(rule: str) -> Problem:
     return Problem(403, refusal(rule), codes.FORBIDDEN)
 
 
-def outage_problem(outage: Overloaded | Unavailable) -> Problem:
-    """What a client is told if the engine cannot serve it now."""
+def outage_problem(outage: Overloaded | Unavailable, request: Request | None = None) -> Problem:
+    """What a client is told if the engine cannot serve it now. The database's own words may name hosts, files
+    and users: they go to the log, under the id of the request."""
     if isinstance(outage, Overloaded):
         text = f"Too busy: {outage}. Try again in a moment."
         return Problem(503, text, codes.OVERLOADED, headers=RETRY_SOON)
-    return Problem(503, f"The ledger cannot be reached: {outage}", codes.UNAVAILABLE, headers=RETRY_SOON)
+    if outage.detail:
+        what = "the event feed" if request is None else f"{request.method} {request.path!r}"
+        extra = {} if request is None else {"request_id": request.request_id}
+        _log.warning("%s is refused: %s", what, outage.detail, extra=extra)
+    return Problem(503, str(outage), codes.UNAVAILABLE, headers=RETRY_SOON)

@@ -87,8 +87,8 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         placement=Cell(413, code=codes.TOO_LARGE),
     ),
     r.RowTooLarge: Row(
-        says="This request writes {r.size} bytes, more than the database takes in one row ({r.says}): split "
-        "it into smaller ones, or have the operator raise the limit of the database.",
+        says="This request writes {r.size} bytes, more than the database takes in one row: split it into "
+        "smaller ones, or have the operator raise the limit of the database.",
         placement=Cell(413, code=codes.TOO_LARGE),
     ),
     # quotas

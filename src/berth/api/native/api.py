@@ -70,7 +70,7 @@ class NativeApi:
         except Problem as problem:
             return render(problem, request)
         except (Overloaded, Unavailable) as outage:
-            return render(outage_problem(outage), request)
+            return render(outage_problem(outage, request), request)
 
     async def _answer(self, request: Request, caller: Caller) -> Response:
         found = find(request.path)

@@ -29,8 +29,8 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from berth.api.kernel.codes import PRUNED, TOO_MANY_STREAMS, UNAVAILABLE, UNEXPECTED
-from berth.api.kernel.problem import RETRY_SOON, Problem
+from berth.api.kernel.codes import PRUNED, TOO_MANY_STREAMS, UNEXPECTED
+from berth.api.kernel.problem import Problem, outage_problem
 from berth.api.native.changes import ClassNames, event_of
 from berth.api.native.classes import class_names
 from berth.api.native.stopping import StopSignals
@@ -221,7 +221,7 @@ class Feed:
         try:
             current = await self._engine.wait_beyond(self._at, _LOOK_AGAIN_S)
         except Unavailable as outage:
-            raise _unavailable(outage) from outage
+            raise outage_problem(outage) from outage
         finally:
             if self._engine.stopping:
                 self.stop()
@@ -277,7 +277,7 @@ class Feed:
         except Pruned as too_old:
             raise pruned(too_old.oldest) from too_old
         except Unavailable as outage:
-            raise _unavailable(outage) from outage
+            raise outage_problem(outage) from outage
         step: list[Rendered] = []
         size = 0
         for batch in batches:
@@ -303,7 +303,3 @@ async def _render(batch: Batch, names: ClassNames) -> bytes:
     if not lines:
         return b": nothing changed\nid: %d\n\n" % batch.index
     return b"\n".join([*lines[:-1], b"%bid: %d\n\n" % (lines[-1], batch.index)])
-
-
-def _unavailable(outage: Unavailable) -> Problem:
-    return Problem(503, f"The ledger cannot be reached: {outage}", UNAVAILABLE, headers=RETRY_SOON)

@@ -54,7 +54,7 @@ class PlacementApi:
         except Problem as problem:
             answer = problem
         except (Overloaded, Unavailable) as outage:
-            answer = outage_problem(outage)
+            answer = outage_problem(outage, request)
         if isinstance(answer, Problem):
             response = render(answer, request, version)
             response.headers.append(VERSION_HEADER[version])

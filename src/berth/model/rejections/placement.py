@@ -19,7 +19,6 @@ class RowTooLarge(Rejection, frozen=True):
     """The database takes no row of ``size`` bytes."""
 
     size: int
-    says: str
 
 
 # -- vocabulary ----------------------------------------------------------------------------------

@@ -42,5 +42,6 @@ class Authenticator(Protocol):
         """The caller, or None if the headers name nobody that is known. Header names are lower case. ``peer``
         is the address that the request comes from.
 
-        AuthUnavailable if that cannot be found out at the moment.
+        AuthUnavailable if that cannot be found out at the moment; the engine's Unavailable if that is for
+        want of the database.
         """

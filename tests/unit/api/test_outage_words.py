@@ -1,0 +1,113 @@
+"""What a caller is told of an outage is a sentence of ours; the database's own words are in the log, under
+the request's id."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from berth.journal import JournalFailure, open_journal, parse_address
+from tests.unit.identity.houses import House
+from tests.unit.identity.test_identity import ADMIN, ANN, FILE, TOKENS, by_token, issued
+from tests.unit.native.worlds import Answer
+
+pytestmark = pytest.mark.fast
+
+GROUP = {"server_group": {"name": "g", "policies": ["affinity"]}}
+IMAGE = {"name": "i", "disk_format": "raw", "container_format": "bare"}
+WRITES = [
+    (ADMIN, "POST", "/resource_providers", {"name": "host"}),
+    (ADMIN, "POST", "/berth/v1/groups", {"group": {"name": "g", "policy": "affinity"}}),
+    (ANN, "POST", "/compute/v2.1/os-server-groups", GROUP),
+    (ANN, "POST", "/image/v2/images", IMAGE),
+]
+
+
+def refuse_writes(house: House) -> str:
+    house.engine._journal.execute(sa.text("PRAGMA query_only=ON"))
+    return "readonly"
+
+
+def lose_the_table(house: House) -> str:
+    house.engine._journal.execute(sa.text("ALTER TABLE journal RENAME TO elsewhere"))
+    return "no such table"
+
+
+def lose_the_file(house: House) -> str:
+    (house.path / "journal.db").unlink()
+    return "journal.db"
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
+    # What is away is not waited for.
+    monkeypatch.setattr("berth.engine.engine._PAUSE_FIRST_S", 1000.0)
+    return House(tmp_path, FILE)
+
+
+def assert_plain(answer: Answer, words: str) -> None:
+    said = answer.body.decode()
+    assert answer.status == 503, said
+    assert words not in said
+    assert "the database says" not in said
+    assert "database" in said, "it tells what has failed"
+
+
+@pytest.mark.parametrize("break_it", [refuse_writes, lose_the_table, lose_the_file])
+@pytest.mark.parametrize(("who", "method", "path", "body"), WRITES)
+def test_a_write_is_refused_in_our_words(
+    house: House,
+    caplog: pytest.LogCaptureFixture,
+    break_it: Callable[[House], str],
+    who: str,
+    method: str,
+    path: str,
+    body: object,
+) -> None:
+    async def story(house: House) -> None:
+        words = break_it(house)
+        answer = await house.ask(method, path, body, token=who)
+        assert_plain(answer, words)
+        assert answer.headers["retry-after"] == "1"
+        id = answer.headers["x-openstack-request-id"]
+        [told] = [record for record in caplog.records if getattr(record, "request_id", None) == id]
+        assert words in told.getMessage()
+        assert_plain(await house.ask("GET", "/readyz", token=None), words)
+
+    with caplog.at_level(logging.WARNING):
+        house.run(story)
+
+
+def test_a_token_that_cannot_be_checked_is_told_of_in_our_words(
+    house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(house: House) -> None:
+        token = await issued(house)
+        words = lose_the_table(house)
+        # From the first failure on, what is in memory is not trusted.
+        assert (await house.ask("POST", "/resource_providers", {"name": "host"}, token=ADMIN)).status == 503
+        for path in ("/resource_providers", "/berth/v1/hosts", "/compute/v2.1/servers", "/image/v2/images"):
+            answer = await house.ask("GET", path, token=token)
+            assert_plain(answer, words)
+            assert answer.headers["retry-after"] == "1"
+            id = answer.headers["x-openstack-request-id"]
+            assert [
+                words in r.getMessage() for r in caplog.records if getattr(r, "request_id", "") == id
+            ] == [True]
+        assert_plain(await house.ask("POST", TOKENS, by_token(token), token=None), words)
+
+    with caplog.at_level(logging.WARNING):
+        house.run(story)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["postgresql://berth:s3cr%40t%20word@127.0.0.1:1/berth", "mysql://berth:s3cr%40t%20word@127.0.0.1:1/b"],
+)
+def test_no_password_is_in_the_words_of_a_database(address: str) -> None:
+    with pytest.raises(JournalFailure) as failure:
+        open_journal(parse_address(address), shared=True)
+    assert "127.0.0.1" in str(failure.value)
+    assert "s3cr" not in str(failure.value)
