@@ -29,7 +29,7 @@ from berth.model.rejections import (
     TreeRule,
     TreeRuleBroken,
 )
-from berth.model.vocabulary import STANDARD_TRAITS
+from berth.model.vocabulary import STANDARD_TRAITS, STATUS_DISABLED
 from berth.view import ProviderRecord, View
 
 _UNSTAMPED = Stamp(0, 0, 0)
@@ -66,10 +66,16 @@ def update(view: View, command: UpdateProvider, now_s: int) -> list[Event] | Rej
         return ProviderExists(None, command.name)
     before, after = Placed(record.name, current), Placed(command.name, wanted)
     events: list[Event] = [ProviderChanged(record.id, record.row, before, after)]
+    is_marked = False
     if wanted is not None and record.id in view.hosts:
         # What stands below another is no host any more, and has no status as one.
-        events.append(HostChanged(record.id, view.hosts[record.id], None))
-    events.append(advanced(record, now_s, steps=0))
+        status = view.hosts[record.id]
+        events.append(HostChanged(record.id, status, None))
+        is_marked = status.disabled and STATUS_DISABLED in record.traits
+    if is_marked:
+        others = tuple(name for name in record.traits if name != STATUS_DISABLED)
+        events.append(TraitsChanged(record.id, record.traits, others))
+    events.append(advanced(record, now_s, steps=int(is_marked)))
     return events
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from berth.model import commands as c
 from berth.model.ids import ClassId, ConsumerId, ProviderId
-from berth.model.placement import Inventory
+from berth.model.placement import HEALTHY, Inventory
 from berth.model.vocabulary import FIRST_CUSTOM_CLASS, STANDARD_CLASSES, STANDARD_TRAITS, STATUS_DISABLED
 from berth.sim import groups
 from berth.sim.facts import (
@@ -173,9 +173,10 @@ class Oracle(Facts):
         if any(fact.name == command.name and fact.id != command.id for fact in self.providers):
             kinds.add("ProviderExists")
         if not kinds:
-            self._put(replace(old, name=command.name, parent=parent, updated_at_s=now_s))
             if parent is not None:
-                self.hosts = [fact for fact in self.hosts if fact.provider != command.id]
+                self._set_host_status(c.SetHostStatus(command.id, HEALTHY), now_s)
+            after = self.provider(command.id) or old
+            self._put(replace(after, name=command.name, parent=parent, updated_at_s=now_s))
         return frozenset(kinds)
 
     def _delete_provider(self, command: c.DeleteProvider) -> Kinds:

@@ -187,6 +187,21 @@ def test_hosts_say_how_they_are_doing(world: World) -> None:
             await world.change("PUT", f"/resource_providers/{uuid_of(2)}", place)
         listed = (await world.get("/berth/v1/hosts")).json["hosts"]
         assert [host["disabled"] for host in listed] == [False] * 3
+        traits = (await world.get(f"/resource_providers/{uuid_of(2)}/traits")).json["traits"]
+        assert traits == [], "nor has it the mark of a disabled one"
+
+    world.run(story)
+
+
+def test_a_pool_is_not_listed_as_a_host(world: World) -> None:
+    async def story(world: World) -> None:
+        await fleet(world)
+        await world.host(4, {"DISK_GB": 100})
+        path = f"/resource_providers/{uuid_of(4)}/traits"
+        traits = (await world.get(path)).json | {"traits": ["MISC_SHARES_VIA_AGGREGATE"]}
+        await world.change("PUT", path, traits)
+        listed = (await world.get("/berth/v1/hosts")).json["hosts"]
+        assert [host["uuid"] for host in listed] == [uuid_of(number) for number in (1, 2, 3)]
 
     world.run(story)
 
