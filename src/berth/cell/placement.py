@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 from berth.client import Answer, Client, Unreachable
 from berth.model.saga_runs import ClaimSnapshot, Destination, SagaRun
 from berth.model.servers import Held, Place
+from berth.model.vocabulary import INSTANCE, MIGRATION
 from berth.sagas.conflicts import added, as_dict, as_held, describe_difference, differs, minus, plus, same
-from berth.sagas.requests import INSTANCE, MIGRATION
 from berth.sagas.saga import BY_NAME, ClaimChange, find_released, find_written
 
 _ATTEMPTS: Final = 20

@@ -19,10 +19,9 @@ from berth.model.commands import SCHEDULE
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.saga_runs import Outbox
 from berth.model.servers import Action, Held, Host, Migration, Server
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.model.vocabulary import INSTANCE, MIGRATION, SHARES_VIA_AGGREGATE
 from berth.sagas.conflicts import held_now, minus, same
 from berth.sagas.hosts import cell_aggregate
-from berth.sagas.requests import INSTANCE, MIGRATION
 from berth.view import View
 from berth.view.groups import GroupRecord
 from berth.view.roll import Whose

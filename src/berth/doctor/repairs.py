@@ -22,9 +22,9 @@ from berth.model.commands import (
 from berth.model.ids import ConsumerId
 from berth.model.rejections import FindingGone, Rejection, RepairUnsafe
 from berth.model.servers import Held, Migration, MigrationStatus, Server
+from berth.model.vocabulary import INSTANCE, MIGRATION
 from berth.sagas.conflicts import generation_of, minus
 from berth.sagas.proposals import replace_record
-from berth.sagas.requests import INSTANCE, MIGRATION
 from berth.view import View
 
 _UNDER_WAY: Final[frozenset[MigrationStatus]] = frozenset(

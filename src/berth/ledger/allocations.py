@@ -5,7 +5,8 @@ let go of what it has: moving resources between two consumers in one command nee
 The sum over the command must fit; where a provider is over its capacity already (its inventory shrank)
 a claim may still lower the excess, never raise it. In the same way an amount that one of the consumers
 holds already may stay, or change hands, whatever units the inventory has come to have; but what comes with
-new inventories must fit them.
+new inventories must fit them. A migration may keep a part of what its server held, and give it back, whatever
+units there are: as long as both together hold what they held before.
 
 Of the providers touched, those that the command names, and those that a consumer leaves with nothing,
 advance by one generation each; one that is merely left for another does not.
@@ -31,6 +32,7 @@ from berth.model.rejections import (
     Rejection,
     UnitsViolated,
 )
+from berth.model.vocabulary import MIGRATION
 from berth.view import ConsumerRecord, ProviderRecord, View
 
 _STEPS_PER_CLAIM: Final = 8
@@ -133,8 +135,9 @@ def _refused_amount(
     view: View, claims: tuple[Claim, ...], held_after: list[Holdings], inventory_of: InventoryOf
 ) -> Rejection | None:
     released, held_before = _released(view, claims)
+    divided = _divided(claims, held_after, released)
     claimed: dict[tuple[ProviderId, ClassId], int] = {}
-    for held in held_after:
+    for claim, held in zip(claims, held_after, strict=True):
         for provider, amounts in held:
             record = view.providers[provider]
             for class_id, amount in amounts:
@@ -147,8 +150,9 @@ def _refused_amount(
                     or amount > inventory.max_unit
                     or amount % inventory.step_size != 0
                 )
-                may_stay = (*key, amount) in held_before and inventory_of is _current_inventory
-                if is_odd and not may_stay:
+                is_part = key in divided and (claim.consumer_type == MIGRATION or amount == released[key])
+                may_stay = is_part or (*key, amount) in held_before
+                if is_odd and not (may_stay and inventory_of is _current_inventory):
                     return UnitsViolated(
                         provider,
                         view.classes.name_of(class_id),
@@ -181,6 +185,22 @@ def _released(
                     total[key] = total.get(key, 0) + amount
                     each.add((*key, amount))
     return total, each
+
+
+def _divided(
+    claims: tuple[Claim, ...],
+    held_after: list[Holdings],
+    released: dict[tuple[ProviderId, ClassId], int],
+) -> set[tuple[ProviderId, ClassId]]:
+    """Where a migration and others hold after the claims, together, what they held before."""
+    if len(claims) == 1 or all(claim.consumer_type != MIGRATION for claim in claims):
+        return set()
+    left = dict(released)
+    for held in held_after:
+        for provider, amounts in held:
+            for class_id, amount in amounts:
+                left[provider, class_id] = left.get((provider, class_id), 0) - amount
+    return {key for key, amount in left.items() if amount == 0}
 
 
 def _no_inventory(

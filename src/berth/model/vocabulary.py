@@ -20,6 +20,10 @@ STANDARD_CLASSES: Final[tuple[str, ...]] = tuple(os_resource_classes.STANDARDS)
 
 STANDARD_TRAITS: Final[frozenset[str]] = frozenset(os_traits.get_traits())
 
+INSTANCE: Final = "INSTANCE"
+MIGRATION: Final = "MIGRATION"
+"""What consumers are that are servers, and those that hold the other half of a move: Nova's own words."""
+
 SHARES_VIA_AGGREGATE: Final = "MISC_SHARES_VIA_AGGREGATE"
 """The trait of a provider whose resources the trees of its aggregates may use."""
 

@@ -18,9 +18,9 @@ from berth.model.ids import ConsumerId, ProviderId
 from berth.model.rejections import HostInAnotherCell, NoFit, Rejection, ServerChangedByOthers
 from berth.model.requests import CandidatesRequest
 from berth.model.saga_runs import ClaimSnapshot
-from berth.model.scheduling import ANY_CELL, HostCandidate, ScheduleRequest
+from berth.model.scheduling import ANY_CELL, ScheduleRequest
 from berth.model.servers import Held, Host, Migration, MigrationKind, Place, Server
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.model.vocabulary import MIGRATION, SHARES_VIA_AGGREGATE
 from berth.sagas.conflicts import (
     ServerHoldings,
     describe_difference,
@@ -30,8 +30,8 @@ from berth.sagas.conflicts import (
     overlap,
 )
 from berth.sagas.proposals import Context, make_run, next_number, record_run
-from berth.sagas.requests import MIGRATION, drop_stale_hints, kept_needs, make_destination, make_request
 from berth.sagas.requests import ask_resources as needed_by
+from berth.sagas.requests import drop_stale_hints, kept_needs, make_destination, make_request
 from berth.sagas.saga import BY_NAME
 from berth.scheduler.plan import plan
 from berth.view import View
@@ -84,23 +84,25 @@ def propose_move(
         uses=frozenset(provider for provider, _ in shared),
     )
 
-    def migrations(chosen: HostCandidate) -> tuple[Claim, ...]:
-        left = minus(before, overlap(shared, chosen.wanted))
-        return (Claim(id, left, server.project, server.user, None, MIGRATION),)
+    def migration_claim(held: Held) -> Claim:
+        return Claim(id, held, server.project, server.user, None, MIGRATION)
 
     with Trial(view) as trial:
-        # What the server has in pools is free for the server.
+        # What the server has in pools is free for the server. What is left of it to the migration needs no
+        # more room than the server had.
         freed = request.claim(ConsumerId(server.id), minus(holdings.held, shared), UNCHECKED)
         verdict = decide(view, ReplaceAllocations((freed,)), now_s) if shared else []
         trial.apply([] if isinstance(verdict, Rejection) else verdict)
-        planned = plan(view, request, context.scheduler, context.ids.rng, now_s, migrations)
+        planned = plan(
+            view, request, context.scheduler, context.ids.rng, now_s, lambda _: (migration_claim(tree),)
+        )
         if isinstance(planned, NoFit) and planned.refused is None:
             planned = msgspec.structs.replace(planned, refused=_full_pool(view, request, shared, now_s))
     if isinstance(planned, Rejection):
         return planned
     placement = planned.placements[0]
     chosen = make_destination(view, after, placement.chosen, others, shared)
-    (held_at_source,) = migrations(placement.chosen)
+    held_at_source = migration_claim(minus(before, overlap(shared, placement.chosen.wanted)))
     snapshot = ClaimSnapshot(chosen.held, (holdings.generation or 0) + 1)
     claim = request.claim(ConsumerId(server.id), snapshot.held, holdings.generation)
     counter = next_number(view, "migration")

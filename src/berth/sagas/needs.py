@@ -31,9 +31,10 @@ from berth.model.rejections import (
 )
 from berth.model.requests import CandidatesRequest
 from berth.model.servers import Held, Need, Place, Server
+from berth.model.vocabulary import INSTANCE
 from berth.sagas.conflicts import Rules, ServerHoldings, find_holdings, minus, plus
 from berth.sagas.proposals import replace_record
-from berth.sagas.requests import INSTANCE, group_of
+from berth.sagas.requests import group_of
 from berth.search.masks import unknown_traits
 from berth.search.places import slots_of
 from berth.view import ProviderRecord, View

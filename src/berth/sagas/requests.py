@@ -10,16 +10,13 @@ from berth.model.requests import RequestGroup
 from berth.model.saga_runs import Destination
 from berth.model.scheduling import ANY_CELL, Generation, Hints, HostCandidate, ScheduleRequest
 from berth.model.servers import Flavor, Held, Need, Place, Server, ServerHints
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.model.vocabulary import INSTANCE, SHARES_VIA_AGGREGATE
 from berth.sagas.conflicts import overlap, plus
 from berth.scheduler.flavors import Flavor as Sizes
 from berth.scheduler.flavors import FlavorAsk, ask_of
 from berth.scheduler.hosts import CELL_KIND as CELL
 from berth.scheduler.hosts import aggregate_names
 from berth.view import View
-
-INSTANCE = "INSTANCE"
-MIGRATION = "MIGRATION"
 
 
 def flavor_sizes(flavor: Flavor) -> Sizes:

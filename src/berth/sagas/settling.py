@@ -13,6 +13,7 @@ from berth.model.rejections import ConfirmBegun, NeedDoesNotFit, Rejection, Reve
 from berth.model.requests import CandidatesRequest
 from berth.model.saga_runs import ClaimSnapshot
 from berth.model.servers import Held, Migration, Server
+from berth.model.vocabulary import MIGRATION
 from berth.sagas.conflicts import (
     ServerHoldings,
     adopt_holdings,
@@ -23,7 +24,7 @@ from berth.sagas.conflicts import (
     plus,
 )
 from berth.sagas.proposals import Context, find_startable, make_run, record_run
-from berth.sagas.requests import MIGRATION, group_of, kept_needs
+from berth.sagas.requests import group_of, kept_needs
 from berth.sagas.saga import BY_NAME, find_released
 from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.options import CANDIDATES_TRIED_MAX

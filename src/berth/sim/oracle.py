@@ -356,7 +356,7 @@ class Oracle(Facts):
                     elif (
                         not (inventory.min_unit <= amount <= inventory.max_unit)
                         or amount % inventory.step_size != 0
-                    ) and not (may_stay and self._is_held(claims, provider, number, amount)):
+                    ) and not (may_stay and self._may_stay(claims, claim, provider, number, amount)):
                         kinds.add("UnitsViolated")
         consumers = {claim.consumer for claim in claims}
         for (provider, number), asked in sums.items():
@@ -369,13 +369,32 @@ class Oracle(Facts):
         # Where members would come to stand can only be said of claims that could be granted otherwise.
         return kinds or self._group_faults(claims)
 
-    def _is_held(
-        self, claims: tuple[c.Claim, ...], provider: ProviderId, number: ClassId, amount: int
+    def _may_stay(
+        self,
+        claims: tuple[c.Claim, ...],
+        claim: c.Claim,
+        provider: ProviderId,
+        number: ClassId,
+        amount: int,
     ) -> bool:
-        """Whether one of the claims' consumers has this amount already."""
-        return any(
-            AllocationFact(claim.consumer, provider, number, amount) in self.allocations for claim in claims
+        """Whether one of the claims' consumers has this amount already, or a migration takes part in a sum
+        that stays what it was: then it may have any part, and another all of it."""
+        held = [
+            fact.amount
+            for fact in self.allocations
+            if (fact.provider, fact.resource_class) == (provider, number)
+            and any(fact.consumer == one.consumer for one in claims)
+        ]
+        wanted = sum(
+            n
+            for one in claims
+            for id, amounts in one.wanted
+            for name, n in amounts
+            if (id, self.class_number(name)) == (provider, number)
         )
+        has_migration = len(claims) > 1 and any(one.consumer_type == "MIGRATION" for one in claims)
+        is_part = claim.consumer_type == "MIGRATION" or amount == sum(held)
+        return amount in held or (has_migration and wanted == sum(held) and is_part)
 
     def _group_faults(self, claims: tuple[c.Claim, ...]) -> set[str]:
         """Everything that groups have against these claims: grant them on a copy, and look at it."""

@@ -9,7 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from berth.doctor.findings import examine
+from berth.model import commands as c
 from berth.model.ids import ProviderId
+from berth.model.placement import Inventory
 from berth.model.rejections import NoFit, Rejection
 from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import Flavor
@@ -110,6 +112,46 @@ def test_a_resize_claims_the_difference_and_lets_it_go_at_its_end(end: str, to: 
     if end == "revert":
         assert region.held("s") == before
     assert len(region.view.consumers) == 2
+    assert examine(region.view, region.now_s) == ()
+
+
+@pytest.mark.parametrize("end", ["confirm", "revert", "fail"])
+@pytest.mark.parametrize("units", [{"min_unit": 20}, {"min_unit": 40, "step_size": 20}])
+def test_a_resize_may_leave_less_than_a_unit_of_the_pool_to_the_migration(
+    end: str, units: dict[str, int]
+) -> None:
+    """The migration keeps what is not used any more, until that is settled: 60 - 40, or 30 - 20."""
+    region = pooled()
+    before, to = (60, 40) if "step_size" in units else (30, 20)
+    region.do(c.SetInventories(POOL, None, {"DISK_GB": Inventory(100, **units)}))
+    region.run("create", "s", flavor=flavor(before))
+    assert begin_move(region, "resize", flavor=flavor(to, vcpus=2)) is None
+    assert used(region) == before
+    faults = Faults(["receive"] if end == "fail" else [])
+    assert {amount for _, amount in uses(region, faults)} == {before}
+    if end != "fail":
+        region.run(end, "s")
+    assert used(region) == (to if end == "confirm" else before)
+    assert region.server("s").state == "active"
+    assert examine(region.view, region.now_s) == ()
+
+
+def test_a_resize_to_less_than_a_unit_of_the_pool_is_refused() -> None:
+    region = pooled()
+    region.do(c.SetInventories(POOL, None, {"DISK_GB": Inventory(100, min_unit=20)}))
+    region.run("create", "s", flavor=flavor(30))
+    assert isinstance(begin_move(region, "resize", flavor=flavor(10, vcpus=2)), NoFit)
+    assert used(region) == 30
+
+
+def test_what_was_shared_with_the_migration_is_given_back_though_the_units_of_the_pool_have_shrunk() -> None:
+    region = pooled()
+    region.run("create", "s", flavor=flavor(60))
+    region.run("resize", "s", flavor=flavor(40, vcpus=2))
+    region.do(c.SetInventories(POOL, None, {"DISK_GB": Inventory(100, max_unit=50)}))
+    region.run("revert", "s")
+    assert region.server("s").state == "active"
+    assert region.held("s")[POOL] == {"DISK_GB": 60}
     assert examine(region.view, region.now_s) == ()
 
 
