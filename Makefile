@@ -6,10 +6,14 @@ BIN := .venv/bin
 PYTEST := $(BIN)/pytest
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 AT_ONCE := --numprocesses 2 --dist
-SLOW := tests/http tests/conformance tests/clients tests/crash tests/lifecycle tests/databases tests/faults
+# What takes longest comes first. Of three at once one mostly waits, for a server or for a database.
+PROCESSES := tests/conformance tests/faults tests/databases tests/crash tests/clients tests/http
+SLOW := $(PROCESSES) tests/lifecycle
+SMOKE := tests/http/test_workers.py tests/clients/test_command.py tests/crash/test_torn_write.py \
+    tests/lifecycle/test_moves.py tests/databases/test_journal_everywhere.py tests/faults/test_freshness.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test unit lint types imports fmt docs hashes bench bench-bystander bench-scale soak-wire clean
+.PHONY: help setup run test check unit lint types imports fmt docs hashes bench bench-bystander bench-scale soak-wire clean
 
 help: ## Show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## */  make \1\t/' | expand -t 18
@@ -27,10 +31,12 @@ run: setup ## Run a region, cells and a simulated fleet on LISTEN (127.0.0.1:877
 	@exec $(BIN)/berth up --listen $(LISTEN) --data data --hosts 20 --cells 2
 
 test: setup lint types imports unit ## Check and test everything, the quick things first
-	$(PYTEST) $(AT_ONCE) loadfile tests/conformance tests/http tests/clients tests/crash
 	$(PYTEST) $(AT_ONCE) worksteal tests/lifecycle
 	$(BIN)/python -m tests.databases.packages
-	$(PYTEST) tests/databases tests/faults
+	$(PYTEST) --numprocesses 3 --dist loadgroup --no-loadscope-reorder $(PROCESSES)
+
+check: setup lint types imports unit ## Check and test what changes most often: some of everything, without clusters
+	$(PYTEST) $(AT_ONCE) loadgroup $(SMOKE) -k 'not galera'
 
 unit: setup ## The tests that need no server process
 	$(PYTEST) $(AT_ONCE) loadscope tests $(SLOW:%=--ignore=%)

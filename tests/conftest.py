@@ -1,5 +1,6 @@
-"""What all tests may ask for."""
+"""What all tests may ask for, and which of them one process runs one after the other."""
 
+import pytest
 from hypothesis import settings
 
 pytest_plugins = ["tests.databases.fixtures"]
@@ -7,3 +8,24 @@ pytest_plugins = ["tests.databases.fixtures"]
 # No test asserts a time: an example that takes long on a busy machine is no failure.
 settings.register_profile("berth", deadline=None)
 settings.load_profile("berth")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """For ``--dist loadgroup``."""
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(_group_of(item)))
+
+
+def _group_of(item: pytest.Item) -> str:
+    """The tests of a file on one kind of database are a group. A process starts a database server of its own
+    when a test first needs it, and keeps it. A cluster takes long to start: all its tests share one."""
+    params = (
+        item.callspec.params.values()
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec")
+        else ()
+    )
+    named = {str(value) for value in params} | set(getattr(item, "fixturenames", ()))
+    if "galera" in named:
+        return "galera"
+    kind = next((kind for kind in ("mariadb", "postgresql") if kind in named), "")
+    return f"{item.path} {kind}"
