@@ -1,4 +1,7 @@
-"""The ``openstack`` command with osc-placement, through the life of a small fleet."""
+"""The ``openstack`` command with osc-placement, through the life of a small fleet.
+
+At the oldest version the program itself is run, as an operator would run it; else ``openstack_command``.
+"""
 
 import json
 import os
@@ -10,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.clients.openstack_command import OpenstackCommand
 from tests.servers import Server
 
 pytestmark = pytest.mark.clients
@@ -20,16 +24,21 @@ PROJECT, USER = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
 
 
 class Openstack:
-    """Runs the command as an operator would, in a process of its own."""
+    """Runs the command: through the server of commands, or without one by starting the program."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, command: OpenstackCommand | None) -> None:
+        self.command = command
         self.options = ["--os-auth-type", "admin_token", "--os-token", "admin", "--os-endpoint", url]
         # Whatever cloud the person who runs the tests uses, it is not this one.
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("OS_")}
 
     def run(self, command: str, version: str) -> "subprocess.CompletedProcess[str]":
-        words = [PROGRAM, *self.options, "--os-placement-api-version", version, *command.split()]
-        return subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=60, check=False)
+        words = [*self.options, "--os-placement-api-version", version, *command.split()]
+        if self.command is not None:
+            return self.command.run(words, self.env)
+        return subprocess.run(
+            [PROGRAM, *words], env=self.env, capture_output=True, text=True, timeout=60, check=False
+        )
 
     def __call__(self, command: str, version: str = "1.39") -> Any:
         """The command's JSON output; None for a command that prints nothing."""
@@ -46,8 +55,8 @@ class Openstack:
 
 
 @pytest.fixture
-def openstack(server: Server) -> Openstack:
-    return Openstack(server.url)
+def openstack(server: Server, command: OpenstackCommand) -> Openstack:
+    return Openstack(server.url, command)
 
 
 def usages(openstack: Openstack, provider: str) -> dict[str, int]:
@@ -77,7 +86,8 @@ def test_vocabulary(openstack: Openstack) -> None:
     assert {"name": "CUSTOM_GOLD"} not in openstack("trait list")
 
 
-def test_providers_at_the_oldest_version(openstack: Openstack) -> None:
+def test_providers_at_the_oldest_version(server: Server) -> None:
+    openstack = Openstack(server.url, None)
     created = openstack("resource provider create old", "1.0")
     assert created == {"uuid": created["uuid"], "name": "old", "generation": 0}
     assert openstack("resource provider list", "1.0") == [created]

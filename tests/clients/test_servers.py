@@ -6,7 +6,6 @@ import json
 import os
 import re
 import stat
-import subprocess
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,8 @@ import openstack
 import pytest
 from openstack.config import OpenStackConfig
 
-from tests.clouds import PROGRAMS, Cloud, cloud_running, wait_for
+from tests.clients.openstack_command import OpenstackCommand
+from tests.clouds import Cloud, cloud_running, wait_for
 from tests.servers import ROOT
 
 pytestmark = [
@@ -47,11 +47,11 @@ def connection(cloud: Cloud, name: str) -> openstack.connection.Connection:
 
 
 class Client:
-    """The command, in a process of its own, and the SDK, both by the clouds.yaml that ``berth up`` has
-    written."""
+    """The command and the SDK, both by the clouds.yaml that ``berth up`` has written."""
 
-    def __init__(self, cloud: Cloud) -> None:
+    def __init__(self, cloud: Cloud, command: OpenstackCommand) -> None:
         self.cloud = cloud
+        self.command = command
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("OS_")}
         self.env |= {"OS_CLIENT_CONFIG_FILE": str(cloud.data / "clouds.yaml"), "OS_CLOUD": "berth"}
         # osc-placement does not look into the file for this.
@@ -63,8 +63,8 @@ class Client:
     def __call__(self, command: str) -> Any:
         """The command's JSON output; None for one that prints nothing."""
         prints = re.search(r"\b(list|show|create|issue)\b", command) is not None
-        words = [str(PROGRAMS / "openstack"), *command.split(), *(["-f", "json"] if prints else [])]
-        done = subprocess.run(words, env=self.env, capture_output=True, text=True, timeout=90, check=False)
+        words = [*command.split(), *(["-f", "json"] if prints else [])]
+        done = self.command.run(words, self.env, timeout_s=90)
         assert done.returncode == 0, f"openstack {command}: {done.stderr}\n{self.cloud.everything[-4000:]}"
         return json.loads(done.stdout) if prints else None
 
@@ -161,8 +161,8 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 
 @pytest.fixture(scope="module")
-def client(cloud: Cloud) -> Iterator[Client]:
-    client = Client(cloud)
+def client(cloud: Cloud, command: OpenstackCommand) -> Iterator[Client]:
+    client = Client(cloud, command)
     yield client
     client.sdk.close()
 
