@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import functools
 import gc
+import logging
 from collections.abc import AsyncIterator
 
 from berth.api.compute.api import ComputeApi
@@ -34,12 +35,15 @@ from berth.clusters.keeper import ClusterReconciler
 from berth.engine import Engine, Forks
 from berth.journal import Address, Journal, JournalFailure, SqliteAddress, open_journal, parse_address
 from berth.region.courier import Courier
+from berth.runtime.backoff import Backoff, retry
 from berth.runtime.clock import Clock, SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings, cells_of
 from berth.runtime.telemetry import Telemetry
 from berth.runtime.turns import Turns
 from berth.scheduler.options import SchedulerOptions, scheduler_options
+
+_log = logging.getLogger(__name__)
 
 
 def application(settings: Settings, turns: Turns | None = None, number: int = 1) -> "Server":
@@ -180,11 +184,14 @@ async def _engine(
 
 async def _opened(address: Address, shared: bool, outage_seconds: int) -> Journal:
     """The journal, once its database answers: it may be restarting too."""
-    for left_s in range(outage_seconds, -1, -1):
-        try:
-            return open_journal(address, shared=shared)
-        except JournalFailure:
-            if left_s == 0:
-                raise
-        await asyncio.sleep(1)
-    raise AssertionError("the last attempt returns or raises")
+
+    async def step() -> Journal:
+        return open_journal(address, shared=shared)
+
+    return await retry(
+        step, (JournalFailure,), Backoff(1, 1), clock=SystemClock(), within_s=outage_seconds, notice=_notice
+    )
+
+
+def _notice(error: Exception, pause_s: float) -> None:
+    _log.warning("the database does not answer, retrying in %g s: %s", pause_s, error)

@@ -27,6 +27,7 @@ from berth.agent.credentials import Credential
 from berth.agent.drivers.driver import Driver
 from berth.agent.state import HostState
 from berth.cell.protocol import Poll, PollAnswer, Register, Registered, Report
+from berth.runtime.backoff import Backoff
 
 _log = logging.getLogger(__name__)
 
@@ -75,7 +76,7 @@ class HostAgent:
         try:
             self._conductor.show(self._credential.header())
             while True:
-                registered = await self._insist("registers", self._ask_to_register)
+                registered = await self._insist("registration", self._ask_to_register)
                 self.registered.set()
                 _log.debug("%s is registered in the cell %s", self._register.name, registered.cell)
                 await self._poll_while_known(registered.heartbeat_timeout_seconds)
@@ -102,10 +103,10 @@ class HostAgent:
 
     async def _poll_while_known(self, silence_s: float) -> None:
         wait_s = min(silence_s / 3, self._pace.poll_longest)
-        restless_s = 0.0
+        restless = Backoff(0.02, self._pace.restless_longest)
         while True:
             started_s = asyncio.get_running_loop().time()
-            commands = await self._insist("polls", lambda: self._poll(wait_s))
+            commands = await self._insist("poll", lambda: self._poll(wait_s))
             if commands is None:
                 return
             is_new = self._take(commands)
@@ -113,11 +114,10 @@ class HostAgent:
                 await self._register_once()
             took_s = asyncio.get_running_loop().time() - started_s
             if is_new or took_s > wait_s / 2:
-                restless_s = 0.0
+                restless.reset()
             else:
                 # Answered at once with what is at hand already: it is not ready sooner for being asked.
-                restless_s = min(2 * restless_s or 0.02, self._pace.restless_longest)
-                await asyncio.sleep(restless_s)
+                await restless.pause()
 
     async def _poll(self, wait_s: float) -> PollAnswer | None:
         """What there is to do; None if the host must register first."""
@@ -143,7 +143,7 @@ class HostAgent:
         report = Report(host=self._register.host, command=command, error=error)
         try:
             async with asyncio.timeout(self._pace.report_within):
-                await self._insist("reports", lambda: self._conductor.report(report))
+                await self._insist("report", lambda: self._conductor.report(report))
         except TimeoutError:
             _log.warning(
                 "%s: the result of the order %s was not taken in %g seconds and is kept",
@@ -154,25 +154,23 @@ class HostAgent:
 
     async def _insist(self, does: str, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask the conductor until it answers."""
-        pause_s = self._pace.first
+        backoff = Backoff(self._pace.first, self._pace.longest, self._rng)
         has_told = has_switched = False
         while True:
             try:
                 return await ask()
             except ConductorAway as away:
                 # Whole fleets lose their conductor at once: told once, and if it stays away.
-                level = logging.DEBUG if has_told or pause_s < self._pace.longest else logging.WARNING
+                level = logging.WARNING if backoff.is_longest and not has_told else logging.DEBUG
                 has_told = has_told or level == logging.WARNING
-                _log.log(level, "%s %s in vain: %s", self._register.name, does, away)
+                _log.log(level, "%s: %s failed, retrying: %s", self._register.name, does, away)
             except ConductorRefuses as refusal:
                 is_other = isinstance(refusal, CredentialRefused) and await self._take_other_credential()
                 if not is_other or has_switched:
-                    _log.warning("%s %s and is refused: %s", self._register.name, does, refusal)
-                    pause_s = self._pace.refused
+                    _log.warning("%s: %s refused: %s", self._register.name, does, refusal)
+                    backoff = Backoff(self._pace.refused, self._pace.refused, self._rng)
                 has_switched = is_other
-            # Not all of a fleet at the same moment.
-            await asyncio.sleep(pause_s * self._rng.uniform(0.5, 1.0))
-            pause_s = max(pause_s, min(2 * pause_s, self._pace.longest))
+            await backoff.pause()
 
     async def _take_other_credential(self) -> bool:
         """Show what the credential's file holds now, if that is something else. Whether it is."""

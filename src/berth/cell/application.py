@@ -12,6 +12,7 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -27,11 +28,14 @@ from berth.engine import Engine, Unavailable
 from berth.engine.engine import Observer, Overloaded
 from berth.journal import JournalError, open_journal, parse_address
 from berth.model.ids import Index
+from berth.runtime.backoff import Backoff, retry
 from berth.runtime.clock import Clock, SystemClock
 from berth.runtime.ids import Ids
 
 _log = logging.getLogger(__name__)
-_AGAIN_S = 2.0
+_RETRY_S: Final = 2.0
+
+T = TypeVar("T")
 
 FOLLOW_S = 0.05
 """How often a cell looks for orders, which others write into its journal."""
@@ -68,31 +72,26 @@ def cell_engine(database: str, clock: Clock, ids: Ids, observer: Observer | None
 
 
 async def opened(database: str, clock: Clock, ids: Ids) -> Engine:
-    """The engine of a cell's journal at work, once its database answers."""
-    while True:
-        try:
-            engine = cell_engine(database, clock, ids)
-        except JournalError as wrong:
-            # It may be away, or wait for an upgrade: either is somebody's to mend, and the others go on.
-            _log.error("a cell's journal cannot be opened: %s", wrong)
-            await asyncio.sleep(_AGAIN_S)
-            continue
+    """The engine of a cell's journal at work, once its database answers. It may be away, or wait for an
+    upgrade: either is somebody's to mend, and the others go on."""
+
+    async def open_engine() -> Engine:
+        engine = cell_engine(database, clock, ids)
         try:
             await engine.start()
-            return engine
-        except (JournalError, Unavailable) as wrong:
-            _log.error("a cell's journal cannot be read: %s", wrong)
+        except BaseException:
             await engine.stop()
-            await asyncio.sleep(_AGAIN_S)
+            raise
+        return engine
+
+    return await _retry(open_engine, JournalError, Unavailable)
 
 
-async def _patiently(step: Callable[[], Awaitable[None]]) -> None:
-    while True:
-        try:
-            return await step()
-        except (Unavailable, Overloaded) as away:
-            _log.warning("the cell's journal is away: %s", away)
-            await asyncio.sleep(_AGAIN_S)
+async def _retry(step: Callable[[], Awaitable[T]], *on: type[Exception]) -> T:
+    def notice(error: Exception, pause_s: float) -> None:
+        _log.error("the cell's journal cannot be used, retrying in %g s: %s", pause_s, error)
+
+    return await retry(step, on, Backoff(_RETRY_S, _RETRY_S), notice=notice)
 
 
 class Cell:
@@ -137,7 +136,7 @@ class Cell:
         self._api = AgentApi(
             engine, hosts, mailbox, settings.name, settings.silence_seconds, settings.agent_token
         )
-        await _patiently(conductor.take_over)
+        await _retry(conductor.take_over, Unavailable, Overloaded)
         conducting = asyncio.create_task(conductor.run())
         tasks = [conducting, asyncio.create_task(hosts.watch())]
         # One that has been replaced must not go on listening to hosts.

@@ -46,6 +46,7 @@ from berth.model.commands import Command, Enact
 from berth.model.events import Event, inverse
 from berth.model.ids import Index
 from berth.model.rejections import CommandTooLarge, Rejection, RowTooLarge
+from berth.runtime.backoff import Backoff, retry
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.turns import Turns
@@ -271,7 +272,7 @@ class Engine:
     async def start(self) -> None:
         """Read the journal, then begin to write."""
         try:
-            self.view = await self._patiently(self._read_whole)
+            self.view = await self._retry(self._read_whole)
         except Unavailable as outage:
             # There are no callers yet: this is for the log.
             raise Unavailable(outage.detail) from outage
@@ -388,7 +389,7 @@ class Engine:
         # what is refused could keep a reader waiting for ever.
         async with self._turn:
             if self._must_look():
-                await self._patiently(lambda: self._catch_up({}))
+                await self._retry(lambda: self._catch_up({}))
             return answer(self.view)
 
     def _must_look(self) -> bool:
@@ -498,11 +499,11 @@ class Engine:
         self._is_fresh = False
         deadline_ns = self._clock.monotonic_ns() + _RACING_NS
         try:
-            outcomes = await self._patiently(lambda: self._attempt(waiting, tried))
+            outcomes = await self._retry(lambda: self._attempt(waiting, tried))
             while outcomes is None:
                 if self._clock.monotonic_ns() > deadline_ns:
                     raise Unavailable("Journal write contention: gave up after 10 s. Retry.")
-                outcomes = await self._patiently(lambda: self._attempt(waiting, tried))
+                outcomes = await self._retry(lambda: self._attempt(waiting, tried))
         except Unavailable as outage:
             # A batch whose fate is unknown may turn up in the journal.
             _settle_all(waiting, Unavailable(_UNKNOWN, outage.detail) if tried else outage)
@@ -548,20 +549,22 @@ class Engine:
         tried[batch.id] = outcomes
         return await self._append(batch, tried)
 
-    async def _patiently(self, step: Callable[[], Awaitable[T]]) -> T:
+    async def _retry(self, step: Callable[[], Awaitable[T]]) -> T:
         """Repeat a step while the database is away, as long as an outage may last. One that does not answer
         has been waited for."""
-        deadline_ns = self._clock.monotonic_ns() + self._outage_ns
-        pause_s = _PAUSE_FIRST_S
-        while True:
-            try:
-                return await step()
-            except JournalFailure as failure:
-                is_over = self._clock.monotonic_ns() + int(pause_s * 1e9) > deadline_ns
-                if is_over or self._stopping or isinstance(failure, NoAnswer):
-                    raise Unavailable(_outage_of(failure), str(failure)) from failure
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, _PAUSE_LONGEST_S)
+
+        def stop_early(failure: Exception, pause_s: float) -> None:
+            if self._stopping or isinstance(failure, NoAnswer):
+                raise failure
+
+        backoff = Backoff(_PAUSE_FIRST_S, _PAUSE_LONGEST_S)
+        outage_s = self._outage_ns / 1e9
+        try:
+            return await retry(
+                step, (JournalFailure,), backoff, clock=self._clock, within_s=outage_s, notice=stop_early
+            )
+        except JournalFailure as failure:
+            raise Unavailable(_outage_of(failure), str(failure)) from failure
 
     def _stop_for(self, bug: Exception) -> Unavailable:
         """An invariant is broken and the view may be half changed: nobody may see it. Every later request
@@ -760,7 +763,7 @@ class Engine:
                 # In turn nothing is in flight: what the copy has is durable.
                 async with self._turn:
                     if self._must_look():
-                        await self._patiently(lambda: self._catch_up({}))
+                        await self._retry(lambda: self._catch_up({}))
                     view = self.view
                     child = self._forks.start(lambda: answer(view))
                 return await child.result()
@@ -819,7 +822,7 @@ class Engine:
     async def _look_in_turn(self) -> None:
         async with self._turn:
             self._next_look = None
-            await self._patiently(lambda: self._catch_up({}))
+            await self._retry(lambda: self._catch_up({}))
 
     async def _catch_up(self, tried: dict[str, list[Any]]) -> list[Any] | None:
         """Apply what the journal has beyond the view. If one of the tried batches is in it: its outcomes."""

@@ -267,8 +267,8 @@ def test_a_conductor_that_refuses_is_asked_again(tmp_path: Path, caplog: pytest.
             await host.kill()
 
     run(story)
-    assert "host-0001 registers and is refused: /agent/v1/register: 401: as the test wants it" in caplog.text
-    assert "host-0001 polls and is refused: /agent/v1/poll: 409" in caplog.text
+    assert "host-0001: registration refused: /agent/v1/register: 401: as the test wants it" in caplog.text
+    assert "host-0001: poll refused: /agent/v1/poll: 409" in caplog.text
     assert "503" not in caplog.text
 
 
