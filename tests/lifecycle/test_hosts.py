@@ -11,13 +11,14 @@ import pytest
 
 from berth.agent.fleet import SimInventory, SimProvider, provider_id
 from berth.agent.state import HostState, state_path
-from berth.cell import saga_runs
+from berth.cell import hosts, saga_runs
 from berth.client import Unreachable, connect_directly
 from berth.doctor.findings import examine
 from berth.model.batches import Origin
 from berth.model.ids import ProviderId
 from berth.model.saga_runs import Agent, HostTree
 from berth.model.servers import Host
+from berth.sagas.hosts import cell_aggregate
 from berth.sim.cloud import SimCloud
 from tests.lifecycle.chaos import check_at_rest
 from tests.lifecycle.stories import done, host_dies, new_server
@@ -515,3 +516,38 @@ def add_host(cloud: SimCloud, name: str, **fields: Any) -> None:
     cloud.fleet[name] = host
     cloud.states[name] = HostState(state_path(cloud.folder, name))
     cloud.start_host(name)
+
+
+@pytest.mark.parametrize("lost", ["host", "device", "cell"])
+def test_what_others_have_deleted_of_a_host_is_written_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """It was told of, and stayed lost until the agent was started again."""
+    monkeypatch.setattr(hosts, "_CHECK_EVERY", 1)
+
+    async def story(operator: Operator) -> None:
+        cloud = operator.cloud
+        await cloud.until(lambda view: not any(host.complaints for host in view.records.all(Host)))
+        before = [await operator.ask("GET", f"/resource_providers/{id}/inventories") for id in (ID, GPU0)]
+        if lost == "cell":
+            path = f"/resource_providers/{ID}/aggregates"
+            found = await operator.ask("GET", path)
+            await operator.ask("PUT", path, found | {"aggregates": []})
+        else:
+            for id in (GPU0,) if lost == "device" else (GPU0, GPU1, ID):
+                await operator.ask("DELETE", f"/resource_providers/{id}", None, (204,))
+        (finding, *_) = await cloud.read(lambda view: examine(view, 10**10)) or (None,)
+        assert (finding is None) == (lost == "device"), "the region does not know what devices there are"
+        cell = cell_aggregate("cell1")
+        await cloud.until(
+            lambda view: (
+                {ID, GPU0, GPU1} <= set(view.providers) and cell in view.providers[ProviderId(ID)].aggregates
+            )
+        )
+        await operator.until_complaints()
+        after = [await operator.ask("GET", f"/resource_providers/{id}/inventories") for id in (ID, GPU0)]
+        assert [one["inventories"] for one in after] == [one["inventories"] for one in before]
+        assert await cloud.read(lambda view: examine(view, 10**10)) == ()
+        await operator.is_up_for_a_while()
+
+    told(tmp_path, story)

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from berth.cell import agents, saga_runs
 from berth.cell.credentials import Shown, check_before_body, check_host
 from berth.cell.mailbox import Mailbox
-from berth.cell.placement import PlacementUnavailable
+from berth.cell.placement import ClaimRefused, PlacementUnavailable
 from berth.cell.protocol import WITH_CREDENTIALS, Leftover, Poll, PollAnswer, Register
 from berth.cell.providers import Providers, reported
 from berth.engine import Engine, Unavailable
@@ -36,6 +36,8 @@ _LAST: Final = 1 << 62
 """A fence behind every version of an order."""
 _RETRY_LONGEST: Final = 16
 """How many heartbeat timeouts at most pass between attempts to write what could not be written."""
+_CHECK_EVERY: Final = 10
+"""After how many heartbeat timeouts the providers of every host have been looked for."""
 _TOO_LARGE: Final = "What the host has is too much to be kept in the cell's journal."
 _STILL_WRITING: Final = "Placement is slow: what the host has is still being written."
 _OLD_AGENT: Final = "The agent is of an older release, and has no credential of its own: upgrade it."
@@ -261,11 +263,12 @@ class Hosts:
 
     async def watch(self) -> None:
         """Mark hosts down that are silent, for ever. After a start everybody has a while to be heard of."""
+        looking = asyncio.create_task(self._look_for_lost())
         try:
             await self._watch(self._clock.monotonic_ns())
         finally:
-            for writing in self._writing.values():
-                writing.cancel()
+            for task in (looking, *self._writing.values()):
+                task.cancel()
 
     async def _watch(self, started_ns: int) -> None:
         while not self._engine.stopping:
@@ -286,6 +289,40 @@ class Hosts:
                 self._heard_ns.clear()
             except Exception:
                 _log.exception("the watch stumbled")
+
+    async def _look_for_lost(self) -> None:
+        """Look in Placement for what hosts have reported, one host after the other, for ever."""
+        while not self._engine.stopping:
+            up = [agent.id for agent in self._engine.view.records.all(Agent) if not agent.is_down]
+            for host in up or (None,):
+                await asyncio.sleep(self._silence_ns * _CHECK_EVERY / 1e9 / max(len(up), 1))
+                try:
+                    if host is not None:
+                        await self._check_providers(host)
+                except Replaced:
+                    return
+                except (PlacementUnavailable, ClaimRefused, Unavailable, Overloaded) as away:
+                    _log.debug("%s: its providers were not looked for: %s", host, away)
+                except Exception:
+                    _log.exception("%s: its providers were not looked for", host)
+
+    async def _check_providers(self, host: str) -> None:
+        """Have a host register again if some of what it has reported is not in Placement any more."""
+        tree = await self._engine.read(lambda view: agents.tree_of(view, host))
+        agent = self._agent(host)
+        if agent is None or agent.complaints or host in self._writing:
+            return
+        lost = await self._providers.find_lost(host, tree)
+        if lost is None:
+            return
+
+        def propose(view: View) -> Enact | None:
+            is_same = view.records.get(Agent, host) == agent and agents.tree_of(view, host) == tree
+            return agents.written(view, host, (lost,)) if is_same and host not in self._writing else None
+
+        await self._enact(propose)
+        self._retries.setdefault(host, _Retry(self._clock.monotonic_ns(), self._silence_ns))
+        _log.warning("%s: %s Its agent is asked to register again.", agent.name, lost)
 
     async def _mark_down(self, agent: Agent) -> None:
         now_s = self._clock.now_ns() // 1_000_000_000

@@ -91,6 +91,18 @@ class Providers:
             return f"The name {host.name} is taken: the provider {row['uuid']} has it."
         return None
 
+    async def find_lost(self, host: str, tree: tuple[Reported, ...]) -> str | None:
+        """What others have deleted of a host that has reported this; None if nothing."""
+        rows = await self._placement.rows(f"in_tree={host}")
+        there = {row["uuid"] for row in rows if row["root_provider_uuid"] == host}
+        lost = [provider.id for provider in tree if provider.id not in there]
+        if lost:
+            more = f" and {len(lost) - 1} more of its providers are" if len(lost) > 1 else " is"
+            return f"{lost[0]}{more} gone from Placement."
+        if tree and self._aggregate not in await self._placement.aggregates(host):
+            return "The host is not in the aggregate of its cell any more."
+        return None
+
     async def write(self, host: Register, before: tuple[Reported, ...], note: Note) -> Written:
         """Make the tree what the agent reports, as far as it can be. ``before``: what is the agent's own."""
         writing = _Writing(self._placement, host, self._aggregate, before, note)

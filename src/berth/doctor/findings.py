@@ -315,7 +315,7 @@ def _host(view: View, id: str, moment: Moment) -> Finding | None:
         sentence = f"nothing can be placed on host {host.name} of cell {host.cell}: {lost}"
         if host.complaints:
             sentence += f". {host.complaints[0]}"
-        unsafe = "start its agent again: that writes what is missing"
+        unsafe = "it is written again by itself if the host is up: its cell asks the agent to register"
         return Finding("host_complaint", id, sentence, unsafe=unsafe)
     if not host.complaints:
         return None
