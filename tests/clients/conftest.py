@@ -6,8 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.clients.openstack_command import OpenstackCommand, openstack_command
+from tests.clients.forked_command import ForkedCommand, forked_command
 from tests.servers import UPSTREAM, Server, placement, running
+
+PLUGINS = (
+    "openstack.cli.base",
+    "openstack.cli.extension",
+    "openstack.common",
+    "openstack.compute.v2",
+    "openstack.identity.v3",
+    "openstack.image.v2",
+    "openstack.placement.v1",
+    "cliff.formatter.list",
+    "cliff.formatter.show",
+)
 
 
 @pytest.fixture
@@ -21,6 +33,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
-def command() -> Iterator[OpenstackCommand]:
-    with openstack_command() as command:
+def command() -> Iterator[ForkedCommand]:
+    """The ``openstack`` command with its plugins."""
+    with forked_command("openstackclient.shell:main", *PLUGINS) as command:
         yield command

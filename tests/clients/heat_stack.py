@@ -1,6 +1,6 @@
 """Read a template as Heat reads it, with Heat's own engine, and say as JSON what it would make.
 
-    PYTHONPATH=build/heat python tests/clients/heat_stack.py FOLDER MAIN.yaml PARAMETERS
+    PYTHONPATH=build/heat python -m tests.clients.heat_stack FOLDER MAIN.yaml PARAMETERS
 
 Templates, parameters, properties and outputs are validated by their schemas, and functions are resolved;
 every ResourceGroup and every nested template is taken apart. Services are not asked: whether a flavor is
@@ -56,11 +56,13 @@ def made_by(stack: Any, files: dict[str, str]) -> dict[str, Any]:
     return made
 
 
-def main(folder: str, name: str, parameters: str) -> None:
+def main() -> int:
+    folder, name, parameters = sys.argv[1:]
     files = {path.name: path.read_text() for path in Path(folder).glob("*.yaml")}
     stack = stack_of(template_format.parse(files[name]), files, json.loads(parameters))
     print(json.dumps({"resources": made_by(stack, files), "outputs": sorted(stack.outputs)}))
+    return 0
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    sys.exit(main())

@@ -1,6 +1,6 @@
 """The ``openstack`` command with osc-placement, through the life of a small fleet.
 
-At the oldest version the program itself is run, as an operator would run it; else ``openstack_command``.
+At the oldest version the program itself is run, as an operator would run it; else ``forked_command``.
 """
 
 import json
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.clients.openstack_command import OpenstackCommand
+from tests.clients.forked_command import ForkedCommand
 from tests.servers import Server
 
 pytestmark = pytest.mark.clients
@@ -24,9 +24,9 @@ PROJECT, USER = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
 
 
 class Openstack:
-    """Runs the command: through the server of commands, or without one by starting the program."""
+    """Runs the command: forked, or without ``command`` by starting the program."""
 
-    def __init__(self, url: str, command: OpenstackCommand | None) -> None:
+    def __init__(self, url: str, command: ForkedCommand | None) -> None:
         self.command = command
         self.options = ["--os-auth-type", "admin_token", "--os-token", "admin", "--os-endpoint", url]
         # Whatever cloud the person who runs the tests uses, it is not this one.
@@ -55,7 +55,7 @@ class Openstack:
 
 
 @pytest.fixture
-def openstack(server: Server, command: OpenstackCommand) -> Openstack:
+def openstack(server: Server, command: ForkedCommand) -> Openstack:
     return Openstack(server.url, command)
 
 

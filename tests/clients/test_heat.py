@@ -3,8 +3,7 @@ Berth would deal it to."""
 
 import json
 import os
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,11 @@ from berth.api.compute.server_fields import FIELDS
 from berth.api.native.bodies_clusters import NewCluster
 from berth.cli import main
 from berth.cli.heat_template import write
+from tests.clients.forked_command import ForkedCommand, forked_command
 from tests.heat_packages import Missing, heat_folder
-from tests.servers import ROOT
 
 pytestmark = pytest.mark.clients
 
-READER = ROOT / "tests" / "clients" / "heat_stack.py"
 CLUSTER = {
     "name": "hadoop",
     "anti_affinity": ["datanode"],
@@ -40,18 +38,19 @@ CLUSTER = {
 
 
 @pytest.fixture(scope="module")
-def heat() -> Path:
+def heat() -> Iterator[ForkedCommand]:
     try:
-        return heat_folder()
+        folder = heat_folder()
     except Missing as missing:
         pytest.skip(str(missing))
-
-
-def read_by_heat(heat: Path, folder: Path, name: str, **parameters: str) -> Any:
+    env = {**os.environ, "PYTHONPATH": str(folder)}
     # Heat's own warnings are none of ours.
-    words = [sys.executable, "-W", "ignore", str(READER), str(folder), name, json.dumps(parameters)]
-    env = {**os.environ, "PYTHONPATH": str(heat)}
-    done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=120, check=False)
+    with forked_command("tests.clients.heat_stack:main", options=["-W", "ignore"], env=env) as reader:
+        yield reader
+
+
+def read_by_heat(heat: ForkedCommand, folder: Path, name: str, **parameters: str) -> Any:
+    done = heat.run([str(folder), name, json.dumps(parameters)], os.environ, timeout_s=120)
     assert done.returncode == 0, done.stderr[-4000:]
     return json.loads(done.stdout)
 
@@ -69,7 +68,7 @@ def servers(made: Any, node_group: str) -> list[Any]:
     return [server["properties"] for server in resources(made, node_group)]
 
 
-def test_what_heat_makes_of_a_cluster(heat: Path, tmp_path: Path) -> None:
+def test_what_heat_makes_of_a_cluster(heat: ForkedCommand, tmp_path: Path) -> None:
     write(msgspec.convert(CLUSTER, NewCluster), tmp_path, overwrite=False)
     made = read_by_heat(heat, tmp_path, "hadoop.yaml", network="net")
     for number in (1, 2):
@@ -87,7 +86,7 @@ def test_what_heat_makes_of_a_cluster(heat: Path, tmp_path: Path) -> None:
     assert made["outputs"] == ["servers_data", "servers_master", "servers_more"]
 
 
-def test_berths_own_compute_api_takes_the_servers_of_a_template(heat: Path, tmp_path: Path) -> None:
+def test_berths_own_compute_api_takes_the_servers_of_a_template(heat: ForkedCommand, tmp_path: Path) -> None:
     write(msgspec.convert(CLUSTER, NewCluster), tmp_path, overwrite=False)
     made = read_by_heat(heat, tmp_path, "hadoop.yaml")
     found = [one for group in ("data", "master", "more") for one in resources(made, group)]
@@ -95,7 +94,9 @@ def test_berths_own_compute_api_takes_the_servers_of_a_template(heat: Path, tmp_
     assert "auto" in FIELDS["create"]["networks"].harmless
 
 
-def test_a_node_group_without_nodes_and_a_cluster_without_anti_affinity(heat: Path, tmp_path: Path) -> None:
+def test_a_node_group_without_nodes_and_a_cluster_without_anti_affinity(
+    heat: ForkedCommand, tmp_path: Path
+) -> None:
     cluster = {
         "name": "plain",
         "node_groups": [
@@ -112,7 +113,7 @@ def test_a_node_group_without_nodes_and_a_cluster_without_anti_affinity(heat: Pa
     assert set(made["resources"]) == {"nodes_a", "nodes_b"}
 
 
-def test_heat_would_refuse_what_is_wrong(heat: Path, tmp_path: Path) -> None:
+def test_heat_would_refuse_what_is_wrong(heat: ForkedCommand, tmp_path: Path) -> None:
     """So that a reader which reads everything is noticed."""
     write(msgspec.convert(CLUSTER, NewCluster), tmp_path, overwrite=False)
     node = tmp_path / "hadoop-apart-node.yaml"

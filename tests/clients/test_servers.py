@@ -15,7 +15,7 @@ import openstack
 import pytest
 from openstack.config import OpenStackConfig
 
-from tests.clients.openstack_command import OpenstackCommand
+from tests.clients.forked_command import ForkedCommand
 from tests.clouds import Cloud, cloud_running, wait_for
 from tests.servers import ROOT
 
@@ -49,7 +49,7 @@ def connection(cloud: Cloud, name: str) -> openstack.connection.Connection:
 class Client:
     """The command and the SDK, both by the clouds.yaml that ``berth up`` has written."""
 
-    def __init__(self, cloud: Cloud, command: OpenstackCommand) -> None:
+    def __init__(self, cloud: Cloud, command: ForkedCommand) -> None:
         self.cloud = cloud
         self.command = command
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("OS_")}
@@ -161,7 +161,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
 
 
 @pytest.fixture(scope="module")
-def client(cloud: Cloud, command: OpenstackCommand) -> Iterator[Client]:
+def client(cloud: Cloud, command: ForkedCommand) -> Iterator[Client]:
     client = Client(cloud, command)
     yield client
     client.sdk.close()

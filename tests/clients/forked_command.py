@@ -1,13 +1,14 @@
-"""The ``openstack`` command for tests, without the second that each start of it takes.
+"""Commands of others for tests, without the seconds that each start of one takes.
 
-A process imports the command and its plugins once. For every command it forks a child, which runs the
-command's entry point with words and environment of its own and ends with its exit status: what one command
-leaves behind in memory, the next one does not find.
+A process imports a program once. For every command it forks a child, which calls the program's entry point
+with words and environment of its own and ends with its exit status: what one command leaves behind in memory,
+the next one does not find.
 
-    parent   {"words": [...], "env": {...}, "timeout_s": 60} ->
-    server   <- {"status": 0, "stdout": "...", "stderr": "..."}      one line each
+    asked       {"words": [...], "env": {...}, "timeout_s": 60}               one line each
+    answered    {"status": 0, "stdout": "...", "stderr": "..."}
 
-``python -m tests.clients.openstack_command`` is that server.
+``python -m tests.clients.forked_command MODULE:FUNCTION [GROUP ...]`` is that process. It also loads what is
+entered in the groups of entry points, as far as it can be imported; the rest is left to the commands.
 """
 
 import contextlib
@@ -20,27 +21,14 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, Any, Final, NoReturn
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO, Any, NoReturn
 
 from tests.servers import ROOT
 
-PLUGINS: Final = (
-    "openstack.cli.base",
-    "openstack.cli.extension",
-    "openstack.common",
-    "openstack.compute.v2",
-    "openstack.identity.v3",
-    "openstack.image.v2",
-    "openstack.placement.v1",
-    "cliff.formatter.list",
-    "cliff.formatter.show",
-)
-"""Groups of entry points that are loaded ahead. Any other is loaded by the command that needs it."""
 
-
-class OpenstackCommand:
-    """Runs commands through a server that ``openstack_command`` started."""
+class ForkedCommand:
+    """Runs commands of the program that ``forked_command`` has started."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
@@ -55,35 +43,39 @@ class OpenstackCommand:
         self._process.stdin.write(json.dumps(asked) + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
-        assert answer, f"the server of openstack commands has ended: {self._process.wait(10)}"
+        assert answer, f"{self._process.args!r} has ended with status {self._process.wait(10)}"
         told = json.loads(answer)
         return subprocess.CompletedProcess(words, told["status"], told["stdout"], told["stderr"])
 
 
 @contextlib.contextmanager
-def openstack_command() -> Iterator[OpenstackCommand]:
+def forked_command(
+    entry: str, *groups: str, options: Sequence[str] = (), env: Mapping[str, str] | None = None
+) -> Iterator[ForkedCommand]:
+    """``options`` are for the interpreter, ``env`` is the environment that the program is imported in."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.clients.openstack_command"],
+        [sys.executable, *options, "-m", "tests.clients.forked_command", entry, *groups],
         cwd=ROOT,
+        env=env,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     )
-    # Its end is the end of its input.
+    # It ends when its input does.
     with process:
-        yield OpenstackCommand(process)
+        yield ForkedCommand(process)
 
 
-# -- in the server ------------------------------------------------------------------------------
+# -- in the process ------------------------------------------------------------------------------
 
 
-def serve(requests: IO[str], answers: IO[str]) -> None:
+def serve(entry: Callable[[], int], requests: IO[str], answers: IO[str]) -> None:
     for line in requests:
         asked = json.loads(line)
         with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
             child = os.fork()
             if child == 0:
-                _become(asked, stdout.fileno(), stderr.fileno())
+                _become(entry, asked, stdout.fileno(), stderr.fileno())
             _, status = os.waitpid(child, 0)
             told = {
                 "status": os.waitstatus_to_exitcode(status),
@@ -94,7 +86,7 @@ def serve(requests: IO[str], answers: IO[str]) -> None:
         answers.flush()
 
 
-def _become(asked: dict[str, Any], stdout: int, stderr: int) -> NoReturn:
+def _become(entry: Callable[[], int], asked: dict[str, Any], stdout: int, stderr: int) -> NoReturn:
     """Be the command, and end as it ends."""
     status = 1
     try:
@@ -103,8 +95,8 @@ def _become(asked: dict[str, Any], stdout: int, stderr: int) -> NoReturn:
             os.dup2(have, wanted)
         os.environ.clear()
         os.environ.update(asked["env"])
-        sys.argv = ["openstack", *asked["words"]]
-        status = importlib.import_module("openstackclient.shell").main()
+        sys.argv[1:] = asked["words"]
+        status = entry()
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
@@ -120,14 +112,15 @@ def _text(file: IO[bytes]) -> str:
     return file.read().decode()
 
 
-def _load_ahead() -> None:
-    importlib.import_module("openstackclient.shell")
-    for group in PLUGINS:
+def main(entry: str, *groups: str) -> None:
+    module, _, name = entry.partition(":")
+    function = getattr(importlib.import_module(module), name)
+    for group in groups:
         for found in importlib.metadata.entry_points(group=group):
             with contextlib.suppress(ImportError):
                 found.load()
+    serve(function, sys.stdin, sys.stdout)
 
 
 if __name__ == "__main__":
-    _load_ahead()
-    serve(sys.stdin, sys.stdout)
+    main(*sys.argv[1:])
