@@ -79,9 +79,10 @@ class Server:
         await engine.start()
         # What has been read stays: the garbage collector need not go through it again and again.
         gc.freeze()
+        native = NativeApi(engine, policy, self._settings, scheduler, clock, ids)
         self._application = Application(
             PlacementApi(engine, policy, self._settings, clock, ids),
-            NativeApi(engine, policy, self._settings, scheduler, clock, ids),
+            native,
             Health(engine, telemetry.exposition),
             _honouring_revocations(authenticator, engine),
             Cors(self._settings.cors_allowed_origins, self._settings.cors_allow_headers),
@@ -97,7 +98,8 @@ class Server:
         keeper = ClusterReconciler(engine, clock, ids, scheduler, self._settings)
         async with _at_work(self._settings, engine, clock, ids, keeper, is_ours=self._number == 1):
             await send({"type": "lifespan.startup.complete"})
-            await receive()
+            while (await receive())["type"] != "lifespan.shutdown":
+                native.drain()
         await engine.stop()
         if isinstance(authenticator, Keystone):
             authenticator.close()

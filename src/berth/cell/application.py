@@ -9,7 +9,6 @@ knock.
 import asyncio
 import contextlib
 import logging
-import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Final, TypeVar
@@ -108,17 +107,17 @@ class Cell:
             await self._api(scope, receive, send)
             return
         await receive()
-        async with self.running():
+        async with self.running() as conducting:
             await send({"type": "lifespan.startup.complete"})
-            await receive()
+            stopping = asyncio.create_task(_stop_after(conducting, send), name="stop after the conductor")
+            while (await receive())["type"] != "lifespan.shutdown":
+                pass
+            stopping.cancel()
         await send({"type": "lifespan.shutdown.complete"})
 
-    def _replaced(self) -> None:
-        signal.raise_signal(signal.SIGTERM)
-
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator["Cell"]:
-        """The cell at work."""
+    async def running(self) -> AsyncIterator[asyncio.Task[None]]:
+        """The cell at work. The conductor's task ends by itself when another conductor has replaced it."""
         settings, clock, ids = self._settings, self._clock, Ids()
         engine = await opened(settings.database, clock, ids)
         client = Client(
@@ -139,13 +138,18 @@ class Cell:
         await _retry(conductor.take_over, Unavailable, Overloaded)
         conducting = asyncio.create_task(conductor.run())
         tasks = [conducting, asyncio.create_task(hosts.watch())]
-        # One that has been replaced must not go on listening to hosts.
-        conducting.add_done_callback(lambda task: None if task.cancelled() else self._replaced())
         try:
-            yield self
+            yield conducting
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await engine.stop()
             await client.close()
+
+
+async def _stop_after(conducting: asyncio.Task[None], send: Send) -> None:
+    """Ask to be stopped when the conductor has ended: one that was replaced must not go on listening to
+    hosts."""
+    await asyncio.wait({conducting})
+    await send({"type": "lifespan.stop"})

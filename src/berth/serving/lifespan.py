@@ -1,13 +1,18 @@
 """The life of an application: its startup before the first request, its shutdown after the last.
 
-    new --start--> started --end--> ended
+    new --start--> started --drain--> draining --end--> ended
         \\--(failed, or told to stop)--> never started
 
 An application that ends its startup with an exception has failed to start, and says why with it.
+
+Two messages are ours, beside ASGI's. ``lifespan.draining`` tells the application that requests in progress
+are being finished and no others come: streams, which would never finish, end then. With ``lifespan.stop`` an
+application asks to be stopped.
 """
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from berth.serving.asgi import Application, Message
@@ -22,8 +27,10 @@ class StartupFailed(Exception):
 class Lifespan:
     """Runs the application's own task for it, which lives as long as the worker serves."""
 
-    def __init__(self, application: Application) -> None:
+    def __init__(self, application: Application, stop: Callable[[], None]) -> None:
+        """``stop`` is called if the application asks for it."""
         self._application = application
+        self._stop = stop
         self._told: asyncio.Queue[Message] = asyncio.Queue()
         self._startup: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[None] | None = None
@@ -43,6 +50,10 @@ class Lifespan:
         self._task.cancel()
         await asyncio.wait({self._task})
         return False
+
+    def drain(self) -> None:
+        """Tell the application that no more requests come."""
+        self._told.put_nowait({"type": "lifespan.draining"})
 
     async def end(self) -> None:
         """Have the application shut down, however it does that."""
@@ -66,6 +77,8 @@ class Lifespan:
             self._settle(None)
         elif message["type"] == "lifespan.startup.failed":
             self._settle(StartupFailed(message.get("message", "cannot start")))
+        elif message["type"] == "lifespan.stop":
+            self._stop()
 
     def _settle(self, failure: StartupFailed | None) -> None:
         if self._startup.done():

@@ -3,9 +3,7 @@
     startup --> listening --(SIGTERM, SIGINT)--> draining --> shutdown --> exit 0
         \\--(fails)--> exit 1       a stop that comes during the startup ends it there, with 0
 
-Signals to stop are held back from the fork until there is a loop that hears them: none is lost. They are
-handled as Python's signals, not the loop's, so that a part of the application may listen to them as well
-(api/native/stopping.py).
+Signals to stop are held back from the fork until there is a loop that hears them: none is lost.
 
 A worker ends by its own deadlines: draining has one, and behind it an alarm ends the process whatever it
 does. The parent has the same in mind, but it may be gone; then there is less time, because whoever restarts
@@ -64,11 +62,16 @@ async def _live(
     stop = _stop_event(drain_s)
     if heartbeat is not None:
         _beat(heartbeat, stop, drain_s)
-    lifespan = Lifespan(application)
+
+    def stop_here() -> None:
+        _end_within(drain_s())
+        stop.set()
+
+    lifespan = Lifespan(application, stop_here)
     if not await lifespan.start(stop):
         return
     try:
-        await _serve(application, address, limits, stop, drain_s)
+        await _serve(application, address, limits, stop, lifespan, drain_s)
     finally:
         await lifespan.end()
 
@@ -78,6 +81,7 @@ async def _serve(
     address: Address,
     limits: Limits,
     stop: asyncio.Event,
+    lifespan: Lifespan,
     drain_s: Callable[[], float],
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -85,6 +89,7 @@ async def _serve(
     server = await loop.create_server(connections.make, sock=listener(address), backlog=BACKLOG)
     await stop.wait()
     server.close()
+    lifespan.drain()
     await connections.drain(drain_s())
 
 

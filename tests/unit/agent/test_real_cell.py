@@ -3,7 +3,7 @@ them, and a host that dies is down until it is back and clean."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,8 @@ async def world(placement: Server, directory: Path, hosts: int) -> AsyncIterator
     fleet = tuple(simulated_fleet(hosts))
     headers = {"x-auth-token": "admin", "openstack-api-version": "placement 1.39"}
     books = Client(placement.url, headers)
-    async with Cell(given).running() as cell, served(cell) as url:
+    cell = Cell(given)
+    async with cell.running(), served(cell) as url:
         engine = cell_engine(database, SystemClock(), Ids())
         await engine.start()
         agents = AgentSettings(
@@ -131,27 +132,45 @@ async def world(placement: Server, directory: Path, hosts: int) -> AsyncIterator
             await books.close()
 
 
+async def until_holds(check: Callable[[], Awaitable[None]]) -> None:
+    """Repeat a check until it holds: a host is up before its whole tree is in Placement."""
+    deadline_s = asyncio.get_running_loop().time() + PATIENCE_S
+    while True:
+        try:
+            return await check()
+        except AssertionError:
+            if asyncio.get_running_loop().time() > deadline_s:
+                raise
+        await asyncio.sleep(0.05)
+
+
 def test_a_host_registers_and_its_tree_is_in_placement(placement: Server, tmp_path: Path) -> None:
     async def story() -> None:
         async with world(placement, tmp_path, hosts=4) as seen:
             for host in seen.hosts:
                 await seen.until_down(host, False)
             last = seen.hosts[3]
-            tree = await seen.asked(f"/resource_providers?in_tree={last.id}")
-            assert {one["name"]: one["parent_provider_uuid"] for one in tree["resource_providers"]} == {
-                "host-0004": None,
-                "host-0004-gpu0": last.id,
-                "host-0004-gpu1": last.id,
-            }
-            found = await seen.asked(f"/resource_providers/{last.id}/inventories")
-            amounts = {name: (one["total"], one["reserved"]) for name, one in found["inventories"].items()}
-            assert amounts == {"VCPU": (32, 0), "MEMORY_MB": (131072, 4096), "DISK_GB": (2000, 0)}
-            gpu = await seen.asked(f"/resource_providers/{provider_id('host-0004-gpu1')}/inventories")
-            assert gpu["inventories"]["VGPU"]["total"] == 4
-            traits = await seen.asked(f"/resource_providers/{last.id}/traits")
-            assert sorted(traits["traits"]) == ["COMPUTE_NODE", "HW_ARCH_X86_64", "HW_CPU_X86_AVX2"]
-            joined = await seen.asked(f"/resource_providers/{last.id}/aggregates")
-            assert joined["aggregates"] == [cell_aggregate(CELL)]
+
+            async def check() -> None:
+                tree = await seen.asked(f"/resource_providers?in_tree={last.id}")
+                assert {one["name"]: one["parent_provider_uuid"] for one in tree["resource_providers"]} == {
+                    "host-0004": None,
+                    "host-0004-gpu0": last.id,
+                    "host-0004-gpu1": last.id,
+                }
+                found = await seen.asked(f"/resource_providers/{last.id}/inventories")
+                amounts = {
+                    name: (one["total"], one["reserved"]) for name, one in found["inventories"].items()
+                }
+                assert amounts == {"VCPU": (32, 0), "MEMORY_MB": (131072, 4096), "DISK_GB": (2000, 0)}
+                gpu = await seen.asked(f"/resource_providers/{provider_id('host-0004-gpu1')}/inventories")
+                assert gpu["inventories"]["VGPU"]["total"] == 4
+                traits = await seen.asked(f"/resource_providers/{last.id}/traits")
+                assert sorted(traits["traits"]) == ["COMPUTE_NODE", "HW_ARCH_X86_64", "HW_CPU_X86_AVX2"]
+                joined = await seen.asked(f"/resource_providers/{last.id}/aggregates")
+                assert joined["aggregates"] == [cell_aggregate(CELL)]
+
+            await until_holds(check)
 
     run(story)
 

@@ -57,6 +57,10 @@ class NativeApi:
             read_quotas(settings) if settings.cells else None,
         )
 
+    def drain(self) -> None:
+        """No more requests come: end the streams, which would go on for ever."""
+        self._services.feed.stop()
+
     def is_open(self, request: Request) -> bool:
         return False
 

@@ -33,7 +33,6 @@ from berth.api.kernel.codes import PRUNED, TOO_MANY_STREAMS, UNEXPECTED
 from berth.api.kernel.problem import Problem, outage_problem
 from berth.api.native.changes import ClassNames, event_of
 from berth.api.native.classes import class_names
-from berth.api.native.stopping import StopSignals
 from berth.engine import Engine, Pruned, Unavailable
 from berth.model.batches import Batch
 from berth.model.ids import Index
@@ -96,7 +95,6 @@ class Feed:
         self.heartbeat_s = heartbeat_s
         self._streams = 0
         self._stopping = False
-        self._signals = StopSignals(self.stop)
         self._follower: asyncio.Task[None] | None = None
         # How far the follower has come, and the newest of what it found, without a gap up to there.
         self._at = Index(0)
@@ -125,13 +123,11 @@ class Feed:
         self._streams += 1
         if self._streams == 1:
             self._at = current
-            self._signals.listen()
             self._follower = asyncio.create_task(self._follow(), name="event feed")
 
     def close(self) -> None:
         self._streams -= 1
         if not self._streams:
-            self._signals.leave()
             assert self._follower is not None, "the first stream started it"
             self._follower.cancel()
             self._forget()
