@@ -76,6 +76,12 @@ class Operator:
         answer = await self.client.ask("GET", f"/resource_providers/{provider}")
         return answer.status == 200
 
+    async def until_written(self, provider: str) -> None:
+        """Wait until a provider is there, with its inventories."""
+        async with asyncio.timeout(20):
+            while not await self.is_there(provider) or not await self.inventories(provider):
+                await asyncio.sleep(0.05)
+
     async def restart(self, *children: SimProvider, **fields: object) -> None:
         """Start the agent again, on a machine with these devices."""
         await self.cloud.kill_host(NAME)
@@ -106,7 +112,11 @@ class Operator:
 def told(tmp_path: Path, story: Story) -> None:
     async def tell() -> None:
         async with SimCloud(tmp_path, seed=5, hosts=4).running() as cloud:
-            await story(Operator(cloud))
+            operator = Operator(cloud)
+            # A host is up before all that it reported is written.
+            for device in (GPU0, GPU1):
+                await operator.until_written(device)
+            await story(operator)
 
     asyncio.run(tell())
 
@@ -166,7 +176,6 @@ def test_what_an_agent_changes_is_written_where_no_operator_has_set_it(tmp_path:
 
 def test_a_device_that_is_gone_is_deleted(tmp_path: Path) -> None:
     async def story(operator: Operator) -> None:
-        assert await operator.is_there(GPU1)
         await operator.restart(gpu(0))
         async with asyncio.timeout(20):
             while await operator.is_there(GPU1):
@@ -175,9 +184,7 @@ def test_a_device_that_is_gone_is_deleted(tmp_path: Path) -> None:
         assert await operator.is_there(GPU0)
         assert await operator.complaints() == []
         await operator.restart(gpu(0), gpu(1))
-        async with asyncio.timeout(20):
-            while not await operator.is_there(GPU1) or not await operator.inventories(GPU1):
-                await asyncio.sleep(0.05)
+        await operator.until_written(GPU1)
         assert (await operator.inventories(GPU1))["VGPU"]["reserved"] == 0
 
     told(tmp_path, story)
@@ -240,9 +247,7 @@ def test_a_device_that_is_in_use_in_its_old_shape_gets_no_new_one_beside_it(tmp_
 
     async def story(operator: Operator) -> None:
         await operator.restart(split)
-        async with asyncio.timeout(20):
-            while not await operator.is_there(pf) or not await operator.inventories(pf):
-                await asyncio.sleep(0.05)
+        await operator.until_written(pf)
         await operator.claim(pf, {"SRIOV_NET_VF": 1})
         await operator.restart(whole)
         (said,) = await operator.until_complaints(
