@@ -8,6 +8,8 @@ import logging
 
 import msgspec
 
+from berth.api.kernel.health import PATHS as HEALTH_PATHS
+from berth.api.kernel.health import Health
 from berth.api.kernel.http import (
     BodyCutShort,
     BodyTooLarge,
@@ -27,21 +29,35 @@ from berth.cell.mailbox import Mailbox
 from berth.cell.placement import ClaimRefused, PlacementUnavailable
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
+from berth.runtime.clock import Clock
 from berth.runtime.secrets import digest_of
+from berth.runtime.telemetry import Telemetry
 
 _log = logging.getLogger(__name__)
 _BODY_BYTES_MAX = 8 << 20
 _LENGTH_DIGITS_MAX = 18
+_ROUTES = HEALTH_PATHS | {protocol.REGISTER, protocol.POLL, protocol.REPORT, protocol.CREDENTIAL}
 _encode = msgspec.json.Encoder().encode
 
 
 class AgentApi:
-    """``token``: with which a host may join; None: any may."""
+    """``token``: with which a host may join; None: any may. ``/healthz``, ``/readyz`` and ``/metrics`` are
+    answered as a region answers them, to anybody."""
 
     def __init__(
-        self, engine: Engine, hosts: Hosts, mailbox: Mailbox, cell: str, silence_s: float, token: str | None
+        self,
+        engine: Engine,
+        hosts: Hosts,
+        mailbox: Mailbox,
+        telemetry: Telemetry,
+        clock: Clock,
+        cell: str,
+        silence_s: float,
+        token: str | None,
     ) -> None:
-        self._engine = engine
+        self._health = Health(engine, telemetry.exposition)
+        self._telemetry = telemetry
+        self._clock = clock
         self._hosts = hosts
         self._mailbox = mailbox
         self._cell = cell
@@ -50,36 +66,40 @@ class AgentApi:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = request_from_scope(scope)
+        started_ns = self._clock.monotonic_ns()
+        response = await self._answer_or_refuse(request, receive)
+        await send_response(send, response)
+        route = request.path if request.path in _ROUTES else "other"
+        seconds = (self._clock.monotonic_ns() - started_ns) / 1e9
+        self._telemetry.count(request.method, route, response.status, seconds)
+
+    async def _answer_or_refuse(self, request: Request, receive: Receive) -> Response:
         try:
-            response = await self._answer(request, receive)
+            return await self._answer(request, receive)
         except NotAllowed as error:
-            response = _refusal(401, str(error))
+            return _refusal(401, str(error))
         except (BodyCutShort, BodyTooLarge) as error:
-            response = _refusal(413, str(error))
+            return _refusal(413, str(error))
         except msgspec.MsgspecError as error:
-            response = _refusal(400, f"the body is not what is expected here: {error}")
+            return _refusal(400, f"the body is not what is expected here: {error}")
         except UnknownHost as error:
-            response = _refusal(404, f"the host {error} has not registered here")
+            return _refusal(404, f"the host {error} has not registered here")
         except (HostRefused, ClaimRefused) as error:
-            response = _refusal(409, str(error))
+            return _refusal(409, str(error))
         except Unavailable as error:
             # The database's own words are for the log.
             _log.warning("%s %s is refused: %s", request.method, request.path, error.detail or error)
-            response = _refusal(503, str(error))
+            return _refusal(503, str(error))
         except (PlacementUnavailable, Replaced, Overloaded) as error:
-            response = _refusal(503, str(error))
+            return _refusal(503, str(error))
         except Exception:
             _log.exception("%s %s failed", request.method, request.path)
-            response = _refusal(500, "an unexpected error; the conductor's log has it")
-        await send_response(send, response)
+            return _refusal(500, "an unexpected error; the conductor's log has it")
 
     async def _answer(self, request: Request, receive: Receive) -> Response:
         path = request.path
-        if path == "/livez":
-            return _json(b"{}")
-        if path == "/readyz":
-            reason = await self._engine.check_ready()
-            return _json(b"{}") if reason is None else _refusal(503, reason)
+        if path in HEALTH_PATHS:
+            return await self._health.handle(request)
         shown = shown_in(dict(request.headers), self._token)
         self._hosts.check_caller(shown)
         if request.method != "POST":

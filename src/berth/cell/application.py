@@ -30,6 +30,8 @@ from berth.model.ids import Index
 from berth.runtime.backoff import Backoff, retry
 from berth.runtime.clock import Clock, SystemClock
 from berth.runtime.ids import Ids
+from berth.runtime.settings import Settings
+from berth.runtime.telemetry import Telemetry
 
 _log = logging.getLogger(__name__)
 _RETRY_S: Final = 2.0
@@ -70,12 +72,12 @@ def cell_engine(database: str, clock: Clock, ids: Ids, observer: Observer | None
     return Engine(journal, clock, ids, observer or Quiet(), shared=True, follow_every_s=FOLLOW_S)
 
 
-async def opened(database: str, clock: Clock, ids: Ids) -> Engine:
+async def opened(database: str, clock: Clock, ids: Ids, observer: Observer | None = None) -> Engine:
     """The engine of a cell's journal at work, once its database answers. It may be away, or wait for an
     upgrade: either is somebody's to mend, and the others go on."""
 
     async def open_engine() -> Engine:
-        engine = cell_engine(database, clock, ids)
+        engine = cell_engine(database, clock, ids, observer)
         try:
             await engine.start()
         except BaseException:
@@ -119,7 +121,8 @@ class Cell:
     async def running(self) -> AsyncIterator[asyncio.Task[None]]:
         """The cell at work. The conductor's task ends by itself when another conductor has replaced it."""
         settings, clock, ids = self._settings, self._clock, Ids()
-        engine = await opened(settings.database, clock, ids)
+        telemetry = Telemetry(Settings(), clock)
+        engine = await opened(settings.database, clock, ids, telemetry)
         client = Client(
             settings.placement,
             {"openstack-api-version": VERSION},
@@ -133,7 +136,14 @@ class Cell:
             engine, providers, mailbox, clock, ids, settings.silence_seconds, lambda: conductor.term
         )
         self._api = AgentApi(
-            engine, hosts, mailbox, settings.name, settings.silence_seconds, settings.agent_token
+            engine,
+            hosts,
+            mailbox,
+            telemetry,
+            clock,
+            settings.name,
+            settings.silence_seconds,
+            settings.agent_token,
         )
         await _retry(conductor.take_over, Unavailable, Overloaded)
         conducting = asyncio.create_task(conductor.run())

@@ -107,11 +107,15 @@ class Telemetry:
 
     def request(self, request: SeenRequest, response: SeenResponse, route: str, seconds: float) -> None:
         """Count and log one exchange."""
-        key = (request.method, route, response.status)
+        self.count(request.method, route, response.status, seconds)
+        self._access.write(request, response, seconds)
+
+    def count(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count one exchange that is not worth a line: agents poll all the time."""
+        key = (method, route, status)
         children = self._answered.get(key) or self._bind(key)
         children[0].inc()
         children[1].observe(seconds)
-        self._access.write(request, response, seconds)
 
     def _bind(self, key: tuple[str, str, int]) -> tuple[Counter, Histogram]:
         method, route, status = key

@@ -106,7 +106,10 @@ class SimCell:
             cloud.silence_s,
             lambda: conductor.term,
         )
-        self._api = AgentApi(engine, hosts, mailbox, self.name, cloud.silence_s, cloud.join_token)
+        telemetry = Telemetry(Settings(), cloud.clock)
+        self._api = AgentApi(
+            engine, hosts, mailbox, telemetry, cloud.clock, self.name, cloud.silence_s, cloud.join_token
+        )
         await conductor.take_over()
         self._ending = [asyncio.create_task(conductor.run()), asyncio.create_task(hosts.watch())]
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from berth.agent.control import break_host, heal_host
@@ -43,8 +44,13 @@ def placement(tmp_path: Path) -> Iterator[Server]:
 
 
 class World:
-    def __init__(self, data: Path, engine: Engine, books: Client, hosts: tuple[SimHost, ...]) -> None:
+    """``url`` is the cell's."""
+
+    def __init__(
+        self, data: Path, engine: Engine, books: Client, hosts: tuple[SimHost, ...], url: str
+    ) -> None:
         self.data = data
+        self.url = url
         self.hosts = hosts
         self._engine = engine
         self._books = books
@@ -124,7 +130,7 @@ async def world(placement: Server, directory: Path, hosts: int) -> AsyncIterator
         stop = asyncio.Event()
         task = asyncio.create_task(run_agents(agents, stop))
         try:
-            yield World(directory / "agents", engine, books, fleet)
+            yield World(directory / "agents", engine, books, fleet, url)
         finally:
             stop.set()
             await task
@@ -194,5 +200,22 @@ def test_a_host_that_dies_is_down_and_up_again_when_it_is_clean(placement: Serve
             await seen.until_down(one, False)
             assert seen.disk(one) == {}
             await seen.until_down(other, False)
+
+    run(story)
+
+
+def test_a_cell_says_how_it_is_as_a_region_does(placement: Server, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with world(placement, tmp_path, hosts=1) as seen:
+            await seen.until_down(seen.hosts[0], False)
+            async with httpx.AsyncClient(base_url=seen.url) as cell:
+                assert (await cell.get("/healthz")).json() == {"status": "alive"}
+                assert (await cell.get("/readyz")).json()["status"] == "ready"
+                assert (await cell.post("/metrics")).status_code == 405
+                assert (await cell.get("/livez")).status_code == 401
+                metrics = (await cell.get("/metrics")).text
+        registered = 'berth_requests_total{method="POST",route="/agent/v1/register",status="200"} 1.0'
+        assert registered in metrics
+        assert "berth_journal_index " in metrics
 
     run(story)
