@@ -13,10 +13,11 @@ from berth.cell import conductor
 from berth.cell.placement import ClaimWriter, PlacementUnavailable
 from berth.cell.protocol import Provider
 from berth.client import Answer, Client, connect_directly
+from berth.doctor.findings import examine
 from berth.main import application
 from berth.model.rejections import ConfirmBegun, NoFit, RevertBegun
 from berth.model.saga_runs import Agent, Instance, Term
-from berth.model.servers import Server
+from berth.model.servers import Migration, Server
 from berth.runtime.settings import Settings
 from berth.sagas.conflicts import as_dict, held_now
 from berth.sim.cloud import SimCloud
@@ -203,6 +204,62 @@ def test_what_was_held_is_given_back_though_its_units_have_shrunk(tmp_path: Path
         await check_at_rest(cloud)
 
     told(tmp_path, story)
+
+
+@pytest.mark.parametrize("operation", ["migrate", "revert"])
+@pytest.mark.parametrize("source", ["full", "deleted"])
+def test_what_cannot_be_given_back_ends_in_error_and_leaks_nothing(
+    tmp_path: Path, operation: str, source: str
+) -> None:
+    """Somebody has deleted the migration's allocations, and has filled or deleted the source."""
+
+    async def story(cloud: SimCloud) -> None:
+        server = await brought_before(cloud, operation)
+        rules = (Rule(outcome="fail", verb="send"),) if operation == "migrate" else ()
+        cloud.behaviours.replace(SimBehaviour(build_seconds=0, other_seconds=0.5, rules=rules))
+        assert await cloud.begin(beginning(cloud, operation, server)) is None
+        moving = await cloud.server(server.id)
+        assert moving is not None
+        migration = await cloud.read(lambda view: view.records.get(Migration, moving.migration or ""))
+        assert migration is not None
+        place, dest = migration.source, migration.dest
+        assert dest is not None
+        client = connect_directly(cloud.api, HEADERS)
+        assert (await client.ask("DELETE", f"/allocations/{migration.id}")).status == 204
+        await _fill_or_delete(cloud, place.id, source)
+
+        after = await _at_rest(cloud, server.id)
+        assert (after.state, after.task) == ("error", None)
+        assert after.fault is not None
+        held = await cloud.read(lambda view: {id: as_dict(held_now(view, id)) for id in view.consumers})
+        assert {id: list(there) for id, there in held.items()} == {server.id: [dest.id]}, "each half once"
+        findings = await cloud.read(lambda view: examine(view, 10**10))
+        assert ("migration_without_allocations", migration.id) in {
+            (one.kind, one.subject) for one in findings
+        }
+
+        # Nothing is in the way of deleting it, and nothing is left then.
+        cloud.behaviours.replace(SimBehaviour(build_seconds=0, other_seconds=0))
+        assert await done(cloud, "delete", after) is None
+        await cloud.all_at_rest()
+        assert await cloud.read(lambda view: (len(view.consumers), view.records.count(Migration))) == (0, 0)
+        assert cloud.hosts_with(server.id) == set()
+
+    told(tmp_path, story)
+
+
+async def _fill_or_delete(cloud: SimCloud, host: str, how: str) -> None:
+    """Leave no room on a host, or no provider of it."""
+    client = connect_directly(cloud.api, HEADERS)
+    if how == "full":
+        path = f"/resource_providers/{host}/inventories"
+        found = (await client.ask("GET", path)).body
+        found["inventories"]["VCPU"]["reserved"] = found["inventories"]["VCPU"]["total"]
+        assert (await client.ask("PUT", path, found)).status == 200
+        return
+    tree = (await client.ask("GET", f"/resource_providers?in_tree={host}")).body["resource_providers"]
+    for id in sorted((row["uuid"] for row in tree), key=lambda id: id == host):
+        assert (await client.ask("DELETE", f"/resource_providers/{id}")).status == 204
 
 
 def test_who_takes_a_cell_over_is_alone(tmp_path: Path) -> None:
