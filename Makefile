@@ -58,9 +58,9 @@ fmt: setup ## Bring the code into shape
 	$(BIN)/ruff format
 
 docs: setup ## Write the pages that follow from the code
-	$(BIN)/python -c 'from berth.cli.listing import page; print(page(), end="")' > docs/guides/settings.md
+	$(BIN)/python -c 'from berth.cli.settings import page; print(page(), end="")' > docs/guides/settings.md
 	$(BIN)/python -c 'from berth.sagas.table import render_page; print(render_page(), end="")' > docs/guides/operations.md
-	$(BIN)/python -c 'from berth.cli.names_page import page; print(page(), end="")' > docs/guides/extra-specs.md
+	$(BIN)/python tools/extra_specs_page.py > docs/guides/extra-specs.md
 
 hashes: setup ## Ask the index for the hashes of what the requirements files pin, and write them there
 	$(BIN)/python tools/hashes.py

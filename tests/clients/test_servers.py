@@ -151,7 +151,7 @@ class Client:
 
 @pytest.fixture(scope="module")
 def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
-    options = f"--hosts 6 --cells {CELLS} --build-seconds 0.2 --live-migrate-seconds 1 --silence-seconds 2"
+    options = f"--hosts 6 --cells {CELLS} --build-seconds 0.2 --live-migrate-seconds 1 --heartbeat-timeout 2"
     with cloud_running(
         tmp_path_factory.mktemp("cloud"), *options.split(), "--seed", "5", "--log-level", "info"
     ) as cloud:

@@ -33,7 +33,7 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cloud]:
     directory = tmp_path_factory.mktemp("clusters")
     cloud = Cloud(directory)
     cloud.shell(blocks()["fleet"])
-    options = "--cells 2 --build-seconds 0.2 --silence-seconds 1 --seed 3 --log-level info"
+    options = "--cells 2 --build-seconds 0.2 --heartbeat-timeout 1 --seed 3 --log-level info"
     with cloud_running(directory, "--fleet", str(directory / "fleet.toml"), *options.split()) as cloud:
         yield cloud
         assert cloud.stop() == 0, cloud.everything
@@ -84,7 +84,7 @@ def test_the_guide_can_be_followed(cloud: Cloud, tmp_path: Path) -> None:
     assert len(clusters(cloud)) == 1
 
     burnt = {before["voters-0"], before["voters-1"]}
-    assert len(re.findall(r"is dead", follow(cloud, "break"))) == 4
+    assert len(re.findall(r"is broken", follow(cloud, "break"))) == 4
     assert re.search(r"(active: 7|degraded: [56]) of 7 nodes ready", follow(cloud, "replace"))
     assert "active: 7 of 7 nodes ready" in follow(cloud, "replace more")
     after = racks_of_voters(cloud)

@@ -29,7 +29,8 @@ PROGRAM = textwrap.dedent(
     import sys
     import time
 
-    from berth.cli.serve import CannotServe, serve
+    from berth.cli.command import CommandError
+    from berth.cli.serve import serve
     from berth.runtime.settings import Settings
     from berth.serving import processes, worker
 
@@ -91,7 +92,7 @@ PROGRAM = textwrap.dedent(
         )
         try:
             sys.exit(serve(settings, lambda settings, turns, number: application))
-        except CannotServe as error:
+        except CommandError as error:
             sys.exit(f"cannot serve: {error}")
     """
 )

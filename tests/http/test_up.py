@@ -92,7 +92,7 @@ def test_a_cell_is_told_of_its_database_and_of_placement_and_nothing_else(cloud:
     ((number, words),) = ((n, words) for n, words in parts_of(cloud).items() if " --name cell1 " in words)
     flags = set(re.findall(r" (--[a-z-]+)", words))
     assert flags == {
-        *("--name", "--database", "--placement", "--listen", "--silence-seconds"),
+        *("--name", "--database", "--placement", "--listen", "--heartbeat-timeout"),
         *("--log-level", "--log-format"),
     }
     assert "region.db" not in words
@@ -124,16 +124,16 @@ def test_every_command_that_it_prints_works(cloud: Cloud) -> None:
     done = subprocess.run(["sh", "-ec", printed[1]], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "host-0004" in done.stdout
-    assert "host-0001 is dead" in done.stdout
+    assert "host-0001 is broken" in done.stdout
     cloud.shell("berth sim heal host-0001")
     wait_for(lambda: names_up(cloud) == HOSTS, lambda: cloud.everything, cloud)
 
 
 def test_a_host_is_broken_and_healed(cloud: Cloud) -> None:
-    assert "host-0002 is dead" in cloud.shell("berth sim break host-0002")
+    assert "host-0002 is broken" in cloud.shell("berth sim break host-0002")
     wait_for(lambda: "host-0002" not in names_up(cloud), lambda: cloud.everything)
     assert names_up(cloud) == ["host-0001", "host-0003", "host-0004"]
-    assert "host-0002 is back" in cloud.shell("berth sim heal host-0002")
+    assert "host-0002 is healed" in cloud.shell("berth sim heal host-0002")
     wait_for(lambda: "host-0002" in names_up(cloud), lambda: cloud.everything)
 
 
@@ -146,7 +146,7 @@ def test_a_host_that_is_not_there_is_told(cloud: Cloud) -> None:
 
 @pytest.mark.parametrize("kind", [" cell ", " agent ", " region "])
 def test_a_part_that_dies_is_started_again(cloud: Cloud, kind: str) -> None:
-    told = "has ended (SIGKILL) and is started again in"
+    told = "has ended (SIGKILL), restarting in"
     before = cloud.log.count(told)
     victim = next(number for number, words in parts_of(cloud).items() if kind in words)
     os.kill(victim, signal.SIGKILL)

@@ -8,11 +8,11 @@ import pytest
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.auth.tokens import Tokens
-from berth.cli import names_page
-from berth.cli.listing import page
+from berth.cli.settings import page
 from berth.runtime.sources import resolve
 from tests.clocks import FakeClock
 from tests.servers import ROOT
+from tools import extra_specs_page
 
 GUIDES = ROOT / "docs" / "guides"
 
@@ -73,7 +73,7 @@ def test_the_page_of_settings_is_that_of_the_program() -> None:
 
 
 def test_the_page_of_extra_specs_is_that_of_the_program() -> None:
-    assert (GUIDES / "extra-specs.md").read_text() == names_page.page(), "run: make docs"
+    assert (GUIDES / "extra-specs.md").read_text() == extra_specs_page.page(), "run: make docs"
 
 
 def test_the_limits_of_the_guide_are_those_of_the_settings() -> None:

@@ -1,33 +1,115 @@
-"""``berth agent``: the agents of hosts, many in one process; or what is done about their credentials."""
+"""``berth agent``: run the agents of hosts, many in one process, or change their credentials."""
 
 import argparse
-import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from berth.agent.drivers.behaviour import SimBehaviour
 from berth.agent.fleet import SimHost, simulated_fleet
 from berth.agent.fleet_file import FleetError, read_fleet
 from berth.agent.process import AgentSettings, serve_agents
-from berth.cli.secrets import SecretError, secret
+from berth.cli.command import (
+    CELLS_MAX,
+    CommandError,
+    add_action,
+    add_ca_file,
+    add_fleet,
+    add_logging,
+    cell_name,
+    describe,
+    url,
+)
+from berth.cli.secrets import find_secret
+from berth.runtime.permissions import keep_files_private
 
 
-class AgentRefused(Exception):
-    """The agents cannot be run like this. The message is for the operator."""
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    describe(
+        command,
+        "A host that is new to its cell joins with the token in BERTH_AGENT_TOKEN. From then on it has a\n"
+        "credential of its own, which is kept in the folder --data. With an ACTION no agent is run: the\n"
+        "credentials of hosts are rotated, revoked, or issued again.",
+    )
+    command.add_argument("--conductor", metavar="URL", type=url, help="the cell's agent API (required)")
+    add_ca_file(command)
+    command.add_argument("--driver", choices=("sim",), help="sim: simulated hosts (required)")
+    command.add_argument("--data", metavar="DIR", type=Path, help="folder of the hosts' state (required)")
+    command.add_argument(
+        "--agent-token-file",
+        metavar="FILE",
+        type=Path,
+        help="file with the token, instead of BERTH_AGENT_TOKEN",
+    )
+    add_fleet(command, hosts=1, build_s=0.5, live_migrate_s=3)
+    command.add_argument(
+        "--prefix", metavar="NAME", type=_prefix, default="host", help="prefix of the hosts' names [host]"
+    )
+    command.add_argument(
+        "--cell",
+        metavar="NAME",
+        type=cell_name,
+        help="run only the hosts of this cell: those that name it, and its share of those that name none",
+    )
+    command.add_argument(
+        "--cells", metavar="A,B,...", type=_cell_names, default=(), help="all cells that share the fleet"
+    )
+    add_logging(command, "info")
+    _add_actions(command)
+
+
+def _add_actions(command: argparse.ArgumentParser) -> None:
+    actions = command.add_subparsers(dest="action", metavar="ACTION")
+    rotate = add_action(actions, "rotate", "give hosts new credentials; their agents may be running")
+    rotate.add_argument("hosts_named", metavar="HOST", nargs="*", help="[all hosts of the folder]")
+    rotate.add_argument("--conductor", metavar="URL", type=url, required=True, help="the cell's agent API")
+    add_ca_file(rotate)
+    rotate.add_argument(
+        "--data",
+        metavar="DIR",
+        type=Path,
+        required=True,
+        help="folder of the hosts' state, as for the agents",
+    )
+    for name, summary in (
+        ("revoke", "refuse the agent of a host; the host is down after the heartbeat timeout"),
+        ("readmit", "let a host join again, with the join token and a new credential"),
+    ):
+        action = add_action(actions, name, summary)
+        action.add_argument("host_named", metavar="HOST", help="the host's name, or its uuid")
+        action.add_argument(
+            "--database",
+            metavar="URL",
+            help="the cell's database; if the URL has a password, use BERTH_DATABASE instead",
+        )
+
+
+def _cell_names(text: str) -> tuple[str, ...]:
+    names = tuple(cell_name(name) for name in text.split(","))
+    if len(set(names)) < len(names) or len(names) > CELLS_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r} is refused: up to {CELLS_MAX} names, each once")
+    return names
+
+
+def _prefix(text: str) -> str:
+    if not (1 <= len(text) <= 100 and text.isascii() and text.replace("-", "").replace(".", "").isalnum()):
+        raise argparse.ArgumentTypeError(f"{text!r} is refused: letters, digits, '-' and '.', 100 at most")
+    return text
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the agents until told to stop; the exit status."""
+    keep_files_private()
     if arguments.action is not None:
+        # It imports the cell's side, which agents do not need.
         from berth.cli import agent_credentials
 
         return agent_credentials.run(arguments)
+    _refuse_incomplete(arguments)
     try:
-        _refuse_without_needed(arguments)
         hosts = _hosts(arguments)
-        token = secret("BERTH_AGENT_TOKEN", arguments.agent_token_file)
-    except (AgentRefused, FleetError, SecretError) as error:
-        print(f"berth: {error}", file=sys.stderr)
-        return 2
+    except FleetError as error:
+        raise CommandError(str(error)) from error
+    token = find_secret("BERTH_AGENT_TOKEN", arguments.agent_token_file)
     return serve_agents(
         AgentSettings(
             conductor=arguments.conductor,
@@ -45,11 +127,11 @@ def run(arguments: argparse.Namespace) -> int:
     )
 
 
-def _refuse_without_needed(arguments: argparse.Namespace) -> None:
-    # Not the parser's to say: its actions need other arguments.
+def _refuse_incomplete(arguments: argparse.Namespace) -> None:
+    # The parser cannot require them: the actions take other arguments.
     missing = [flag for flag in ("conductor", "driver", "data") if getattr(arguments, flag) is None]
     if missing:
-        raise AgentRefused(f"--{', --'.join(missing)} must be given; see 'berth agent --help'")
+        raise CommandError(f"--{', --'.join(missing)} must be given; see 'berth agent --help'")
 
 
 def _hosts(arguments: argparse.Namespace) -> list[SimHost]:
@@ -59,16 +141,16 @@ def _hosts(arguments: argparse.Namespace) -> list[SimHost]:
         hosts = simulated_fleet(arguments.hosts, prefix=arguments.prefix)
     if arguments.cell is None:
         return list(hosts)
-    return spread(hosts, arguments.cells or (arguments.cell,), arguments.cell)
+    return hosts_of_cell(hosts, arguments.cells or (arguments.cell,), arguments.cell)
 
 
-def spread(hosts: Sequence[SimHost], cells: Sequence[str], cell: str) -> list[SimHost]:
-    """The hosts of one of the cells: those that name it, and every so-manieth of those that name none."""
+def hosts_of_cell(hosts: Sequence[SimHost], cells: Sequence[str], cell: str) -> list[SimHost]:
+    """The hosts of one of the cells: those that name it, and an equal share of those that name none."""
     if cell not in cells:
-        raise AgentRefused(f"--cell: {cell} is none of the cells of the fleet, {', '.join(cells)}")
+        raise CommandError(f"--cell: {cell} is none of the cells of the fleet, {', '.join(cells)}")
     for host in hosts:
         if host.cell is not None and host.cell not in cells:
-            raise AgentRefused(
+            raise CommandError(
                 f"the host {host.name} is to be in the cell {host.cell}; there are {', '.join(cells)}"
             )
     free = [host for host in hosts if host.cell is None]

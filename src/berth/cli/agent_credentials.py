@@ -1,7 +1,7 @@
 """``berth agent rotate``, ``revoke`` and ``readmit``: the credentials of hosts.
 
-A rotation asks the conductor, as each host itself: whoever has the folder of the agents may do it. To revoke
-and to readmit is the operator's, who has the cell's database; a conductor that runs hears of it at once.
+A rotation asks the conductor on behalf of each host: it needs the folder of the agents. Revoking and
+readmitting need the cell's database; a running conductor follows at once.
 """
 
 import argparse
@@ -17,7 +17,8 @@ from berth.agent.state import StateError
 from berth.cell import agents
 from berth.cell.application import cell_engine
 from berth.cell.protocol import NewCredential
-from berth.cli.arguments import shown
+from berth.cli.command import CommandError
+from berth.cli.settings import format_value
 from berth.client import Client
 from berth.engine import Unavailable
 from berth.engine.engine import Overloaded
@@ -32,26 +33,21 @@ from berth.view import View
 _ORIGIN: Final = Origin("", "operator", None, "berth agent")
 
 
-class Refused(Exception):
-    """It cannot be done. The message is for the operator."""
-
-
 def run(arguments: argparse.Namespace) -> int:
-    """The exit status: 0 when all is done, 2 when it cannot be."""
+    """The exit status: 0 when all is done, 2 when a host failed."""
     try:
         match arguments.action:
             case "rotate":
                 return asyncio.run(_rotate(arguments))
             case "revoke":
                 agent = asyncio.run(_change(arguments, agents.revoked))
-                print(f"{agent.name} is shut out. It is down when it has not been heard of for long enough")
+                print(f"{agent.name} is revoked. It is reported down after the heartbeat timeout")
             case _:
                 agent = asyncio.run(_change(arguments, agents.readmitted))
                 print(f"{agent.name} may join again, with the join token of its cell")
         return 0
-    except (AddressError, JournalError, Overloaded, Refused, StateError, Unavailable) as error:
-        print(f"berth: {error}", file=sys.stderr)
-        return 2
+    except (AddressError, JournalError, Overloaded, StateError, Unavailable) as error:
+        raise CommandError(str(error)) from error
 
 
 # -- as a host ----------------------------------------------------------------------------------
@@ -62,16 +58,16 @@ async def _rotate(arguments: argparse.Namespace) -> int:
     known = hosts_with_credentials(arguments.data)
     names = arguments.hosts_named or known
     if not names:
-        raise Refused(f"{arguments.data}: there are no credentials of hosts in it")
+        raise CommandError(f"{arguments.data}: there are no credentials of hosts in it")
     failed = 0
     for name in names:
         try:
             credential = kept_credential(arguments.data, name) if name in known else None
             if credential is None:
-                raise Refused(f"there is no credential of it in {arguments.data}")
+                raise CommandError(f"there is no credential of it in {arguments.data}")
             await _rotate_one(arguments, credential)
             print(f"{name} has a new credential")
-        except (ConductorAway, ConductorRefuses, Refused, StateError) as error:
+        except (CommandError, ConductorAway, ConductorRefuses, StateError) as error:
             failed += 1
             print(f"berth: {name}: {error}", file=sys.stderr)
     return 2 if failed else 0
@@ -102,13 +98,15 @@ async def _change(arguments: argparse.Namespace, make: Callable[[View, str], Ena
     """Change the record of a host's agent in the cell's journal; the agent before that."""
     database = arguments.database or os.environ.get("BERTH_DATABASE", "")
     if not database:
-        raise Refused("--database or BERTH_DATABASE must name the cell's database")
+        raise CommandError("--database or BERTH_DATABASE must name the cell's database")
     engine = cell_engine(database, SystemClock(), Ids())
     try:
         await engine.start()
         agent = await engine.read(lambda view: agents.agent_called(view, arguments.host_named))
         if agent is None:
-            raise Refused(f"{shown(database)}: no host {arguments.host_named} has registered in this cell")
+            raise CommandError(
+                f"{format_value(database)}: no host {arguments.host_named} has registered in this cell"
+            )
         await engine.submit(
             lambda view, _: make(view, agent.id),
             _ORIGIN,

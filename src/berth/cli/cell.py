@@ -2,9 +2,8 @@
 
     address free? -> housekeeper starts -> conductor works -> told to stop -> it finishes -> housekeeper ends
 
-All that it knows of the world is its own database, Placement's endpoint, and where agents knock. One process
-does the work: an end that is not asked for ends it with a status that is not 0, and whoever started it
-decides what then.
+It knows its own database, Placement's endpoint and the address of its agent API, and nothing else. It is one
+process: if it ends unasked, the status is not 0, and what started it decides whether it is started again.
 """
 
 import argparse
@@ -12,20 +11,33 @@ import functools
 import logging
 import os
 import signal
-import sys
 from pathlib import Path
 
 from berth import __version__
 from berth.cell.application import Cell, CellSettings
 from berth.cell.conductor import Deadlines
-from berth.cli.arguments import shown
+from berth.cli.command import (
+    CELL_NAME_IS,
+    DAY_S,
+    CommandError,
+    add_ca_file,
+    add_heartbeat_timeout,
+    add_logging,
+    add_seconds,
+    cell_name,
+    describe,
+    listen_address,
+    url,
+)
 from berth.cli.housekeeper import housekeeper
-from berth.cli.secrets import SecretError, needed, secret
-from berth.cli.serve import CannotServe, limits_of
+from berth.cli.secrets import find_secret, require_secret
+from berth.cli.serve import limits_of
+from berth.cli.settings import format_value
 from berth.client import Token
 from berth.client.tokens import keystone_token
 from berth.journal import AddressError, parse_address
 from berth.runtime.memory import keep_freed_memory
+from berth.runtime.permissions import keep_files_private
 from berth.runtime.settings import Settings, is_loopback
 from berth.runtime.telemetry import configure_logging
 from berth.serving import Address, CannotListen, Limits, free_address, serve_until_stopped
@@ -33,13 +45,54 @@ from berth.serving import Address, CannotListen, Limits, free_address, serve_unt
 _log = logging.getLogger(__name__)
 
 
-class CellRefused(Exception):
-    """The cell cannot be run like this. The message is for the operator."""
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    describe(
+        command,
+        "It knows its own database and Placement's endpoint, and calls nothing else. It authenticates to\n"
+        "Placement with the token in BERTH_PLACEMENT_TOKEN (or one of Keystone's, of the user in\n"
+        "BERTH_KEYSTONE_AUTH_URL, _USERNAME, _PASSWORD and _PROJECT_NAME). Hosts join it with the token in\n"
+        "BERTH_AGENT_TOKEN.",
+    )
+    command.add_argument(
+        "--name", type=cell_name, required=True, help=f"the cell's name in the region: {CELL_NAME_IS}"
+    )
+    command.add_argument(
+        "--database",
+        metavar="URL",
+        help="the database of the cell's journal; if the URL has a password, use BERTH_DATABASE instead",
+    )
+    command.add_argument("--placement", metavar="URL", type=url, required=True, help="Placement's endpoint")
+    command.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        type=listen_address,
+        required=True,
+        help="address of the agent API",
+    )
+    add_ca_file(command)
+    command.add_argument(
+        "--placement-token-file",
+        metavar="FILE",
+        type=Path,
+        help="file with the token, instead of BERTH_PLACEMENT_TOKEN",
+    )
+    command.add_argument(
+        "--agent-token-file",
+        metavar="FILE",
+        type=Path,
+        help="file with the token, instead of BERTH_AGENT_TOKEN",
+    )
+    add_heartbeat_timeout(command, 30)
+    add_seconds(command, "--step-seconds", 60, 0.1, DAY_S, "timeout of an agent command")
+    add_seconds(command, "--build-seconds", 300, 0.1, DAY_S, "timeout of a build, a rebuild or a snapshot")
+    add_seconds(command, "--live-migrate-seconds", 3600, 0.1, DAY_S, "timeout of a live migration")
+    add_logging(command, "info")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the cell until told to stop; the exit status."""
-    # For the housekeeper and the log, which know settings; a cell has few of them.
+    keep_files_private()
+    # The housekeeper and the log read settings; a cell has few of them.
     settings = Settings(
         listen=arguments.listen,
         database=arguments.database or os.environ.get("BERTH_DATABASE", ""),
@@ -49,29 +102,24 @@ def run(arguments: argparse.Namespace) -> int:
         journal_keep_batches=1_000,
     )
     configure_logging(settings)
+    cell = _cell_settings(arguments, settings)
     try:
-        cell = _cell_settings(arguments, settings)
         address = free_address(settings.listen_host, settings.listen_port)
-        limits = limits_of(settings)
-    except (CannotServe, CellRefused, SecretError) as error:
-        print(f"berth: {error}", file=sys.stderr)
-        return 2
     except CannotListen as error:
-        print(f"berth: cannot listen on {settings.listen}: {error}", file=sys.stderr)
-        return 2
-    return _serve(cell, settings, address, limits)
+        raise CommandError(f"cannot listen on {settings.listen}: {error}") from error
+    return _serve(cell, settings, address, limits_of(settings))
 
 
 def _cell_settings(arguments: argparse.Namespace, settings: Settings) -> CellSettings:
     if not settings.database:
-        raise CellRefused("--database or BERTH_DATABASE must name the cell's database")
+        raise CommandError("--database or BERTH_DATABASE must name the cell's database")
     try:
         parse_address(settings.database)
     except AddressError as error:
-        raise CellRefused(f"--database: {shown(settings.database)!r} is refused: {error}") from None
-    agent_token = secret("BERTH_AGENT_TOKEN", arguments.agent_token_file)
+        raise CommandError(f"--database: {format_value(settings.database)!r} is refused: {error}") from None
+    agent_token = find_secret("BERTH_AGENT_TOKEN", arguments.agent_token_file)
     if agent_token is None and not is_loopback(settings.listen_host):
-        raise CellRefused(
+        raise CommandError(
             f"--listen: {settings.listen} can be reached by others, and without a join token any host may "
             "join. Set BERTH_AGENT_TOKEN or --agent-token-file, or listen on 127.0.0.1"
         )
@@ -82,22 +130,22 @@ def _cell_settings(arguments: argparse.Namespace, settings: Settings) -> CellSet
         placement_token=_placement_token(arguments.placement_token_file),
         ca_file=arguments.ca_file,
         agent_token=agent_token,
-        silence_seconds=arguments.silence_seconds,
+        silence_seconds=arguments.heartbeat_timeout,
         deadlines=Deadlines(arguments.step_seconds, arguments.build_seconds, arguments.live_migrate_seconds),
     )
 
 
 def _placement_token(file: Path | None) -> Token:
-    """Where the token comes from that the cell shows Placement. A file is read again when what it held is not
-    good any more; Keystone is asked again."""
+    """The source of the cell's token for Placement. When a token is refused, the file is read again, or
+    Keystone asked again."""
     url = os.environ.get("BERTH_KEYSTONE_AUTH_URL")
     if url is None:
         token = functools.partial(
-            needed,
+            require_secret,
             "BERTH_PLACEMENT_TOKEN",
             file,
             "--placement-token-file",
-            "the token that the cell shows Placement, unless BERTH_KEYSTONE_AUTH_URL says where to get one",
+            "the cell's token for Placement, unless BERTH_KEYSTONE_AUTH_URL is set",
         )
         token()
         return token
@@ -105,7 +153,7 @@ def _placement_token(file: Path | None) -> Token:
     user, password, project = (os.environ.get(f"BERTH_KEYSTONE_{name}") for name in names)
     if not user or not password or not project:
         variables = ", ".join(f"BERTH_KEYSTONE_{name}" for name in names)
-        raise CellRefused(f"BERTH_KEYSTONE_AUTH_URL is set, and then {variables} are needed")
+        raise CommandError(f"BERTH_KEYSTONE_AUTH_URL is set: {variables} are needed too")
     domains = (
         os.environ.get(f"BERTH_KEYSTONE_{name}_DOMAIN_NAME", "Default") for name in ("USER", "PROJECT")
     )
@@ -118,11 +166,11 @@ def _serve(cell: CellSettings, settings: Settings, address: Address, limits: Lim
         __version__,
         cell.name,
         settings.listen,
-        shown(cell.database),
-        shown(cell.placement),
+        format_value(cell.database),
+        format_value(cell.placement),
     )
     with housekeeper(settings):
-        # Held back until there is somebody who hears them; the housekeeper hears its own.
+        # Blocked until the server handles them; the housekeeper has handlers of its own.
         signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
         keep_freed_memory()
         status = serve_until_stopped(Cell(cell), address, limits)

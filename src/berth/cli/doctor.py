@@ -1,10 +1,13 @@
-"""``berth doctor``: what is wrong with the books of servers, as a table; and with ``--repair``, what can be
-done about it safely, first as a dry run."""
+"""``berth doctor``: lists servers and migrations whose allocations are wrong; with ``--repair``, repairs what
+is safe to repair, after a dry run."""
 
+import argparse
+import asyncio
 import sys
-from collections.abc import Sequence
 from typing import Any, Final
 
+from berth.cli.command import CommandError, describe
+from berth.cli.region import add_region, format_table, region_client
 from berth.client import Client, ClientError
 
 _PATH: Final = "/berth/v1/doctor"
@@ -12,25 +15,41 @@ _COLUMNS: Final = ("kind", "subject", "holds", "should hold", "what", "repair")
 _RESULT_COLUMNS: Final = ("outcome", "finding", "detail")
 
 
-async def run(client: Client, *, repair: bool, yes: bool, grace_s: int | None = None) -> int:
-    """The exit status: 0 when nothing is wrong, or everything was repaired; 1 when something is; 2 when
-    nobody could be asked."""
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    describe(
+        command,
+        "It authenticates with the token in BERTH_TOKEN. The status is 0 if nothing is wrong, and 1 if\n"
+        "something is.",
+    )
+    add_region(command)
+    command.add_argument(
+        "--repair", action="store_true", help="repair what is safe to repair; first show what that is"
+    )
+    command.add_argument("--yes", action="store_true", help="repair without asking")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    client = region_client(arguments, "admin")
+    return asyncio.run(check(client, repair=arguments.repair, yes=arguments.yes))
+
+
+async def check(client: Client, *, repair: bool, yes: bool, grace_s: int | None = None) -> int:
+    """The exit status: 0 when nothing is wrong, or everything was repaired; 1 when something is."""
     try:
-        return await _run(client, repair=repair, yes=yes, grace_s=grace_s)
+        return await _check(client, repair=repair, yes=yes, grace_s=grace_s)
     except ClientError as error:
-        print(f"berth: {error}", file=sys.stderr)
-        return 2
+        raise CommandError(str(error)) from error
     finally:
         await client.close()
 
 
-async def _run(client: Client, *, repair: bool, yes: bool, grace_s: int | None) -> int:
+async def _check(client: Client, *, repair: bool, yes: bool, grace_s: int | None) -> int:
     answer = await client.fetch("GET", _PATH)
     findings: list[dict[str, Any]] = answer["findings"]
     if not findings:
         print("nothing is wrong")
         return 0
-    sys.stdout.write(table(_COLUMNS, [_row(finding) for finding in findings]))
+    sys.stdout.write(format_table(_COLUMNS, [_row(finding) for finding in findings]))
     more = " (there are more: repair these first)" if answer["truncated"] else ""
     print(f"\n{_count(len(findings), 'finding')}{more}")
     if not repair:
@@ -44,7 +63,7 @@ async def _run(client: Client, *, repair: bool, yes: bool, grace_s: int | None) 
 async def _repair(client: Client, asked: dict[str, object], *, yes: bool) -> int:
     tried = (await client.fetch("POST", f"{_PATH}/repair", {**asked, "dry_run": True}))["repairs"]
     print("\ndry run: nothing has been changed")
-    sys.stdout.write(table(_RESULT_COLUMNS, [_result(one) for one in tried]))
+    sys.stdout.write(format_table(_RESULT_COLUMNS, [_result(one) for one in tried]))
     safe = [one["id"] for one in tried if one["outcome"] == "would repair"]
     if not safe:
         print("\nnothing can be repaired safely")
@@ -55,7 +74,7 @@ async def _repair(client: Client, asked: dict[str, object], *, yes: bool) -> int
     wanted = {**asked, "findings": safe, "dry_run": False}
     done = (await client.fetch("POST", f"{_PATH}/repair", wanted))["repairs"]
     print()
-    sys.stdout.write(table(_RESULT_COLUMNS, [_result(one) for one in done]))
+    sys.stdout.write(format_table(_RESULT_COLUMNS, [_result(one) for one in done]))
     left = (await client.fetch("GET", _PATH))["findings"]
     print(f"\n{_count(len(left), 'finding')} left" if left else "\nnothing is wrong any more")
     return 1 if left else 0
@@ -86,19 +105,9 @@ def _result(one: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _held(held: dict[str, dict[str, int]]) -> str:
-    """What is held, provider by provider; of their uuids the first part has to do."""
+    """What is held, by provider; of a uuid only the first part is shown."""
     parts = (
         f"{provider.partition('-')[0]}: {', '.join(f'{n} {name}' for name, n in amounts.items())}"
         for provider, amounts in held.items()
     )
     return "; ".join(parts) or "nothing"
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Rows under their headings, every column but the last as wide as its widest cell."""
-    lines = [columns, *rows]
-    widths = [max(len(line[number]) for line in lines) for number in range(len(columns) - 1)]
-    return "".join(
-        "  ".join([*(f"{cell:{width}}" for cell, width in zip(line, widths, strict=False)), line[-1]]) + "\n"
-        for line in (columns, tuple("-" * len(name) for name in columns), *rows)
-    )

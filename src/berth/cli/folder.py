@@ -1,15 +1,14 @@
 """The folder of ``berth up``: what is in it, and where.
 
-    secrets.json   made once, for its owner alone: what users and parts know each other by
-    tokens.toml    the region's users; yours to add to
-    clouds.yaml    for the openstack command and its kin, written at every start
-    up.json        where it is and which hosts there are, written at every start
+    secrets.json   made once: the secrets of users, conductors and agents
+    tokens.toml    the users of the region; add yours
+    clouds.yaml    for OpenStack clients, written at every start
+    up.json        the region's address and the hosts, written at every start
     region.db, NAME.db    the journals
-    agents/        what simulated hosts must not forget, their credentials, and how they are told to die
-    log/           what each part says
+    agents/        the state of simulated hosts, their credentials, and how they are broken
+    log/           the log of each process
 
-All of it is for its owner alone.
-Secrets are made once: whoever has noted one can use it after a restart.
+Only the owner may read any of it. Secrets survive restarts.
 """
 
 import fcntl
@@ -21,15 +20,13 @@ from typing import IO, Final, TypeVar
 
 import msgspec
 
+from berth.cli.command import CommandError
+
 ADMIN: Final = "admin"
 DEMO: Final = "demo"
 REGION_NAME: Final = "RegionOne"
 _BYTES_MAX: Final = 16 << 20
 _PRIVATE: Final = 0o700
-
-
-class FolderError(Exception):
-    """The folder cannot be used. The message is for the operator."""
 
 
 class Secrets(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +39,7 @@ class Secrets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
-    """What was started last."""
+    """What was started last: up.json."""
 
     url: str
     cells: tuple[str, ...]
@@ -76,10 +73,10 @@ class Folder:
         return self._read("up.json", Running)
 
     def refuse_other_cells(self, cells: tuple[str, ...]) -> None:
-        """FolderError if it was run with other cells: hosts and their servers would change cells."""
+        """CommandError if it was run with other cells: hosts and their servers would change cells."""
         before = self.running().cells if (self.path / "up.json").exists() else cells
         if before != cells:
-            raise FolderError(
+            raise CommandError(
                 f"{self.path} has {len(before)} cells, and hosts cannot change theirs: "
                 f"say --cells {len(before)}, or choose another folder with --data"
             )
@@ -90,11 +87,11 @@ class Folder:
             with file.open("rb") as opened:
                 return msgspec.json.decode(opened.read(_BYTES_MAX), type=kind)
         except FileNotFoundError:
-            raise FolderError(f"{self.path}: 'berth up' has not been run with this folder: --data") from None
+            raise CommandError(f"{self.path}: 'berth up' has not been run with this folder: --data") from None
         except OSError as error:
-            raise FolderError(f"{file} cannot be read: {error.strerror}") from error
+            raise CommandError(f"{file} cannot be read: {error.strerror}") from error
         except msgspec.MsgspecError as error:
-            raise FolderError(f"{file} is not what 'berth up' has written: {error}") from error
+            raise CommandError(f"{file} is not what 'berth up' has written: {error}") from error
 
     # -- writing --------------------------------------------------------------------------------
 
@@ -104,12 +101,12 @@ class Folder:
             self.path.mkdir(_PRIVATE, parents=True, exist_ok=True)
             lock = os.fdopen(os.open(self.path / "up.lock", os.O_RDWR | os.O_CREAT, 0o600), "wb")
         except OSError as error:
-            raise FolderError(f"{self.path} cannot be used: {error}") from error
+            raise CommandError(f"{self.path} cannot be used: {error}") from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             lock.close()
-            raise FolderError(
+            raise CommandError(
                 f"another 'berth up' runs in {self.path}: stop it first, or choose another folder with --data"
             ) from error
         return lock
@@ -131,10 +128,10 @@ class Folder:
                 self._write("tokens.toml", _tokens(known).encode())
             return known
         except OSError as error:
-            raise FolderError(f"{self.path} cannot be used: {error}") from error
+            raise CommandError(f"{self.path} cannot be used: {error}") from error
 
     def note(self, running: Running, known: Secrets) -> None:
-        """Say where all of it is."""
+        """Write clouds.yaml and up.json."""
         self._write("clouds.yaml", _clouds(running.url, known).encode())
         self._write("up.json", msgspec.json.format(msgspec.json.encode(running)))
 

@@ -19,15 +19,12 @@ from typing import Any, Final, NamedTuple
 import yaml
 
 from berth.api.native.bodies_clusters import NewCluster, NewNodeGroup
+from berth.cli.command import CommandError
 from berth.model.groups import HOST
 
 VERSION: Final = "2018-08-31"
 INDEX: Final = "%index%"
 _GROUP: Final = "server_group_{}"
-
-
-class TemplateError(Exception):
-    """No template can be written. The message is for the user."""
 
 
 class Written(NamedTuple):
@@ -38,11 +35,11 @@ class Written(NamedTuple):
 
 
 def write(cluster: NewCluster, folder: Path, *, overwrite: bool) -> Written:
-    """Write a cluster's templates into a folder; TemplateError if that cannot be."""
+    """Write a cluster's templates into a folder; CommandError if that cannot be."""
     texts = {folder / name: text for name, text in templates(cluster).items()}
     taken = [str(path) for path in texts if path.exists()]
     if taken and not overwrite:
-        raise TemplateError(
+        raise CommandError(
             f"{taken[0]} is there already: choose another folder with --output, or say --force"
         )
     try:
@@ -50,7 +47,7 @@ def write(cluster: NewCluster, folder: Path, *, overwrite: bool) -> Written:
         for path, text in texts.items():
             path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise TemplateError(f"{folder}: the templates cannot be written: {error.strerror}") from error
+        raise CommandError(f"{folder}: the templates cannot be written: {error.strerror}") from error
     main = next(iter(texts))
     return Written(tuple(texts), f"openstack stack create --template {main} {cluster.name}")
 
@@ -70,13 +67,13 @@ def templates(cluster: NewCluster) -> dict[str, str]:
 
 def _refuse_what_heat_cannot(cluster: NewCluster) -> None:
     if cluster.domain != HOST:
-        raise TemplateError(
+        raise CommandError(
             f"anti_affinity_domain is {cluster.domain}, and the server groups of a stock OpenStack know "
             "hosts alone: leave it out"
         )
     for group in cluster.node_groups:
         if group.image is None:
-            raise TemplateError(
+            raise CommandError(
                 f"node group {group.name} names no image, and on a stock OpenStack it takes one"
             )
 

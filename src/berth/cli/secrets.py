@@ -1,21 +1,18 @@
-"""Secrets that a command needs: from the environment, or from a file that nobody else may read. A secret has
-no flag, because every user of a machine can read the command lines of its processes."""
+"""Secrets that a command needs: from the environment, or from a file that only its owner may read. A secret
+has no option, because every user of a machine can read the command lines of its processes."""
 
 import os
 from pathlib import Path
 from typing import Final
 
+from berth.cli.command import CommandError
 from berth.runtime.permissions import refuse_others
 
 _BYTES_MAX: Final = 4096
 
 
-class SecretError(Exception):
-    """A secret cannot be had. The message is for the operator."""
-
-
-def secret(variable: str, file: Path | None) -> str | None:
-    """What stands in the file, if one is named, or else in the variable; None if neither is there."""
+def find_secret(variable: str, file: Path | None) -> str | None:
+    """The content of the file if one is named, else of the variable; None if neither is there."""
     if file is None:
         return os.environ.get(variable) or None
     try:
@@ -23,21 +20,21 @@ def secret(variable: str, file: Path | None) -> str | None:
             shared = refuse_others(file, opened)
             content = opened.read(_BYTES_MAX + 1)
     except OSError as error:
-        raise SecretError(f"{file}: the secret cannot be read: {error.strerror}") from error
+        raise CommandError(f"{file}: the secret cannot be read: {error.strerror}") from error
     if shared is not None:
-        raise SecretError(shared)
+        raise CommandError(shared)
     try:
         text = content.decode("ascii").strip()
     except UnicodeDecodeError:
         text = ""
     if not text or len(content) > _BYTES_MAX or not text.isprintable():
-        raise SecretError(f"{file}: one line of printable ASCII is expected in it, and nothing else")
+        raise CommandError(f"{file}: one line of printable ASCII is expected in it, and nothing else")
     return text
 
 
-def needed(variable: str, file: Path | None, flag: str, what: str) -> str:
+def require_secret(variable: str, file: Path | None, flag: str, what: str) -> str:
     """A secret that must be there."""
-    found = secret(variable, file)
+    found = find_secret(variable, file)
     if found is None:
-        raise SecretError(f"{variable} or {flag} must hold {what}")
+        raise CommandError(f"{variable} or {flag} must hold {what}")
     return found

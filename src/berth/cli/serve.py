@@ -1,20 +1,29 @@
-"""``berth serve``: the workers that serve, and the housekeeper beside them.
+"""``berth serve`` and ``berth region``: the workers that serve, and the housekeeper beside them.
 
     address free? -> housekeeper and workers start -> told to stop -> workers finish -> housekeeper ends
 
 A worker whose startup fails, or that ends by itself, ends the whole server with a status that is not 0:
-whoever started Berth decides whether it is started again. One that hangs or is killed is replaced. How a
+what started Berth decides whether it is started again. A worker that hangs or is killed is replaced. How a
 worker serves is the business of ``serving``.
 """
 
+import argparse
 import functools
 import logging
 from collections.abc import Callable
 
 from berth import __version__
-from berth.cli.arguments import shown
+from berth.cli.command import CommandError
 from berth.cli.housekeeper import housekeeper
+from berth.cli.settings import (
+    add_settings,
+    format_value,
+    refuse_unusable,
+    refuse_without_cells,
+    resolve_settings,
+)
 from berth.runtime.memory import keep_freed_memory
+from berth.runtime.permissions import keep_files_private
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import configure_logging
 from berth.runtime.turns import Turns
@@ -37,8 +46,20 @@ Build = Callable[[Settings, Turns | None, int], Application]
 """Makes the application of the worker of a number, which takes turns with the others."""
 
 
-class CannotServe(Exception):
-    """The server cannot be started. The message is for the operator."""
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    add_settings(command)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    resolved = resolve_settings(arguments)
+    if arguments.command == "region":
+        refuse_without_cells(resolved)
+    refuse_unusable(resolved)
+    keep_files_private()
+    # All of the server is imported here, so that help and refusals come at once.
+    from berth.main import application
+
+    return serve(resolved.settings, application)
 
 
 def serve(settings: Settings, build: Build) -> int:
@@ -47,13 +68,13 @@ def serve(settings: Settings, build: Build) -> int:
     try:
         address = free_address(settings.listen_host, settings.listen_port)
     except CannotListen as error:
-        raise CannotServe(f"cannot listen on {settings.listen}: {error}") from error
+        raise CommandError(f"cannot listen on {settings.listen}: {error}") from error
     limits = limits_of(settings)
     _log.info(
         "Berth %s: http://%s, database %s, auth %s, workers %d",
         __version__,
         settings.listen,
-        shown(settings.database),
+        format_value(settings.database),
         settings.auth,
         settings.workers,
     )
@@ -72,13 +93,13 @@ def serve(settings: Settings, build: Build) -> int:
 
 
 def limits_of(settings: Settings) -> Limits:
-    """What the connections of a process may take, as far as the process may open files for them; CannotServe
+    """What the connections of a process may take, as far as the process may open files for them; CommandError
     if that is next to nothing."""
     wanted = settings.connections_max
     try:
         connections = room_for_connections(wanted)
     except TooFewFiles as error:
-        raise CannotServe(str(error)) from error
+        raise CommandError(str(error)) from error
     if connections < wanted:
         _log.warning(
             "connections_max is %d, but the limit of open files leaves room for %d connections to each "

@@ -1,24 +1,36 @@
-"""``berth sim``: a host of the simulated fleet dies, or comes back."""
+"""``berth sim``: break a host of the simulated fleet, or bring it back."""
 
 import argparse
-import sys
+from pathlib import Path
 
 from berth.agent.control import ControlError, break_host, heal_host
-from berth.cli.folder import Folder, FolderError
+from berth.cli.command import CommandError, add_action
+from berth.cli.folder import Folder
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, summary in (
+        ("break", "stop a host: it sends no heartbeats and executes nothing"),
+        ("heal", "start a host again, with everything that is on its disk"),
+    ):
+        action = add_action(actions, name, summary)
+        action.add_argument("host", metavar="HOST", help="the host's name, such as host-0001")
+        action.add_argument(
+            "--data", metavar="DIR", type=Path, default=Path("data"), help="folder of the 'berth up' [data]"
+        )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """The exit status: 0 when the host was told, 2 when there is no such host."""
     folder, host = Folder(arguments.data), arguments.host
+    folder.running()
     try:
-        folder.running()
         if arguments.action == "break":
             break_host(folder.agents, host)
-            print(f"{host} is dead. It counts as down when it has been silent for long enough")
+            print(f"{host} is broken. It is reported down after the heartbeat timeout")
         else:
             heal_host(folder.agents, host)
-            print(f"{host} is back. It is up again when what is no longer to be on it is cleaned up")
+            print(f"{host} is healed. It is up again when leftovers on it are destroyed")
         return 0
-    except (ControlError, FolderError) as error:
-        print(f"berth: {error}", file=sys.stderr)
-        return 2
+    except ControlError as error:
+        raise CommandError(str(error)) from error

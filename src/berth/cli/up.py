@@ -1,10 +1,10 @@
-"""``berth up``: a region, cells and a simulated fleet, for a first look, and for trying out what happens when
+"""``berth up``: a region, cells and a simulated fleet, for a first look, and to try out what happens when
 things break.
 
-    folder -> region -> cells -> agents -> hosts are up -> first flavors and image -> told to stop -> all stop
+    folder -> region -> cells -> agents -> hosts are up -> flavors and image -> told to stop -> all stop
 
 Every part is an ordinary process of one of the commands ``region``, ``cell`` and ``agent``, which know
-nothing of this one. It ends with 0 when it was told to stop, and with 1 when a part cannot be kept alive.
+nothing of this one. The status is 0 when it was stopped, and 1 when a process cannot be kept running.
 """
 
 import argparse
@@ -15,15 +15,35 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any, Final
 
-from berth.agent.fleet_file import FleetError
-from berth.cli.agent import AgentRefused
-from berth.cli.first_things import FLAVORS, IMAGE, Missing, write_first_things
-from berth.cli.folder import Folder, FolderError
-from berth.cli.parts import Fallen, Parts
-from berth.cli.readiness import NotReady, hosts_up, ready
-from berth.cli.up_plan import Plan, agents, cell, plan_of, refuse_taken, region
+import msgspec
+
+from berth.agent.fleet import simulated_fleet
+from berth.agent.fleet_file import FleetError, read_fleet
+from berth.cli.agent import hosts_of_cell
+from berth.cli.bootstrap import (
+    FLAVORS,
+    IMAGE,
+    BootstrapError,
+    wait_for_hosts,
+    wait_until_ready,
+    write_defaults,
+)
+from berth.cli.command import (
+    CELLS_MAX,
+    CommandError,
+    add_fleet,
+    add_heartbeat_timeout,
+    add_logging,
+    describe,
+    listen_address,
+    whole,
+)
+from berth.cli.folder import Folder, Running, Secrets
+from berth.cli.supervisor import ChildProcess, ProcessFailed, Supervisor
 from berth.client import Client, Unreachable
-from berth.serving import CannotListen
+from berth.runtime.permissions import keep_files_private
+from berth.runtime.settings import BY_NAME
+from berth.serving import CannotListen, free_address
 
 _TRY: Final = """
 Berth is at {url}: {hosts} simulated hosts in {cells} cells. From another terminal:
@@ -37,44 +57,97 @@ Berth is at {url}: {hosts} simulated hosts in {cells} cells. From another termin
 The README goes on from there. Logs are in {log}. Ctrl-C stops it.
 """
 
+_PORTS_TRIED: Final = 1000
+_WILDCARDS: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}
+
+
+_QUOTAS: Final = {
+    "instances": 10_000,
+    "cores": 40_000,
+    "ram": 100_000_000,
+    "server_groups": 1_000,
+    "server_group_members": 1_000,
+    "clusters": 1_000,
+}
+"""For trying things out: the default quotas would soon be in the way."""
+
+
+class UpPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is run: hosts, cells, ports and secrets, decided before anything is started."""
+
+    arguments: argparse.Namespace
+    folder: Folder
+    secrets: Secrets
+    running: Running
+    cell_listens: tuple[str, ...]
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    describe(command, "All it makes is in the folder --data; clouds.yaml there is for the openstack command.")
+    default = BY_NAME["listen"].default
+    command.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        type=listen_address,
+        default=default,
+        help=f"the region's address [{default}]",
+    )
+    command.add_argument(
+        "--data", metavar="DIR", type=Path, default=Path("data"), help="folder for everything it makes [data]"
+    )
+    add_fleet(command, hosts=20, build_s=1, live_migrate_s=10)
+    command.add_argument(
+        "--cells",
+        metavar="N",
+        type=whole(1, CELLS_MAX),
+        default=2,
+        help=f"number of cells [1 to {CELLS_MAX}, default 2]",
+    )
+    add_heartbeat_timeout(command, 5)
+    add_logging(command, "warning")
+
 
 def run(arguments: argparse.Namespace) -> int:
     """Run all of it until told to stop; the exit status."""
+    keep_files_private()
     try:
-        refuse_taken(arguments.listen)
+        _refuse_taken(arguments.listen)
         folder = Folder(arguments.data)
         with folder.lock():
-            return asyncio.run(_live(plan_of(arguments, folder)))
-    except (AgentRefused, CannotListen, FleetError, FolderError) as error:
-        print(f"berth: {error}", file=sys.stderr)
-        return 2
+            return asyncio.run(_supervise(_make_plan(arguments, folder)))
+    except (CannotListen, FleetError) as error:
+        raise CommandError(str(error)) from error
 
 
-async def _live(plan: Plan) -> int:
+async def _supervise(plan: UpPlan) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    parts = Parts(_say)
+    supervisor = Supervisor(_say)
     try:
-        if not await _before(stop, parts, _bring_up(plan, parts)):
-            parts.is_up = True
-            _say(_words(plan))
-            await _before(stop, parts, asyncio.Event().wait())
+        if not await _run_until_stopped(stop, supervisor, _bring_up(plan, supervisor)):
+            supervisor.is_up = True
+            _say(_write_help(plan))
+            await _run_until_stopped(stop, supervisor, asyncio.Event().wait())
         return 0
-    except (Fallen, Missing, NotReady, Unreachable) as error:
+    except (BootstrapError, ProcessFailed, Unreachable) as error:
         _say(f"berth: {error}", sys.stderr)
         return 1
     finally:
         _say("stopping ...")
-        await parts.stop()
+        await supervisor.stop()
 
 
-async def _before(stop: asyncio.Event, parts: Parts, work: Coroutine[Any, Any, object]) -> bool:
-    """Do the work, unless told to stop before it is done: whether that is so. Fallen if a part falls."""
-    stopping, falling, working = (asyncio.create_task(one) for one in (stop.wait(), parts.fall(), work))
-    tasks = {stopping, falling, working}
+async def _run_until_stopped(
+    stop: asyncio.Event, supervisor: Supervisor, work: Coroutine[Any, Any, object]
+) -> bool:
+    """Do the work; whether it was stopped before it was done. ProcessFailed if a process fails."""
+    stopping, failing, working = (
+        asyncio.create_task(one) for one in (stop.wait(), supervisor.wait_for_failure(), work)
+    )
+    tasks = {stopping, failing, working}
     await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    ended = [task for task in (falling, working) if task.done()]
+    ended = [task for task in (failing, working) if task.done()]
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
@@ -83,19 +156,23 @@ async def _before(stop: asyncio.Event, parts: Parts, work: Coroutine[Any, Any, o
     return stopping.done() and not stopping.cancelled() and not ended
 
 
-async def _bring_up(plan: Plan, parts: Parts) -> None:
+async def _bring_up(plan: UpPlan, supervisor: Supervisor) -> None:
     cells = range(len(plan.running.cells))
     client = Client(plan.running.url, {"x-auth-token": plan.secrets.admin})
     try:
-        parts.start(region(plan))
-        await ready(client, "the region", _say)
+        supervisor.start(_region(plan))
+        await wait_until_ready(client, "the region", _say)
         plan.folder.note(plan.running, plan.secrets)
-        parts.start(*(cell(plan, number) for number in cells))
+        supervisor.start(*(_cell(plan, number) for number in cells))
         for name, listen in zip(plan.running.cells, plan.cell_listens, strict=True):
-            await ready(Client(f"http://{listen}"), f"the cell {name}", _say)
-        parts.start(*(agents(plan, number) for number in cells))
-        await hosts_up(client, len(plan.running.hosts), _say)
-        await write_first_things(client)
+            cell = Client(f"http://{listen}")
+            try:
+                await wait_until_ready(cell, f"the cell {name}", _say)
+            finally:
+                await cell.close()
+        supervisor.start(*(_agents(plan, number) for number in cells))
+        await wait_for_hosts(client, len(plan.running.hosts), _say)
+        await write_defaults(client)
     finally:
         await client.close()
 
@@ -104,7 +181,7 @@ def _say(words: str, stream: Any = None) -> None:
     print(words, file=stream or sys.stdout, flush=True)
 
 
-def _words(plan: Plan) -> str:
+def _write_help(plan: UpPlan) -> str:
     return _TRY.format(
         url=plan.running.url,
         hosts=len(plan.running.hosts),
@@ -120,5 +197,92 @@ def _words(plan: Plan) -> str:
 
 
 def _short(path: Path) -> Path:
-    """A path as short as it can be said."""
+    """A path relative to the current folder, where it is below it."""
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+# -- what is run ---------------------------------------------------------------------------------
+
+
+def _make_plan(arguments: argparse.Namespace, folder: Folder) -> UpPlan:
+    host, _, port = arguments.listen.rpartition(":")
+    cells = tuple(f"cell{number}" for number in range(1, arguments.cells + 1))
+    hosts = _hosts(arguments, cells)
+    secrets = folder.prepare()
+    folder.refuse_other_cells(cells)
+    return UpPlan(
+        arguments=arguments,
+        folder=folder,
+        secrets=secrets,
+        running=Running(url=f"http://{_WILDCARDS.get(host, host)}:{port}", cells=cells, hosts=hosts),
+        cell_listens=_free_listens(int(port) + 1, len(cells)),
+    )
+
+
+def _refuse_taken(listen: str) -> None:
+    """CannotListen if the region's address is in use."""
+    host, _, port = listen.rpartition(":")
+    try:
+        free_address(host.strip("[]"), int(port))
+    except CannotListen as error:
+        raise CannotListen(f"cannot listen on {listen}: {error}") from error
+
+
+def _hosts(arguments: argparse.Namespace, cells: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of all hosts, when each has been given a cell."""
+    if arguments.fleet is not None:
+        # Processes run in the folder.
+        arguments.fleet = arguments.fleet.absolute()
+        hosts = read_fleet(arguments.fleet)
+    else:
+        hosts = simulated_fleet(arguments.hosts)
+    for name in cells:
+        hosts_of_cell(hosts, cells, name)
+    return tuple(host.name for host in hosts)
+
+
+def _free_listens(port: int, count: int) -> tuple[str, ...]:
+    """Free addresses for the agent APIs, on the next ports."""
+    found: list[str] = []
+    for candidate in range(port, min(port + _PORTS_TRIED, 65536)):
+        try:
+            free_address("127.0.0.1", candidate)
+        except CannotListen:
+            continue
+        found.append(f"127.0.0.1:{candidate}")
+        if len(found) == count:
+            return tuple(found)
+    raise CannotListen(f"only {len(found)} of {count} ports for cells are free above port {port - 1}")
+
+
+def _region(plan: UpPlan) -> ChildProcess:
+    cells = ",".join(f"{name}=sqlite:///{name}.db" for name in plan.running.cells)
+    words = f"region --listen {plan.arguments.listen} --database sqlite:///region.db --cells {cells}"
+    quotas = {f"BERTH_QUOTA_{name.upper()}": str(limit) for name, limit in _QUOTAS.items()}
+    return _child(plan, "region", f"{words} --auth tokens --tokens-file tokens.toml".split(), quotas)
+
+
+def _cell(plan: UpPlan, number: int) -> ChildProcess:
+    name = plan.running.cells[number]
+    words = f"cell --name {name} --database sqlite:///{name}.db --placement {plan.running.url}"
+    words += f" --listen {plan.cell_listens[number]} --heartbeat-timeout {plan.arguments.heartbeat_timeout}"
+    tokens = {"BERTH_PLACEMENT_TOKEN": plan.secrets.conductor, "BERTH_AGENT_TOKEN": plan.secrets.agent}
+    return _child(plan, name, words.split(), tokens)
+
+
+def _agents(plan: UpPlan, number: int) -> ChildProcess:
+    name, given = plan.running.cells[number], plan.arguments
+    words = f"agent --conductor http://{plan.cell_listens[number]} --driver sim --data agents"
+    words += f" --cell {name} --cells {','.join(plan.running.cells)}"
+    words += f" --build-seconds {given.build_seconds} --live-migrate-seconds {given.live_migrate_seconds}"
+    words += f" --seed {given.seed}" if given.seed is not None else ""
+    fleet = ["--hosts", str(given.hosts)] if given.fleet is None else ["--fleet", str(given.fleet)]
+    return _child(plan, f"{name}-agents", words.split() + fleet, {"BERTH_AGENT_TOKEN": plan.secrets.agent})
+
+
+def _child(plan: UpPlan, name: str, words: list[str], variables: dict[str, str]) -> ChildProcess:
+    logging = ("--log-level", plan.arguments.log_level, "--log-format", plan.arguments.log_format)
+    folder = plan.folder
+    return ChildProcess(
+        name=name, words=(*words, *logging), variables=variables, folder=folder.path, log=folder.log(name)
+    )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from berth.cell.application import CellSettings
 from berth.cli import main
 
 pytestmark = pytest.mark.fast
@@ -55,7 +56,7 @@ def test_cells_that_can_be(capsys: pytest.CaptureFixture[str]) -> None:
         ([*AGENT, "--hosts", "10001"], "'10001' is not a whole number from 1 to 10000"),
         ([*AGENT, "--hosts", "2", "--fleet", "f.toml"], "not allowed with argument"),
         (["up", "--cells", "65"], "'65' is not a whole number from 1 to 64"),
-        (["up", "--silence-seconds", "0"], "'0' is not a number of seconds from 0.5 to 3600"),
+        (["up", "--heartbeat-timeout", "0"], "'0' is not a number of seconds from 0.5 to 3600"),
         (["sim", "explode", "host-0001"], "invalid choice: 'explode'"),
     ],
 )
@@ -64,6 +65,23 @@ def test_words_that_are_refused(words: list[str], message: str, capsys: pytest.C
         main(words)
     assert caught.value.code == 2
     assert message in capsys.readouterr().err
+
+
+def test_the_former_name_of_an_option_works_with_a_warning(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BERTH_PLACEMENT_TOKEN", "x" * 20)
+    found: list[CellSettings] = []
+
+    def serve(cell: CellSettings, *_: object) -> int:
+        found.append(cell)
+        return 0
+
+    monkeypatch.setattr("berth.cli.cell._serve", serve)
+    monkeypatch.setattr("berth.cli.cell.free_address", lambda *_: None)
+    assert main([*CELL, "--listen", "127.0.0.1:1", "--silence-seconds", "7"]) == 0
+    assert found[0].silence_seconds == 7
+    assert "berth: --silence-seconds is deprecated: use --heartbeat-timeout" in capsys.readouterr().err
 
 
 def test_a_cell_needs_to_be_known_to_placement(capsys: pytest.CaptureFixture[str]) -> None:

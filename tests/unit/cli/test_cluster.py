@@ -13,8 +13,10 @@ import msgspec
 import pytest
 
 from berth.api.native.bodies_clusters import CreateCluster, ReplaceNode, ScaleCluster
-from berth.cli import cluster_watch, main
-from berth.cli.cluster_watch import Overdue, watch
+from berth.cli import cluster as cluster_command
+from berth.cli import main
+from berth.cli.cluster import watch
+from berth.cli.command import CommandError
 from berth.client import Client, ClientError
 from tests.clocks import FakeClock
 
@@ -156,7 +158,7 @@ def progress(ready: int, wanted: int = 3, leaving: int = 0) -> dict[str, int]:
 @pytest.fixture
 def yard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:
     monkeypatch.setenv("BERTH_TOKEN", "secret")
-    monkeypatch.setattr(cluster_watch, "PAUSE_S", 0)
+    monkeypatch.setattr(cluster_command, "PAUSE_S", 0)
     with Yard() as yard:
         thread = threading.Thread(target=yard.serve_forever, args=(0.02,))
         thread.start()
@@ -233,8 +235,8 @@ def test_a_file_that_is_wrong_is_not_sent(
     ("words", "refusal"),
     [
         (["nowhere.toml"], "nowhere.toml cannot be read: No such file or directory"),
-        (["nowhere.toml", "--name=x"], "nowhere.toml: a file says it all"),
-        ([], "the flags: Object missing required field `name`"),
+        (["nowhere.toml", "--name=x"], "nowhere.toml: a file describes all of it"),
+        ([], "the options: Object missing required field `name`"),
         (["--name=x"], "missing required field `node_groups`"),
         (["--name=x", "--node-group=name=a,flavor=f"], "missing required field `count`"),
     ],
@@ -331,7 +333,9 @@ def test_a_wait_has_an_end(yard: Yard) -> None:
         finally:
             await client.close()
 
-    with pytest.raises(Overdue, match="after 10 seconds the cluster is not settled; it is building: 0 of 3"):
+    with pytest.raises(
+        CommandError, match="after 10 seconds the cluster is not settled; it is building: 0 of 3"
+    ):
         asyncio.run(wait())
     assert len(yard.asked) == 4
     yard.coming = [503] * 10

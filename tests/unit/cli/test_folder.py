@@ -10,8 +10,9 @@ import yaml
 from berth.agent.fleet import SimHost, simulated_fleet
 from berth.api.kernel.auth.caller import TOKEN_HEADER
 from berth.api.kernel.auth.tokens import Tokens
-from berth.cli.agent import AgentRefused, spread
-from berth.cli.folder import Folder, FolderError, Running
+from berth.cli.agent import hosts_of_cell
+from berth.cli.command import CommandError
+from berth.cli.folder import Folder, Running
 from tests.clocks import FakeClock
 
 pytestmark = pytest.mark.fast
@@ -72,7 +73,7 @@ def test_cells_cannot_be_changed(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.note(RUNNING, folder.prepare())
     folder.refuse_other_cells(RUNNING.cells)
-    with pytest.raises(FolderError, match=r"has 2 cells, .* say --cells 2"):
+    with pytest.raises(CommandError, match=r"has 2 cells, .* say --cells 2"):
         folder.refuse_other_cells(("cell1",))
 
 
@@ -80,22 +81,22 @@ def test_a_damaged_file_is_told_by_its_name(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.prepare()
     (tmp_path / "secrets.json").write_text("{}")
-    with pytest.raises(FolderError, match=r"secrets\.json is not what 'berth up' has written"):
+    with pytest.raises(CommandError, match=r"secrets\.json is not what 'berth up' has written"):
         folder.secrets()
 
 
 def test_hosts_are_spread_evenly() -> None:
     hosts = simulated_fleet(5)
-    shares = [[host.name for host in spread(hosts, ("a", "b"), cell)] for cell in ("a", "b")]
+    shares = [[host.name for host in hosts_of_cell(hosts, ("a", "b"), cell)] for cell in ("a", "b")]
     assert shares == [["host-0001", "host-0003", "host-0005"], ["host-0002", "host-0004"]]
     # More hosts do not move those that are there.
-    more = [host.name for host in spread(simulated_fleet(6), ("a", "b"), "b")]
+    more = [host.name for host in hosts_of_cell(simulated_fleet(6), ("a", "b"), "b")]
     assert more == ["host-0002", "host-0004", "host-0006"]
 
 
 def test_a_host_that_names_its_cell_is_there() -> None:
     hosts = [SimHost(name="x", cell="b"), SimHost(name="y"), SimHost(name="z")]
-    assert [host.name for host in spread(hosts, ("a", "b"), "a")] == ["y"]
-    assert [host.name for host in spread(hosts, ("a", "b"), "b")] == ["x", "z"]
-    with pytest.raises(AgentRefused, match="the host x is to be in the cell b; there are a"):
-        spread(hosts, ("a",), "a")
+    assert [host.name for host in hosts_of_cell(hosts, ("a", "b"), "a")] == ["y"]
+    assert [host.name for host in hosts_of_cell(hosts, ("a", "b"), "b")] == ["x", "z"]
+    with pytest.raises(CommandError, match="the host x is to be in the cell b; there are a"):
+        hosts_of_cell(hosts, ("a",), "a")

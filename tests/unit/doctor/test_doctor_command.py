@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
-from berth.cli.doctor import run, table
+from berth.cli.command import CommandError
+from berth.cli.doctor import check
+from berth.cli.region import format_table
 from berth.client import Client
 
 pytestmark = pytest.mark.fast
@@ -31,7 +33,7 @@ def finding(number: int, repair: str | None) -> dict[str, Any]:
 
 def ask_doctor(endpoint: str, token: str, **options: Any) -> int:
     async def ask() -> int:
-        return await run(Client(endpoint, {"x-auth-token": token}), **options)
+        return await check(Client(endpoint, {"x-auth-token": token}), **options)
 
     return asyncio.run(ask())
 
@@ -149,14 +151,14 @@ def test_what_cannot_be_repaired_is_left_and_said(
     assert capsys.readouterr().out.endswith("nothing can be repaired safely\n")
 
 
-def test_nobody_can_be_asked(hospital: Hospital, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ask_doctor(hospital.endpoint, "nobody", repair=False, yes=False) == 2
-    assert "The token is invalid or has expired." in capsys.readouterr().err
-    assert ask_doctor("https://127.0.0.1:1", "admin", repair=False, yes=False) == 2
-    assert "no answer from https://127.0.0.1:1: All connection attempts failed" in capsys.readouterr().err
+def test_a_region_that_refuses_the_token_or_cannot_be_reached(hospital: Hospital) -> None:
+    with pytest.raises(CommandError, match=r"The token is invalid or has expired\."):
+        ask_doctor(hospital.endpoint, "nobody", repair=False, yes=False)
+    with pytest.raises(CommandError, match=r"no answer from https://127\.0\.0\.1:1: All connection"):
+        ask_doctor("https://127.0.0.1:1", "admin", repair=False, yes=False)
 
 
 def test_a_table_is_aligned() -> None:
-    assert table(("a", "long name", "rest"), [("wide cell", "b", "c")]) == (
+    assert format_table(("a", "long name", "rest"), [("wide cell", "b", "c")]) == (
         "a          long name  rest\n-          ---------  ----\nwide cell  b          c\n"
     )

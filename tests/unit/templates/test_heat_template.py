@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from berth.api.native.bodies_clusters import NewCluster
-from berth.cli.heat_template import TemplateError, templates, write
+from berth.cli.command import CommandError
+from berth.cli.heat_template import templates, write
 from berth.clusters.distribution import add_nodes
 from berth.model.clusters import Cluster, NodeGroup
 from berth.model.servers import Flavor
@@ -128,7 +129,7 @@ def _dealt(asked: NewCluster) -> dict[str, list[str | None]]:
     ],
 )
 def test_what_a_stock_openstack_cannot_do(asked: NewCluster, words: str) -> None:
-    with pytest.raises(TemplateError, match=words):
+    with pytest.raises(CommandError, match=words):
         templates(asked)
 
 
@@ -138,12 +139,12 @@ def test_files_are_left_alone_unless_it_is_forced(tmp_path: Path) -> None:
     assert [path.name for path in written.files] == ["c.yaml", "c-apart-node.yaml"]
     assert written.command == f"openstack stack create --template {written.files[0]} c"
     written.files[1].write_text("mine")
-    with pytest.raises(TemplateError, match=r"c\.yaml is there already"):
+    with pytest.raises(CommandError, match=r"c\.yaml is there already"):
         write(asked, tmp_path / "new", overwrite=False)
     assert written.files[1].read_text() == "mine"
     write(asked, tmp_path / "new", overwrite=True)
     assert written.files[1].read_text() != "mine"
     blocked = tmp_path / "file"
     blocked.touch()
-    with pytest.raises(TemplateError, match="cannot be written"):
+    with pytest.raises(CommandError, match="cannot be written"):
         write(asked, blocked, overwrite=False)

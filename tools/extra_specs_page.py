@@ -171,3 +171,7 @@ def _spelled(value: object) -> str:
         case bool():
             return str(value).lower()
     return str(value)
+
+
+if __name__ == "__main__":
+    print(page(), end="")

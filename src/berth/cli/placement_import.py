@@ -1,10 +1,12 @@
-"""``berth import``: an existing Placement database, brought over into an empty one of Berth's."""
+"""``berth import``: import an existing Placement database into an empty one of Berth's."""
 
+import argparse
 import os
 import sys
 from typing import Final
 
-from berth.cli.arguments import shown
+from berth.cli.command import CommandError, describe
+from berth.cli.settings import add_settings, format_value, refuse_unusable, resolve_settings
 from berth.engine import start_view
 from berth.importing import (
     CannotImport,
@@ -23,30 +25,47 @@ from berth.importing import (
 from berth.journal import AddressError, Journal, JournalError, open_journal, parse_address
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
-from berth.runtime.settings import Settings
 
 SOURCE_VARIABLE: Final = "OS_PLACEMENT_DATABASE__CONNECTION"
 """Where Placement looks for its database, if not in a file. A password shows less there than in a flag."""
 
 
-def run(settings: Settings, url: str | None, *, skip_broken: bool, dry_run: bool) -> int:
-    """The exit status: 0 when all was brought over, 1 when not, 2 when what was asked cannot be."""
-    url = url or os.environ.get(SOURCE_VARIABLE)
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    describe(command, "The source is only read.")
+    add_settings(command)
+    command.usage = (
+        "berth import --from URL [--skip-broken] [--dry-run] [--config FILE] [--SETTING VALUE ...]"
+    )
+    command.add_argument(
+        "--from",
+        dest="source",
+        metavar="URL",
+        help=f"Placement's database (sqlite, postgresql, mysql) [{SOURCE_VARIABLE}]",
+    )
+    command.add_argument(
+        "--skip-broken", action="store_true", help="leave out, and list, what cannot be imported"
+    )
+    command.add_argument("--dry-run", action="store_true", help="read and report, and write nothing")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """The exit status: 0 when all was imported, 1 when not."""
+    resolved = resolve_settings(arguments)
+    refuse_unusable(resolved)
+    url = arguments.source or os.environ.get(SOURCE_VARIABLE)
     if url is None:
-        print(f"berth: --from or {SOURCE_VARIABLE} must name Placement's database", file=sys.stderr)
-        return 2
+        raise CommandError(f"--from or {SOURCE_VARIABLE} must name Placement's database")
     try:
         source = Source(source_address(url))
     except AddressError as error:
-        print(f"berth: --from: {shown(url)!r} is refused: {error}", file=sys.stderr)
-        return 2
+        raise CommandError(f"--from: {format_value(url)!r} is refused: {error}") from None
     try:
-        if dry_run:
+        if arguments.dry_run:
             return _dry_run(source)
-        # A file is kept from every other process meanwhile.
-        journal = open_journal(parse_address(settings.database), shared=False)
+        # A database file is locked against other processes meanwhile.
+        journal = open_journal(parse_address(resolved.settings.database), shared=False)
         try:
-            return _import(source, journal, skip_broken=skip_broken)
+            return _import(source, journal, skip_broken=arguments.skip_broken)
         finally:
             journal.close()
     except (CannotImport, JournalError) as error:

@@ -1,0 +1,195 @@
+"""What commands have in common: the error that ends them, and the arguments that several of them take.
+
+Every number has a range. A secret has no option (``secrets.py``).
+"""
+
+import argparse
+import math
+import re
+import ssl
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from berth.runtime.settings import BY_NAME
+
+if TYPE_CHECKING:
+    Commands = argparse._SubParsersAction[Any]
+
+CELLS_MAX: Final = 64
+CELL_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
+CELL_NAME_IS: Final = "1 to 63 of a-z, 0-9, '_', '.' and '-', beginning with a letter or a digit"
+DAY_S: Final = 86_400
+HOSTS_MAX: Final = 10_000
+_SEED_MAX: Final = (1 << 63) - 1
+FORMATTER: Final = argparse.RawDescriptionHelpFormatter
+
+
+class CommandError(Exception):
+    """The command cannot be carried out. The message is for the operator, and complete; the status is 2."""
+
+
+def describe(command: argparse.ArgumentParser, text: str) -> None:
+    """Say more about a command in its help, below the summary."""
+    command.description = f"{command.description}\n{text}"
+
+
+def add_action(actions: "Commands", name: str, summary: str, more: str = "") -> argparse.ArgumentParser:
+    """The parser of a command of a command, such as ``berth cluster create``."""
+    action: argparse.ArgumentParser = actions.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.\n{more}".strip(),
+        formatter_class=FORMATTER,
+        allow_abbrev=False,
+    )
+    return action
+
+
+# -- options that several commands take ---------------------------------------------------------
+
+
+def add_ca_file(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--ca-file",
+        metavar="FILE",
+        type=_ca_file,
+        help="certificates to check a server's certificate with, instead of the system's (https only)",
+    )
+
+
+def _ca_file(text: str) -> Path:
+    try:
+        ssl.create_default_context(cafile=text)
+    except ssl.SSLError:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is refused: it has no certificate in PEM format"
+        ) from None
+    except OSError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is refused: {error.strerror}") from None
+    return Path(text)
+
+
+def add_fleet(command: argparse.ArgumentParser, *, hosts: int, build_s: float, live_migrate_s: float) -> None:
+    which = command.add_mutually_exclusive_group()
+    which.add_argument(
+        "--hosts",
+        metavar="N",
+        type=whole(1, HOSTS_MAX),
+        default=hosts,
+        help=f"number of simulated hosts [1 to {HOSTS_MAX}, default {hosts}]",
+    )
+    which.add_argument("--fleet", metavar="FILE", type=Path, help="TOML file that describes the hosts")
+    command.add_argument(
+        "--seed", metavar="N", type=whole(0, _SEED_MAX), help="seed of simulated failures, to repeat a run"
+    )
+    add_seconds(command, "--build-seconds", build_s, 0, 3600, "how long a simulated build takes")
+    add_seconds(
+        command,
+        "--live-migrate-seconds",
+        live_migrate_s,
+        0,
+        3600,
+        "how long a simulated live migration takes",
+    )
+
+
+def add_heartbeat_timeout(command: argparse.ArgumentParser, default: float) -> None:
+    what = "a host is down after this long without a heartbeat of its agent"
+    add_seconds(command, "--heartbeat-timeout", default, 0.5, 3600, what)
+    command.add_argument(
+        "--silence-seconds",
+        dest="heartbeat_timeout",
+        type=seconds(0.5, 3600),
+        action=RenamedOption,
+        const="--heartbeat-timeout",
+        default=argparse.SUPPRESS,
+        help=argparse.SUPPRESS,
+    )
+
+
+class RenamedOption(argparse.Action):
+    """The former name of an option (``const`` is the new one). It works for one release, with a warning."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        print(f"berth: {option_string} is deprecated: use {self.const}", file=sys.stderr)
+        setattr(namespace, self.dest, values)
+
+
+def add_logging(command: argparse.ArgumentParser, level: str) -> None:
+    for name, default in (("log_level", level), ("log_format", "auto")):
+        setting = BY_NAME[name]
+        command.add_argument(
+            setting.flag, choices=setting.choices, default=default, help=f"{setting.about.help} [{default}]"
+        )
+
+
+def add_seconds(
+    command: argparse.ArgumentParser, flag: str, default: float, low: float, high: float, what: str
+) -> None:
+    command.add_argument(
+        flag,
+        metavar="S",
+        type=seconds(low, high),
+        default=float(default),
+        help=f"{what} [{low:g} to {high:g} seconds, default {default:g}]",
+    )
+
+
+# -- values -------------------------------------------------------------------------------------
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        if text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high:
+            return int(text)
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from {low} to {high}")
+
+    return read
+
+
+def seconds(low: float, high: float) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if low <= value <= high:
+            return value
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds from {low:g} to {high:g}")
+
+    return read
+
+
+def listen_address(text: str) -> str:
+    check = BY_NAME["listen"].about.check
+    assert check is not None
+    problem = check(text)
+    if problem is not None:
+        raise argparse.ArgumentTypeError(f"{text!r} is refused: {problem}")
+    return text
+
+
+def url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_good = False
+    if not is_good:
+        raise argparse.ArgumentTypeError(f"{text!r} is refused: it must look like http://HOST:PORT")
+    return text.rstrip("/")
+
+
+def cell_name(text: str) -> str:
+    if not CELL_NAME.fullmatch(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is refused: a name is {CELL_NAME_IS}")
+    return text

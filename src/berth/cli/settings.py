@@ -1,0 +1,182 @@
+"""Settings on the command line: their options, what is refused before anything starts, and ``berth
+settings``.
+
+Options follow from the table of settings; there is no second list. A secret has no option: every user of a
+machine can read the command lines of its processes.
+"""
+
+import argparse
+import os
+import sys
+from typing import Final
+
+from berth.cli.command import CELL_NAME, CELL_NAME_IS, CELLS_MAX
+from berth.journal.addresses import AddressError, parse_address
+from berth.runtime.settings import TABLE, Setting, cells_of, redact_password
+from berth.runtime.sources import Resolved, SettingsError, refuse_conflicts, resolve
+
+
+def add_settings(command: argparse.ArgumentParser) -> None:
+    """An option for every setting that is not a secret, and ``--config``."""
+    command.usage = f"{command.prog} [--config FILE] [--SETTING VALUE ...]"
+    command.add_argument("--config", metavar="FILE", help="TOML file of settings [BERTH_CONFIG]")
+    settings = command.add_argument_group("settings")
+    for setting in TABLE:
+        if setting.about.secret:
+            continue
+        words = f"{setting.about.help} [{_limits(setting)}]".replace("%", "%%")
+        if setting.kind is bool:
+            action = argparse.BooleanOptionalAction
+            settings.add_argument(setting.flag, action=action, default=argparse.SUPPRESS, help=words)
+        else:
+            metavar = _metavar(setting)
+            settings.add_argument(setting.flag, metavar=metavar, default=argparse.SUPPRESS, help=words)
+
+
+def _metavar(setting: Setting) -> str:
+    if setting.choices:
+        return "|".join(setting.choices)
+    if setting.kind is int:
+        return "N"
+    return "A,B,..." if setting.kind is tuple else setting.name.rpartition("_")[2].upper()
+
+
+def _limits(setting: Setting) -> str:
+    limits = f"{setting.about.low} to {setting.about.high}, " if setting.kind is int else ""
+    return f"{limits}default {format_value(setting.default)}"
+
+
+def resolve_settings(arguments: argparse.Namespace) -> Resolved:
+    """The settings of a command, from all their sources; SettingsError if they make no sense."""
+    given = vars(arguments)
+    names = (setting.name for setting in TABLE if setting.name in given)
+    return resolve(arguments.config, os.environ, {name: _text(given[name]) for name in names})
+
+
+def _text(value: str | bool) -> str:
+    return value if isinstance(value, str) else str(value).lower()
+
+
+# -- refusals -----------------------------------------------------------------------------------
+
+
+def refuse_unusable(resolved: Resolved) -> None:
+    """SettingsError if nothing can be served with these settings."""
+    refuse_conflicts(resolved)
+    _refuse_database(resolved, "database", resolved.settings.database)
+    _refuse_cells(resolved)
+
+
+def refuse_without_cells(resolved: Resolved) -> None:
+    """SettingsError if there is no cell: a region without any has nowhere to put a server."""
+    if not resolved.settings.cells:
+        raise SettingsError(
+            "cells: a region needs at least one, given as NAME=DATABASE: "
+            "berth region --cells cell1=sqlite:///cell1.db. 'berth serve' serves Placement without any"
+        )
+
+
+def _refuse_cells(resolved: Resolved) -> None:
+    given = resolved.settings.cells
+    if len(given) > CELLS_MAX:
+        raise _refusal(resolved, f"{len(given)} of them are refused: {CELLS_MAX} are the most there can be")
+    names: set[str] = set()
+    databases = {resolved.settings.database: "the region"}
+    for cell, (name, database) in zip(given, cells_of(given), strict=True):
+        if not database:
+            raise _refusal(resolved, f"{format_value(cell)!r} is refused: NAME=DATABASE is expected")
+        if not CELL_NAME.fullmatch(name):
+            raise _refusal(resolved, f"{name!r} is refused: a name is {CELL_NAME_IS}")
+        if name in names:
+            raise _refusal(resolved, f"two are named {name!r}: give each its own name")
+        names.add(name)
+        _refuse_database(resolved, "cells", database)
+        owner = databases.setdefault(database, f"the cell {name}")
+        if owner != f"the cell {name}":
+            raise _refusal(
+                resolved, f"{name} has the database of {owner}, {format_value(database)!r}: give each its own"
+            )
+
+
+def _refuse_database(resolved: Resolved, setting: str, database: str) -> None:
+    try:
+        parse_address(database)
+    except AddressError as error:
+        origin = resolved.origins.get(setting, "default")
+        raise SettingsError(
+            f"{setting}: {format_value(database)!r} is refused: {error} (from {origin})"
+        ) from None
+
+
+def _refusal(resolved: Resolved, problem: str) -> SettingsError:
+    return SettingsError(f"cells: {problem} (from {resolved.origins.get('cells', 'default')})")
+
+
+# -- berth settings, and the page in the guides -------------------------------------------------
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    add_settings(command)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List all settings; refuse them if nothing can be served with them."""
+    resolved = resolve_settings(arguments)
+    sys.stdout.write(_list(resolved))
+    refuse_unusable(resolved)
+    return 0
+
+
+def _list(resolved: Resolved) -> str:
+    rows = [(setting.name, _value(setting, resolved), _origin(setting, resolved)) for setting in TABLE]
+    widths = [max(len(row[column]) for row in rows) for column in range(2)]
+    return "".join(f"{name:{widths[0]}}  {value:{widths[1]}}  {origin}\n" for name, value, origin in rows)
+
+
+def _value(setting: Setting, resolved: Resolved) -> str:
+    value = getattr(resolved.settings, setting.name)
+    return "(hidden)" if setting.about.secret and value is not None else format_value(value)
+
+
+def _origin(setting: Setting, resolved: Resolved) -> str:
+    return resolved.origins.get(setting.name, "default")
+
+
+def format_value(value: object) -> str:
+    """A setting's value for people, without the password that it may hold."""
+    if value is None or value == ():
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(redact_password(item) for item in value)
+    return redact_password(str(value))
+
+
+_PAGE: Final = """\
+# Settings
+
+Every setting can be given in three ways; the later wins:
+
+1. a key in the TOML file named by `--config` (or `BERTH_CONFIG`): `workers = 4`
+2. an environment variable: `BERTH_WORKERS=4`
+3. an option: `--workers 4`
+
+`berth settings` prints the values in force and where each comes from. A name that is not a setting is
+refused, and so is a value outside its range: the message says what was given, what is allowed, and where it
+was given. If the environment holds other variables that begin with `BERTH_` (Kubernetes makes some for a
+service named berth), rename or remove them.
+
+| setting | default | what it is |
+| --- | --- | --- |
+"""
+
+
+def page() -> str:
+    """docs/guides/settings.md (``make docs``)."""
+    return _PAGE + "".join(f"| `{s.name}` | {format_value(s.default)} | {_words(s)} |\n" for s in TABLE)
+
+
+def _words(setting: Setting) -> str:
+    limits = "" if setting.kind is str and not setting.choices else f"; {setting.allowed}"
+    return setting.about.help + limits
