@@ -6,7 +6,9 @@ BIN := .venv/bin
 PYTEST := $(BIN)/pytest
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 AT_ONCE := --numprocesses 2 --dist
-# What takes longest comes first. Of three at once one mostly waits, for a server or for a database.
+THREE_AT_ONCE := --numprocesses 3 --dist
+# What takes longest comes first. Of three at once one mostly waits: for a server, for a database, or for the
+# deadlines of a simulated cloud.
 PROCESSES := tests/conformance tests/faults tests/databases tests/crash tests/clients tests/http
 SLOW := $(PROCESSES) tests/lifecycle
 SMOKE := tests/http/test_workers.py tests/clients/test_command.py tests/crash/test_torn_write.py \
@@ -31,9 +33,9 @@ run: setup ## Run a region, cells and a simulated fleet on LISTEN (127.0.0.1:877
 	@exec $(BIN)/berth up --listen $(LISTEN) --data data --hosts 20 --cells 2
 
 test: setup lint types imports unit ## Check and test everything, the quick things first
-	$(PYTEST) $(AT_ONCE) worksteal tests/lifecycle
+	$(PYTEST) $(THREE_AT_ONCE) worksteal tests/lifecycle/test_random.py tests/lifecycle
 	$(BIN)/python -m tests.databases.packages
-	$(PYTEST) --numprocesses 3 --dist loadgroup --no-loadscope-reorder $(PROCESSES)
+	$(PYTEST) $(THREE_AT_ONCE) loadgroup --no-loadscope-reorder $(PROCESSES)
 
 check: setup lint types imports unit ## Check and test what changes most often: some of everything, without clusters
 	$(PYTEST) $(AT_ONCE) loadgroup $(SMOKE) -k 'not galera'
