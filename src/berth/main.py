@@ -14,17 +14,18 @@ import logging
 from collections.abc import AsyncIterator
 
 from berth.api.compute.api import ComputeApi
-from berth.api.compute.calls import Services as ComputeServices
 from berth.api.identity.api import IdentityApi
 from berth.api.identity.issuers import issuer_of
 from berth.api.identity.revocations import RevocableTokens, Revocations
 from berth.api.image.api import ImageApi
-from berth.api.kernel.application import Api, Application
+from berth.api.kernel.api import Api
+from berth.api.kernel.application import Application
 from berth.api.kernel.auth.caller import Authenticator
 from berth.api.kernel.auth.keystone import Keystone
 from berth.api.kernel.auth.noauth import NoAuth
 from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.auth.tokens import Tokens
+from berth.api.kernel.call import Services
 from berth.api.kernel.cors import Cors
 from berth.api.kernel.health import Health
 from berth.api.kernel.http import Receive, Scope, Send
@@ -79,10 +80,8 @@ class Server:
         await engine.start()
         # What has been read stays: the garbage collector need not go through it again and again.
         gc.freeze()
-        native = NativeApi(engine, policy, self._settings, scheduler, clock, ids)
         self._application = Application(
-            PlacementApi(engine, policy, self._settings, clock, ids),
-            native,
+            _apis(Services(engine, ids, clock, scheduler, self._settings, policy), authenticator),
             Health(engine, telemetry.exposition),
             _honouring_revocations(authenticator, engine),
             Cors(self._settings.cors_allowed_origins, self._settings.cors_allow_headers),
@@ -91,15 +90,12 @@ class Server:
             telemetry,
             body_bytes_max=self._settings.body_bytes_max,
             public_url=self._settings.public_url,
-            mounted=_mounted(
-                ComputeServices(engine, ids, clock, scheduler, self._settings, policy), authenticator
-            ),
         )
         keeper = ClusterReconciler(engine, clock, ids, scheduler, self._settings)
         async with _at_work(self._settings, engine, clock, ids, keeper, is_ours=self._number == 1):
             await send({"type": "lifespan.startup.complete"})
             while (await receive())["type"] != "lifespan.shutdown":
-                native.drain()
+                self._application.drain()
         await engine.stop()
         if isinstance(authenticator, Keystone):
             authenticator.close()
@@ -130,13 +126,16 @@ async def _at_work(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _mounted(services: ComputeServices, authenticator: Authenticator) -> tuple[Api, ...]:
-    """The APIs around servers, where there are cells. Users and images are Keystone's and Glance's business
-    where there is a Keystone."""
+def _apis(services: Services, authenticator: Authenticator) -> tuple[Api, ...]:
+    """Placement and our own; and those around servers, where there are cells. Users and images are Keystone's
+    and Glance's business where there is a Keystone."""
+    always = PlacementApi(services), NativeApi(services)
     if not services.settings.cells:
-        return ()
+        return always
     compute, issuer = ComputeApi(services), issuer_of(authenticator)
-    return (compute,) if issuer is None else (compute, ImageApi(services), IdentityApi(services, issuer))
+    if issuer is None:
+        return *always, compute
+    return *always, compute, ImageApi(services), IdentityApi(services, issuer)
 
 
 def _honouring_revocations(authenticator: Authenticator, engine: Engine) -> Authenticator:

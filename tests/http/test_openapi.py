@@ -12,7 +12,7 @@ from schemathesis import GenerationMode
 from schemathesis.checks import CheckFunction
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
-from berth.api.native.routes import TABLE
+from berth.api.native.routes import PREFIX, ROUTES
 from tests.servers import Server, berth, running
 
 pytestmark = pytest.mark.http
@@ -73,7 +73,7 @@ def fill(server: Server) -> None:
             assert client.request(method, path, json=body).is_success
 
 
-OPERATIONS = tuple((method, path) for path, methods in TABLE.items() for method in methods)
+OPERATIONS = tuple((route.method, PREFIX + route.path) for route in ROUTES)
 
 FRAMING = frozenset(("connection", "content-length", "expect", "host", "te", "transfer-encoding", "upgrade"))
 """Headers that are between the client and the HTTP server: nonsense in them never becomes a request."""

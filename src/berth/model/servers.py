@@ -184,6 +184,30 @@ class Server(Record, frozen=True, kw_only=True, tag="server", rename={"run": "wo
     launched_at_s: int | None = None
 
 
+STATUS: Final[dict[str, str]] = {
+    "building": "BUILD",
+    "active": "ACTIVE",
+    "stopped": "SHUTOFF",
+    "resized": "VERIFY_RESIZE",
+    "shelved": "SHELVED",
+    "shelved_offloaded": "SHELVED_OFFLOADED",
+    "error": "ERROR",
+}
+"""What Nova calls the states of a server."""
+_STATUS_DURING: Final[dict[Task, str]] = {
+    "resize_prep": "RESIZE",
+    "resize_reverting": "REVERT_RESIZE",
+    "migrating": "MIGRATING",
+    "rebuilding": "REBUILD",
+}
+
+
+def status_of(server: Server) -> str:
+    """The state of a server in one word, as Nova shows it."""
+    during = None if server.task is None else _STATUS_DURING.get(server.task)
+    return during or STATUS[server.state]
+
+
 class Migration(Record, frozen=True, kw_only=True, tag="migration"):
     """A move; as a consumer it holds (``held``) what the server held at the source and does not use at the
     destination."""

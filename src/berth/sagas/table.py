@@ -5,7 +5,7 @@ what it says is for the tests to show, operation by operation and step by step."
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from berth.model.servers import VmState
+from berth.model.servers import STATUS, VmState
 from berth.sagas.saga import ALL, PLACEMENT, ClaimChange, Holds, Saga, Step, Verb, runs_again
 
 AS_BEFORE: Final = "as before"
@@ -71,16 +71,6 @@ def may_end_in_error(saga: Saga, number: int) -> bool:
 
 
 # -- words --------------------------------------------------------------------------------------
-
-_STATUS: Final[dict[str, str]] = {
-    "building": "BUILD",
-    "active": "ACTIVE",
-    "stopped": "SHUTOFF",
-    "resized": "VERIFY_RESIZE",
-    "shelved": "SHELVED",
-    "shelved_offloaded": "SHELVED_OFFLOADED",
-    "error": "ERROR",
-}
 
 _ASKED: Final[dict[str, str]] = {
     "create": "`POST /servers`",
@@ -220,11 +210,11 @@ def _row(cells: Iterable[str]) -> str:
 
 
 def _status(state: str) -> str:
-    return _STATUS.get(state, state)
+    return STATUS.get(state, state)
 
 
 def _summary(saga: Saga) -> tuple[str, ...]:
-    before = ", ".join(_STATUS[state] for state in _STATUS if state in saga.before) or "-"
+    before = ", ".join(STATUS[state] for state in STATUS if state in saga.before) or "-"
     after = find_success(saga)
     return (
         saga.name,

@@ -20,10 +20,10 @@ from berth.agent.fleet import SimHost, register, simulated_fleet
 from berth.agent.host import HostAgent, Pace
 from berth.agent.state import HostState, state_path
 from berth.api.compute.api import ComputeApi
-from berth.api.compute.calls import Services
 from berth.api.kernel.application import Application
 from berth.api.kernel.auth.noauth import NoAuth
 from berth.api.kernel.auth.policy import Policy
+from berth.api.kernel.call import Services
 from berth.api.kernel.cors import Cors
 from berth.api.kernel.health import Health
 from berth.api.kernel.http import Receive, Scope, Send
@@ -288,9 +288,9 @@ class SimCloud:
         policy = Policy(None, "legacy", self.clock)
         engine, settings, clock, ids = self.region, self.settings, self.clock, self.ids
         telemetry = Telemetry(settings, clock)
+        services = Services(engine, ids, clock, self.scheduler, settings, policy)
         self.api = Application(
-            PlacementApi(engine, policy, settings, clock, ids),
-            NativeApi(engine, policy, settings, self.scheduler, clock, ids),
+            (PlacementApi(services), NativeApi(services), ComputeApi(services)),
             Health(engine, telemetry.exposition),
             NoAuth(),
             Cors((), ()),
@@ -298,7 +298,6 @@ class SimCloud:
             ids,
             telemetry,
             body_bytes_max=settings.body_bytes_max,
-            mounted=(ComputeApi(Services(engine, ids, clock, self.scheduler, settings, policy)),),
         )
 
     async def call_api(self, scope: Scope, receive: Receive, send: Send) -> None:

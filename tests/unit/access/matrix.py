@@ -15,8 +15,9 @@ from typing import Any, Final, NamedTuple
 from berth.api.compute.routes import ROUTES as COMPUTE
 from berth.api.image.api import ROUTES as IMAGE
 from berth.api.kernel.auth.caller import Authenticator, Caller, with_implied
-from berth.api.native.routes import TABLE as NATIVE
-from berth.api.placement.routes import TABLE as PLACEMENT
+from berth.api.native.routes import PREFIX as NATIVE_PREFIX
+from berth.api.native.routes import ROUTES as NATIVE
+from berth.api.placement.routes import ROUTES as PLACEMENT
 from berth.model.batches import Origin
 from berth.model.clusters import Cluster, Node, NodeGroup
 from berth.model.commands import CreateGroup, Enact
@@ -336,15 +337,13 @@ class Asked(NamedTuple):
 
 
 def rows(house: "Blue") -> Iterable[Asked]:
-    for table in (PLACEMENT, NATIVE):
-        for template, routes in table.items():
-            for method, route in routes.items():
-                yield Asked(method, template, route.rule)
+    yield from (Asked(route.method, route.path, route.policy) for route in PLACEMENT)
+    yield from (Asked(route.method, NATIVE_PREFIX + route.path, route.policy) for route in NATIVE)
     mounted = (_V21, COMPUTE), ("/image/v2", IMAGE), ("/identity/v3", house.identity_routes)
     for prefix, of_api in mounted:
         for one in of_api:
             if not one.actions:
-                yield Asked(one.method, prefix + one.path, one.rule)
+                yield Asked(one.method, prefix + one.path, one.policy)
             for action, rule in one.actions.items():
                 yield Asked(one.method, prefix + one.path, rule, action)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from berth.api.placement.accept import accepts_json, effective, error_format
+from berth.api.kernel.accept import accepts_json, effective, error_format
 
 pytestmark = pytest.mark.fast
 

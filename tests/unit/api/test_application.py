@@ -11,6 +11,7 @@ import pytest
 from berth.api.kernel.application import Application
 from berth.api.kernel.auth.caller import AuthUnavailable, Caller
 from berth.api.kernel.auth.policy import Policy
+from berth.api.kernel.call import Services
 from berth.api.kernel.cors import Cors
 from berth.api.kernel.health import Health
 from berth.api.native.api import NativeApi
@@ -74,9 +75,9 @@ class World:
             self.engine = Engine(journal, clock, ids, telemetry)
             await self.engine.start()
             policy = cast(Policy, SomePolicy())
+            services = Services(self.engine, ids, clock, scheduler_options(), self.settings, policy)
             self.application = Application(
-                PlacementApi(self.engine, policy, self.settings, clock, ids),
-                NativeApi(self.engine, policy, self.settings, scheduler_options(), clock, ids),
+                (PlacementApi(services), NativeApi(services)),
                 Health(self.engine, telemetry.exposition),
                 SomeAuth(),
                 Cors(self.origins, ("openstack-api-version",)),

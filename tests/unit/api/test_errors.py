@@ -9,7 +9,7 @@ from berth.api.kernel.codes import CONCURRENT_UPDATE, UNDEFINED
 from berth.api.kernel.http import Request, Response
 from berth.api.kernel.problem import Denied, Problem
 from berth.api.kernel.rejections import ROWS, Attempt, placement_problem
-from berth.api.placement.error_bodies import render, render_outside, render_unauthorized
+from berth.api.placement.error_bodies import render
 from berth.model import rejections as r
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.rejections import Rejection, TreeRule
@@ -94,33 +94,38 @@ def error_of(response: Response) -> dict[str, Any]:
     ],
 )
 def test_detail(problem: Problem, method: str, headers: dict[str, str], detail: str) -> None:
-    response = render(problem, request(method, **headers), 0)
+    response = render(problem, request(method, **headers))
     assert error_of(response)["detail"] == detail
     assert ("content-type", "application/json") in response.headers
 
 
 def test_code_from_1_23() -> None:
     problem = Problem(409, "why", CONCURRENT_UPDATE)
-    assert "code" not in error_of(render(problem, request(), 22))
-    assert error_of(render(problem, request(), 23)) == {
+    assert "code" not in error_of(render(problem, request(openstack_api_version="placement 1.22")))
+    assert error_of(render(problem, request(openstack_api_version="placement 1.23"))) == {
         "status": 409,
         "title": "Conflict",
         "detail": "There was a conflict when trying to complete your request.\n\n why  ",
         "code": "placement.concurrent_update",
         "request_id": "req-1",
     }
-    assert error_of(render(Problem(404), request(), 39))["code"] == "placement.undefined_code"
+    assert (
+        error_of(render(Problem(404), request(openstack_api_version="placement 1.39")))["code"]
+        == "placement.undefined_code"
+    )
 
 
 def test_versions_are_offered_where_none_was_agreed_on() -> None:
-    error = error_of(render(Problem(406, "why"), request(), None))
+    error = error_of(render(Problem(406, "why"), request(openstack_api_version="placement 9.9")))
     assert (error["min_version"], error["max_version"]) == ("1.0", "1.39")
     assert "code" not in error
-    assert "min_version" not in error_of(render(Problem(406, "why"), request(), 39))
+    assert "min_version" not in error_of(
+        render(Problem(406, "why"), request(openstack_api_version="placement 1.39"))
+    )
 
 
 def test_html() -> None:
-    response = render(Problem(404, "n<b>é"), request(accept="text/html"), 39)
+    response = render(Problem(404, "n<b>é"), request(accept="text/html"))
     assert ("content-type", "text/html; charset=UTF-8") in response.headers
     assert response.body == (
         b"<html>\n <head>\n  <title>404 Not Found</title>\n </head>\n <body>\n  <h1>404 Not Found</h1>\n"
@@ -129,17 +134,17 @@ def test_html() -> None:
 
 
 def test_plain() -> None:
-    response = render(Problem(404), request(accept="text/plain"), 39)
+    response = render(Problem(404), request(accept="text/plain"))
     assert ("content-type", "text/plain; charset=UTF-8") in response.headers
     assert response.body == b"404 Not Found\n\nThe resource could not be found.\n\n   "
 
 
 def test_head_has_no_body() -> None:
-    assert render(Problem(405), request("HEAD"), 39).body == b""
+    assert render(Problem(405), request("HEAD")).body == b""
 
 
 def test_unauthorized_has_its_own_shape() -> None:
-    body = json.loads(render_unauthorized(Problem(401), request()).body)
+    body = json.loads(render(Problem(401), request()).body)
     assert set(body) == {"message", "code", "title"}
     assert body["message"].endswith("the credentials required.<br /><br />\n\n\n")
 
@@ -148,7 +153,7 @@ def test_unauthorized_has_its_own_shape() -> None:
 def test_unauthorized_says_where_a_token_can_be_had(accept: str) -> None:
     def headers(challenge: str | None) -> dict[str, str]:
         sent = () if challenge is None else (("www-authenticate", challenge),)
-        return dict(render_unauthorized(Problem(401, headers=sent), request(accept=accept)).headers)
+        return dict(render(Problem(401, headers=sent), request(accept=accept)).headers)
 
     assert headers('Keystone uri="http://k"')["www-authenticate"] == 'Keystone uri="http://k"'
     assert "www-authenticate" not in headers(None)
@@ -157,7 +162,7 @@ def test_unauthorized_says_where_a_token_can_be_had(accept: str) -> None:
 def test_outside_of_the_api_the_version_is_named_if_it_is_known() -> None:
     def headers(version: str) -> dict[str, str]:
         sent = request(openstack_api_version=version)
-        return dict(render_outside(Problem(413, "too long"), sent).headers)
+        return dict(render(Problem(413, "too long"), sent).headers)
 
     known = headers("placement 1.7")
     assert (known["openstack-api-version"], known["vary"]) == ("placement 1.7", "openstack-api-version")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from berth.api.kernel import page_bytes
+from berth.api.kernel import paging
 from berth.api.native import allocations, events
 from berth.model.batches import Origin
 from berth.model.clusters import Cluster
@@ -114,7 +114,7 @@ async def fill(house: House, rng: random.Random) -> None:
 
 
 def limit_bytes(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    for module in (page_bytes, allocations, events):
+    for module in (paging, allocations, events):
         monkeypatch.setattr(module, "PAGE_BYTES_MAX", size)
 
 

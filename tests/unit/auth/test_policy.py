@@ -9,7 +9,7 @@ import pytest
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.auth.policy import Policy, PolicyFileError
 from berth.api.kernel.auth.rules import RULES
-from berth.api.native.routes import TABLE
+from berth.api.native.routes import ROUTES
 from tests.clocks import FakeClock
 
 pytestmark = pytest.mark.fast
@@ -111,7 +111,7 @@ def test_the_rules_of_compute_and_image_are_upstreams() -> None:
 
 def test_rules_of_our_own_are_for_admins_and_services() -> None:
     policy = Policy(None, "secure", FakeClock())
-    guarded = {route.rule for methods in TABLE.values() for route in methods.values()}
+    guarded = {route.policy or "" for route in ROUTES}
     own = {rule for rule in guarded if not rule.startswith(("berth:clusters:", "berth:openapi:"))}
     for caller, allows in ((ADMIN, True), (SERVICE, True), (READER, False), (SYSTEM_ADMIN, False)):
         assert {policy.allows(rule, caller) for rule in own} == {allows}

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from berth.api.compute.api import ComputeApi
-from berth.api.compute.calls import Services
 from berth.api.kernel.application import Application
 from berth.api.kernel.auth.noauth import NoAuth
 from berth.api.kernel.auth.policy import Policy
+from berth.api.kernel.call import Services
 from berth.api.kernel.cors import Cors
 from berth.api.kernel.health import Health
 from berth.api.native.api import NativeApi
@@ -83,8 +83,7 @@ class Region(World):
             options = scheduler_options()
             services = Services(self.engine, Ids(seed=IDS_SEED), clock, options, self.settings, policy)
             self.application = Application(
-                PlacementApi(self.engine, policy, self.settings, clock, ids),
-                NativeApi(self.engine, policy, self.settings, options, clock, ids),
+                (PlacementApi(services), NativeApi(services), ComputeApi(services)),
                 Health(self.engine, telemetry.exposition),
                 NoAuth(),
                 Cors((), ()),
@@ -92,7 +91,6 @@ class Region(World):
                 ids,
                 telemetry,
                 body_bytes_max=self.settings.body_bytes_max,
-                mounted=(ComputeApi(services),),
             )
             try:
                 return await story(self)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from berth.api.compute.api import ComputeApi
-from berth.api.compute.calls import Services
 from berth.api.identity.api import IdentityApi
 from berth.api.identity.issuers import issuer_of
 from berth.api.identity.revocations import RevocableTokens, Revocations
@@ -16,6 +15,7 @@ from berth.api.kernel.auth.caller import Authenticator
 from berth.api.kernel.auth.noauth import NoAuth
 from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.auth.tokens import Tokens
+from berth.api.kernel.call import Services
 from berth.api.kernel.cors import Cors
 from berth.api.kernel.health import Health
 from berth.api.native.api import NativeApi
@@ -84,8 +84,13 @@ class House(World):
         identity = IdentityApi(services, issuer)
         self.identity_routes = identity.routes
         return Application(
-            PlacementApi(self.engine, policy, self.settings, self.clock, ids),
-            NativeApi(self.engine, policy, self.settings, options, self.clock, ids),
+            (
+                PlacementApi(services),
+                NativeApi(services),
+                ComputeApi(services),
+                ImageApi(services),
+                identity,
+            ),
             Health(self.engine, telemetry.exposition),
             self._revocable(authenticator),
             Cors((), ()),
@@ -94,5 +99,4 @@ class House(World):
             telemetry,
             body_bytes_max=self.settings.body_bytes_max,
             public_url=self.settings.public_url,
-            mounted=(ComputeApi(services), ImageApi(services), identity),
         )

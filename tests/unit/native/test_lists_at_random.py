@@ -13,7 +13,7 @@ import pytest
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.http import Request
 from berth.api.native import allocations, consumers, holders, usage, wire
-from berth.api.native.calls import Call
+from berth.api.native.calls import NativeCall
 from berth.api.native.parameters import AllocationsQuery, ConsumersQuery, UsageQuery, decode
 from berth.model.events import (
     AggregatesChanged,
@@ -134,7 +134,18 @@ def walked(view: View, reader: Any, kind: Any, query: dict[str, str], field: str
     marker: dict[str, str] = {}
     while True:
         text = "&".join(f"{name}={value}" for name, value in (query | marker).items())
-        call = Call(Request("GET", "/list", text), CALLER, (), decode(text, kind), None, "", NO_SERVICES)
+        asked = decode(text, kind)
+        call = NativeCall(
+            Request("GET", "/list", text),
+            CALLER,
+            (),
+            NO_SERVICES,
+            (),
+            query=asked,
+            body=None,
+            feed=NO_SERVICES,
+            tags=NO_SERVICES,
+        )
         answer = msgspec.to_builtins(reader(view, call))
         rows += answer[field]
         if answer["next"] is None:

@@ -8,7 +8,7 @@ from jsonschema import Draft202012Validator
 
 from berth.api.kernel import codes
 from berth.api.native.parameters import kinds_of
-from berth.api.native.routes import TABLE, openapi_json
+from berth.api.native.routes import PREFIX, ROUTES, openapi_json
 
 pytestmark = pytest.mark.fast
 
@@ -41,10 +41,10 @@ def operations(document: Any) -> list[tuple[str, str, Any]]:
 
 
 def test_every_route_and_parameter_is_described(document: Any) -> None:
-    known = {(path, method.lower()) for path, methods in TABLE.items() for method in methods}
-    assert {(path, method) for path, method, _ in operations(document)} == known
+    known = {(PREFIX + route.path, route.method.lower()): route for route in ROUTES}
+    assert {(path, method) for path, method, _ in operations(document)} == known.keys()
     for path, method, operation in operations(document):
-        route = TABLE[path][method.upper()]
+        route = known[path, method]
         assert operation["summary"]
         assert operation["description"]
         assert ("requestBody" in operation) == (route.body is not None)

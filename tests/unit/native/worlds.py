@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from berth.api.kernel.application import Application
 from berth.api.kernel.auth.noauth import NoAuth
 from berth.api.kernel.auth.policy import Policy
+from berth.api.kernel.call import Services
 from berth.api.kernel.cors import Cors
 from berth.api.kernel.health import Health
 from berth.api.native.api import NativeApi
@@ -64,9 +65,9 @@ class World:
             self.engine = Engine(journal, clock, ids, telemetry)
             await self.engine.start()
             policy = Policy(None, "legacy", clock)
+            services = Services(self.engine, ids, clock, scheduler_options(), self.settings, policy)
             self.application = Application(
-                PlacementApi(self.engine, policy, self.settings, clock, ids),
-                NativeApi(self.engine, policy, self.settings, scheduler_options(), clock, ids),
+                (PlacementApi(services), NativeApi(services)),
                 Health(self.engine, telemetry.exposition),
                 NoAuth(),
                 Cors((), ()),

@@ -3,11 +3,12 @@ to whoever wants to add to them."""
 
 from typing import Final
 
-from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.errors import not_found
-from berth.api.compute.listing import query_of
+from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
+from berth.api.kernel.paging import query_of
 from berth.api.kernel.problem import Problem
+from berth.api.kernel.router import Route
 
 
 async def extensions(call: Call) -> Response:
@@ -30,9 +31,9 @@ async def new_keypair(call: Call) -> Response:
 
 
 ROUTES: Final = (
-    Route("GET", "/extensions", extensions, "os_compute_api:extensions"),
-    Route("GET", "/os-keypairs", keypairs, "os_compute_api:os-keypairs:index"),
-    Route("POST", "/os-keypairs", new_keypair, "os_compute_api:os-keypairs:create"),
-    Route("GET", "/os-keypairs/{name}", keypair, "os_compute_api:os-keypairs:show"),
-    Route("DELETE", "/os-keypairs/{name}", keypair, "os_compute_api:os-keypairs:delete"),
+    Route("GET", "/extensions", extensions, policy="os_compute_api:extensions"),
+    Route("GET", "/os-keypairs", keypairs, policy="os_compute_api:os-keypairs:index"),
+    Route("POST", "/os-keypairs", new_keypair, policy="os_compute_api:os-keypairs:create"),
+    Route("GET", "/os-keypairs/{name}", keypair, policy="os_compute_api:os-keypairs:show"),
+    Route("DELETE", "/os-keypairs/{name}", keypair, policy="os_compute_api:os-keypairs:delete"),
 )

@@ -13,14 +13,15 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.errors import not_found
-from berth.api.compute.listing import query_of
-from berth.api.compute.showing import time_or_none
 from berth.api.compute.zoning import Zoned, hosts_of, rezoned
+from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
+from berth.api.kernel.paging import query_of
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import nova_problem
+from berth.api.kernel.router import Route
+from berth.api.kernel.times import show_plain_time
 from berth.model.commands import Command, Enact, LabelAggregate, LedgerCommand
 from berth.model.ids import AggregateId, ProviderId
 from berth.model.placement import Label
@@ -103,7 +104,7 @@ def _found(view: View, call: Call) -> Aggregate:
 
 
 async def create(call: Call) -> Response:
-    asked = call.body(CreateAggregate).aggregate
+    asked = call.decode(CreateAggregate).aggregate
     name, zone = _name(asked.name), _zone(asked.availability_zone)
 
     def make(view: View, now_s: int) -> Command:
@@ -121,7 +122,7 @@ async def create(call: Call) -> Response:
 
 
 async def update(call: Call) -> Response:
-    asked = call.body(UpdateAggregate).aggregate
+    asked = call.decode(UpdateAggregate).aggregate
     if asked.name is UNSET and asked.availability_zone is UNSET:
         raise Problem(400, "There is nothing to change: give name or availability_zone.")
 
@@ -151,7 +152,7 @@ async def delete(call: Call) -> Response:
 
 
 async def act(call: Call) -> Response:
-    asked = call.body(Act)
+    asked = call.decode(Act)
     if sum(part is not None for part in (asked.add_host, asked.remove_host, asked.set_metadata)) != 1:
         raise Problem(400, "The body must have one of add_host, remove_host and set_metadata.")
 
@@ -265,8 +266,8 @@ def _shown(call: Call, view: View, aggregate: Aggregate) -> dict[str, Any]:
         "availability_zone": aggregate.zone,
         "hosts": [host.name for host in hosts_of(view, aggregate)],
         "metadata": _metadata(aggregate),
-        "created_at": time_or_none(aggregate.created_at_s),
-        "updated_at": time_or_none(aggregate.updated_at_s),
+        "created_at": show_plain_time(aggregate.created_at_s),
+        "updated_at": show_plain_time(aggregate.updated_at_s),
         "deleted": False,
         "deleted_at": None,
     }
@@ -276,16 +277,16 @@ def _shown(call: Call, view: View, aggregate: Aggregate) -> dict[str, Any]:
 
 
 ROUTES: Final = (
-    Route("GET", "/os-aggregates", index, "os_compute_api:os-aggregates:index"),
-    Route("POST", "/os-aggregates", create, "os_compute_api:os-aggregates:create"),
-    Route("GET", "/os-aggregates/{id}", show, "os_compute_api:os-aggregates:show"),
-    Route("PUT", "/os-aggregates/{id}", update, "os_compute_api:os-aggregates:update"),
-    Route("DELETE", "/os-aggregates/{id}", delete, "os_compute_api:os-aggregates:delete"),
+    Route("GET", "/os-aggregates", index, policy="os_compute_api:os-aggregates:index"),
+    Route("POST", "/os-aggregates", create, policy="os_compute_api:os-aggregates:create"),
+    Route("GET", "/os-aggregates/{id}", show, policy="os_compute_api:os-aggregates:show"),
+    Route("PUT", "/os-aggregates/{id}", update, policy="os_compute_api:os-aggregates:update"),
+    Route("DELETE", "/os-aggregates/{id}", delete, policy="os_compute_api:os-aggregates:delete"),
     Route(
         "POST",
         "/os-aggregates/{id}/action",
         act,
-        rule="os_compute_api:os-aggregates:show",
+        policy="os_compute_api:os-aggregates:show",
         actions={
             name: f"os_compute_api:os-aggregates:{name}"
             for name in ("add_host", "remove_host", "set_metadata")

@@ -5,10 +5,11 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.flavors import visible
+from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
+from berth.api.kernel.router import Route
 from berth.model.commands import Command, Enact
 from berth.model.servers import Flavor
 from berth.sagas.proposals import replace_record
@@ -34,7 +35,7 @@ async def index(call: Call) -> Response:
 
 
 async def act(call: Call) -> Response:
-    asked = call.body(Access)
+    asked = call.decode(Access)
     if (asked.add_tenant_access is None) == (asked.remove_tenant_access is None):
         raise Problem(400, "The body must have one of addTenantAccess and removeTenantAccess.")
 
@@ -73,12 +74,12 @@ def _listed(flavor: Flavor) -> Response:
 
 
 ROUTES: Final = (
-    Route("GET", "/flavors/{id}/os-flavor-access", index, "os_compute_api:os-flavor-access"),
+    Route("GET", "/flavors/{id}/os-flavor-access", index, policy="os_compute_api:os-flavor-access"),
     Route(
         "POST",
         "/flavors/{id}/action",
         act,
-        rule="os_compute_api:os-flavor-access",
+        policy="os_compute_api:os-flavor-access",
         actions={
             "addTenantAccess": "os_compute_api:os-flavor-access:add_tenant_access",
             "removeTenantAccess": "os_compute_api:os-flavor-access:remove_tenant_access",

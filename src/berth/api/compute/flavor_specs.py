@@ -10,11 +10,12 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.flavors import checked, visible
+from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import nova_problem
+from berth.api.kernel.router import Route
 from berth.model.commands import Command, Enact
 from berth.model.servers import Flavor
 from berth.sagas.proposals import replace_record
@@ -44,14 +45,14 @@ async def show(call: Call) -> Response:
 
 async def create(call: Call) -> Response:
     """Add to them; what is there already is replaced."""
-    given = _texts(call.body(GivenSpecs).extra_specs)
+    given = _texts(call.decode(GivenSpecs).extra_specs)
     return await call.submit(
         lambda view, _: _with(view, call, given), lambda view: json({"extra_specs": given})
     )
 
 
 async def update(call: Call) -> Response:
-    given = _texts(call.body(dict[str, Value]))
+    given = _texts(call.decode(dict[str, Value]))
     if list(given) != [_named(call)]:
         raise Problem(400, f"The body must have one key, {_named(call)!r}, as the path does.")
     return await call.submit(lambda view, _: _with(view, call, given), lambda view: json(given))
@@ -96,11 +97,23 @@ def _with(view: View, call: Call, given: dict[str, str]) -> Command:
 
 
 ROUTES: Final = (
-    Route("GET", "/flavors/{id}/os-extra_specs", index, "os_compute_api:os-flavor-extra-specs:index"),
-    Route("POST", "/flavors/{id}/os-extra_specs", create, "os_compute_api:os-flavor-extra-specs:create"),
-    Route("GET", "/flavors/{id}/os-extra_specs/{key}", show, "os_compute_api:os-flavor-extra-specs:show"),
-    Route("PUT", "/flavors/{id}/os-extra_specs/{key}", update, "os_compute_api:os-flavor-extra-specs:update"),
+    Route("GET", "/flavors/{id}/os-extra_specs", index, policy="os_compute_api:os-flavor-extra-specs:index"),
     Route(
-        "DELETE", "/flavors/{id}/os-extra_specs/{key}", delete, "os_compute_api:os-flavor-extra-specs:delete"
+        "POST", "/flavors/{id}/os-extra_specs", create, policy="os_compute_api:os-flavor-extra-specs:create"
+    ),
+    Route(
+        "GET", "/flavors/{id}/os-extra_specs/{key}", show, policy="os_compute_api:os-flavor-extra-specs:show"
+    ),
+    Route(
+        "PUT",
+        "/flavors/{id}/os-extra_specs/{key}",
+        update,
+        policy="os_compute_api:os-flavor-extra-specs:update",
+    ),
+    Route(
+        "DELETE",
+        "/flavors/{id}/os-extra_specs/{key}",
+        delete,
+        policy="os_compute_api:os-flavor-extra-specs:delete",
     ),
 )

@@ -11,12 +11,14 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from berth.api.compute.calls import Call, Route, empty, json
 from berth.api.compute.errors import not_found
-from berth.api.compute.listing import links_of, number_in, page, query_of
+from berth.api.compute.versions import links_of
+from berth.api.kernel.call import Call, empty, json
 from berth.api.kernel.http import Response
+from berth.api.kernel.paging import number_in, page, query_of
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import nova_problem
+from berth.api.kernel.router import Route
 from berth.model.commands import Command, Enact
 from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import SpecInvalid
@@ -167,7 +169,7 @@ def visible(view: View, call: Call) -> Flavor:
 
 
 async def create(call: Call) -> Response:
-    asked = call.body(CreateFlavor).flavor
+    asked = call.decode(CreateFlavor).flavor
     if call.version < DESCRIPTION and not isinstance(asked.description, UnsetType):
         raise Problem(400, f"description is for microversion 2.{DESCRIPTION} and later.")
     flavor = _made(call, asked)
@@ -227,7 +229,7 @@ def _description(text: str | None) -> str | None:
 async def update(call: Call) -> Response:
     if call.version < DESCRIPTION:
         raise Problem(404, f"Flavors can be changed from microversion 2.{DESCRIPTION} on.")
-    text = _description(call.body(UpdateFlavor).flavor.description)
+    text = _description(call.decode(UpdateFlavor).flavor.description)
 
     def make(view: View, now_s: int) -> Command:
         return _kept(view, msgspec.structs.replace(visible(view, call), description=text))
@@ -290,10 +292,10 @@ def _whole(call: Call, flavor: Flavor) -> dict[str, Any]:
 
 
 ROUTES: Final = (
-    Route("GET", "/flavors", index, "berth:flavors:list"),
-    Route("POST", "/flavors", create, "os_compute_api:os-flavor-manage:create"),
-    Route("GET", "/flavors/detail", detail, "berth:flavors:list"),
-    Route("GET", "/flavors/{id}", show, "berth:flavors:show"),
-    Route("PUT", "/flavors/{id}", update, "os_compute_api:os-flavor-manage:update"),
-    Route("DELETE", "/flavors/{id}", delete, "os_compute_api:os-flavor-manage:delete"),
+    Route("GET", "/flavors", index, policy="berth:flavors:list"),
+    Route("POST", "/flavors", create, policy="os_compute_api:os-flavor-manage:create"),
+    Route("GET", "/flavors/detail", detail, policy="berth:flavors:list"),
+    Route("GET", "/flavors/{id}", show, policy="berth:flavors:show"),
+    Route("PUT", "/flavors/{id}", update, policy="os_compute_api:os-flavor-manage:update"),
+    Route("DELETE", "/flavors/{id}", delete, policy="os_compute_api:os-flavor-manage:delete"),
 )

@@ -7,11 +7,12 @@ A host is known by a number before microversion 2.53 and by the uuid of its root
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.errors import not_found
-from berth.api.compute.listing import page, query_of
+from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
+from berth.api.kernel.paging import page, query_of
 from berth.api.kernel.problem import Problem
+from berth.api.kernel.router import Route
 from berth.model.ids import ProviderId
 from berth.model.placement import HEALTHY
 from berth.model.servers import Host, Server
@@ -123,7 +124,7 @@ async def statistics(call: Call) -> Response:
 
 
 async def show(call: Call) -> Response:
-    with_servers = _with_servers(call, call.query())
+    with_servers = _with_servers(call, call.query_values())
 
     def answer(view: View) -> Response:
         host = found(view, call)
@@ -226,11 +227,13 @@ def _sizes(view: View, host: Host | None) -> dict[str, int]:
 
 
 ROUTES: Final = (
-    Route("GET", "/os-hypervisors", index, "os_compute_api:os-hypervisors:list"),
-    Route("GET", "/os-hypervisors/detail", detail, "os_compute_api:os-hypervisors:list-detail"),
-    Route("GET", "/os-hypervisors/statistics", statistics, "os_compute_api:os-hypervisors:statistics"),
-    Route("GET", "/os-hypervisors/{id}", show, "os_compute_api:os-hypervisors:show"),
-    Route("GET", "/os-hypervisors/{id}/uptime", uptime, "os_compute_api:os-hypervisors:uptime"),
-    Route("GET", "/os-hypervisors/{pattern}/search", search, "os_compute_api:os-hypervisors:search"),
-    Route("GET", "/os-hypervisors/{pattern}/servers", servers, "os_compute_api:os-hypervisors:servers"),
+    Route("GET", "/os-hypervisors", index, policy="os_compute_api:os-hypervisors:list"),
+    Route("GET", "/os-hypervisors/detail", detail, policy="os_compute_api:os-hypervisors:list-detail"),
+    Route("GET", "/os-hypervisors/statistics", statistics, policy="os_compute_api:os-hypervisors:statistics"),
+    Route("GET", "/os-hypervisors/{id}", show, policy="os_compute_api:os-hypervisors:show"),
+    Route("GET", "/os-hypervisors/{id}/uptime", uptime, policy="os_compute_api:os-hypervisors:uptime"),
+    Route("GET", "/os-hypervisors/{pattern}/search", search, policy="os_compute_api:os-hypervisors:search"),
+    Route(
+        "GET", "/os-hypervisors/{pattern}/servers", servers, policy="os_compute_api:os-hypervisors:servers"
+    ),
 )

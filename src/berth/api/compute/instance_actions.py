@@ -2,16 +2,14 @@
 
 from typing import Any, Final
 
-from berth.api.compute.calls import Call, Route, json
-from berth.api.compute.listing import next_links, query_of
-from berth.api.compute.newest_first import Key, limit_of, newest, no_marker
 from berth.api.compute.server_access import visible
-from berth.api.compute.server_wire import host_id_of
-from berth.api.compute.times import parsed, plain
-from berth.api.kernel.disclosure import words_for
+from berth.api.kernel.call import Call, json
+from berth.api.kernel.disclosure import host_id_of, words_for
 from berth.api.kernel.http import Response
-from berth.api.kernel.page_bytes import render_page
+from berth.api.kernel.paging import Key, count_of, newest, next_links, no_marker, query_of, render_page
 from berth.api.kernel.problem import Problem
+from berth.api.kernel.router import Route
+from berth.api.kernel.times import parse_time, show_plain_time
 from berth.model.servers import Action, ActionEvent
 from berth.view import View
 
@@ -27,9 +25,9 @@ QUERY: Final = {
 
 async def page(call: Call) -> Response:
     query = query_of(call, "instance actions", QUERY)
-    limit = limit_of(query)
-    since_s = parsed("changes-since", query["changes-since"]) if "changes-since" in query else None
-    before_s = parsed("changes-before", query["changes-before"]) if "changes-before" in query else None
+    limit = count_of(query)
+    since_s = parse_time("changes-since", query["changes-since"]) if "changes-since" in query else None
+    before_s = parse_time("changes-before", query["changes-before"]) if "changes-before" in query else None
 
     def answer(view: View) -> dict[str, Any]:
         actions = _actions(call, view)
@@ -84,11 +82,11 @@ def _summary(call: Call, view: View, action: Action) -> dict[str, Any]:
         "request_id": action.request_id,
         "project_id": action.project,
         "user_id": action.user,
-        "start_time": plain(action.started_at_s),
+        "start_time": show_plain_time(action.started_at_s),
         "message": None if action.message is None else _message(call, view, action, action.message),
     }
     if call.version >= _PAGES_SINCE:
-        body["updated_at"] = plain(action.updated_at_s)
+        body["updated_at"] = show_plain_time(action.updated_at_s)
     return body
 
 
@@ -107,8 +105,8 @@ def _whole(call: Call, view: View, action: Action) -> dict[str, Any]:
 def _event(call: Call, project: str, event: ActionEvent) -> dict[str, Any]:
     body = {
         "event": event.name,
-        "start_time": plain(event.started_at_s),
-        "finish_time": plain(event.finished_at_s),
+        "start_time": show_plain_time(event.started_at_s),
+        "finish_time": show_plain_time(event.finished_at_s),
         "result": event.result,
     }
     if call.allows(_EVENTS, project):
@@ -123,11 +121,11 @@ def _event(call: Call, project: str, event: ActionEvent) -> dict[str, Any]:
 
 
 ROUTES: Final = (
-    Route("GET", "/servers/{id}/os-instance-actions", page, "os_compute_api:os-instance-actions:list"),
+    Route("GET", "/servers/{id}/os-instance-actions", page, policy="os_compute_api:os-instance-actions:list"),
     Route(
         "GET",
         "/servers/{id}/os-instance-actions/{request_id}",
         show,
-        "os_compute_api:os-instance-actions:show",
+        policy="os_compute_api:os-instance-actions:show",
     ),
 )

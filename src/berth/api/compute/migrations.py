@@ -4,15 +4,24 @@ way, which can be aborted."""
 from collections.abc import Callable
 from typing import Any, Final
 
-from berth.api.compute.calls import Call, Route, empty, json
 from berth.api.compute.errors import not_found
-from berth.api.compute.listing import flag_in, links_of, next_links, query_of
-from berth.api.compute.newest_first import Key, limit_of, newest, no_marker
 from berth.api.compute.server_access import require_version, unlocked, visible
-from berth.api.compute.times import parsed, plain
+from berth.api.compute.versions import links_of
+from berth.api.kernel.call import Call, empty, json
 from berth.api.kernel.http import Response
-from berth.api.kernel.page_bytes import render_page
+from berth.api.kernel.paging import (
+    Key,
+    count_of,
+    flag_in,
+    newest,
+    next_links,
+    no_marker,
+    query_of,
+    render_page,
+)
 from berth.api.kernel.problem import Problem
+from berth.api.kernel.router import Route
+from berth.api.kernel.times import parse_time, show_plain_time
 from berth.model.commands import Enact
 from berth.model.rejections import Rejection
 from berth.model.servers import Flavor, Migration
@@ -54,7 +63,7 @@ async def page(call: Call) -> Response:
     if flag_in(query, "hidden"):
         raise Problem(400, "hidden must be false or left out: no migration is hidden here.")
     has_pages = call.version >= 59
-    limit = limit_of(query)
+    limit = count_of(query)
     tests = _tests(query)
 
     def answer(view: View) -> dict[str, Any]:
@@ -94,10 +103,10 @@ def _tests(query: dict[str, str]) -> list[Test]:
         if name in _FIELDS
     ]
     if "changes-since" in query:
-        since_s = parsed("changes-since", query["changes-since"])
+        since_s = parse_time("changes-since", query["changes-since"])
         tests.append(lambda one: one.updated_at_s >= since_s)
     if "changes-before" in query:
-        before_s = parsed("changes-before", query["changes-before"])
+        before_s = parse_time("changes-before", query["changes-before"])
         tests.append(lambda one: one.updated_at_s <= before_s)
     return tests
 
@@ -174,8 +183,8 @@ def _both(call: Call, migration: Migration, names_hosts: str) -> dict[str, Any]:
         "dest_compute": dest,
         "dest_node": dest,
         "dest_host": dest,
-        "created_at": plain(migration.created_at_s),
-        "updated_at": plain(migration.updated_at_s),
+        "created_at": show_plain_time(migration.created_at_s),
+        "updated_at": show_plain_time(migration.updated_at_s),
     }
     if call.version >= 59:
         body["uuid"] = migration.id
@@ -211,16 +220,23 @@ def _live(call: Call, migration: Migration) -> dict[str, Any]:
 
 
 ROUTES: Final = (
-    Route("GET", "/os-migrations", page, "os_compute_api:os-migrations:index"),
-    Route("GET", "/servers/{id}/migrations", page_of_server, "os_compute_api:servers:migrations:index"),
-    Route("GET", "/servers/{id}/migrations/{migration}", show, "os_compute_api:servers:migrations:show"),
+    Route("GET", "/os-migrations", page, policy="os_compute_api:os-migrations:index"),
     Route(
-        "DELETE", "/servers/{id}/migrations/{migration}", abort, "os_compute_api:servers:migrations:delete"
+        "GET", "/servers/{id}/migrations", page_of_server, policy="os_compute_api:servers:migrations:index"
+    ),
+    Route(
+        "GET", "/servers/{id}/migrations/{migration}", show, policy="os_compute_api:servers:migrations:show"
+    ),
+    Route(
+        "DELETE",
+        "/servers/{id}/migrations/{migration}",
+        abort,
+        policy="os_compute_api:servers:migrations:delete",
     ),
     Route(
         "POST",
         "/servers/{id}/migrations/{migration}/action",
         act,
-        "os_compute_api:servers:migrations:force_complete",
+        policy="os_compute_api:servers:migrations:force_complete",
     ),
 )

@@ -10,11 +10,12 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from berth.api.compute.calls import Call, Route, empty, json
 from berth.api.compute.errors import not_found
-from berth.api.compute.listing import query_of
+from berth.api.kernel.call import Call, empty, json
 from berth.api.kernel.http import Response
+from berth.api.kernel.paging import query_of
 from berth.api.kernel.problem import Problem
+from berth.api.kernel.router import Route
 from berth.ledger.quotas import limits_of, used_by
 from berth.model.commands import Command, Enact
 from berth.model.quotas import (
@@ -132,7 +133,7 @@ def _not_kept(version: int, networks_until: int) -> tuple[str, ...]:
 
 async def update(call: Call) -> Response:
     project = _project(call)
-    given = dict(call.body(GivenSet).quota_set)
+    given = dict(call.decode(GivenSet).quota_set)
     is_forced = _flag(given.pop("force", False))
     asked = _asked(given, _not_kept(call.version, 36))
 
@@ -155,7 +156,7 @@ async def update(call: Call) -> Response:
 
 async def update_class(call: Call) -> Response:
     _require_class(call)
-    asked = _asked(dict(call.body(GivenClass).quota_class_set), _not_kept(call.version, 50))
+    asked = _asked(dict(call.decode(GivenClass).quota_class_set), _not_kept(call.version, 50))
     if call.version < 50 and (newer := sorted(asked.keys() & {*_GROUPS})):
         raise Problem(400, f"Invalid input: {newer[0]} is known from microversion 2.50 on.")
     return await call.submit(
@@ -225,7 +226,7 @@ def _project(call: Call) -> str:
     call.require_of(project)
     if len(project) > _ID_MAX:
         raise Problem(400, f"Invalid input: the id of a project has at most {_ID_MAX} characters.")
-    if "user_id" in call.query():
+    if "user_id" in call.query_values():
         raise Problem(400, "Quotas of single users are not kept: leave user_id out.")
     return project
 
@@ -239,12 +240,12 @@ _SETS: Final = "os_compute_api:os-quota-sets"
 _CLASSES: Final = "os_compute_api:os-quota-class-sets"
 
 ROUTES: Final = (
-    Route("GET", "/limits", limits, "os_compute_api:limits"),
-    Route("GET", "/os-quota-sets/{project}", show, f"{_SETS}:show"),
-    Route("PUT", "/os-quota-sets/{project}", update, f"{_SETS}:update"),
-    Route("DELETE", "/os-quota-sets/{project}", delete, f"{_SETS}:delete"),
-    Route("GET", "/os-quota-sets/{project}/defaults", show_defaults, f"{_SETS}:defaults"),
-    Route("GET", "/os-quota-sets/{project}/detail", show_detail, f"{_SETS}:detail"),
-    Route("GET", "/os-quota-class-sets/{name}", show_class, f"{_CLASSES}:show"),
-    Route("PUT", "/os-quota-class-sets/{name}", update_class, f"{_CLASSES}:update"),
+    Route("GET", "/limits", limits, policy="os_compute_api:limits"),
+    Route("GET", "/os-quota-sets/{project}", show, policy=f"{_SETS}:show"),
+    Route("PUT", "/os-quota-sets/{project}", update, policy=f"{_SETS}:update"),
+    Route("DELETE", "/os-quota-sets/{project}", delete, policy=f"{_SETS}:delete"),
+    Route("GET", "/os-quota-sets/{project}/defaults", show_defaults, policy=f"{_SETS}:defaults"),
+    Route("GET", "/os-quota-sets/{project}/detail", show_detail, policy=f"{_SETS}:detail"),
+    Route("GET", "/os-quota-class-sets/{name}", show_class, policy=f"{_CLASSES}:show"),
+    Route("PUT", "/os-quota-class-sets/{name}", update_class, policy=f"{_CLASSES}:update"),
 )

@@ -19,9 +19,10 @@ from berth.api.compute import (
     services,
     zones,
 )
-from berth.api.compute.calls import Route
+from berth.api.kernel.call import Handler
+from berth.api.kernel.router import Route
 
-ROUTES: Final[tuple[Route, ...]] = (
+ROUTES: Final[tuple[Route[Handler], ...]] = (
     *servers.ROUTES,
     *server_metadata.ROUTES,
     *server_actions.ROUTES,

@@ -10,7 +10,6 @@ from typing import Final, Literal, NamedTuple, TypeVar
 import msgspec
 
 from berth.api.compute import server_bodies as sent
-from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.server_access import (
     changed,
     require_since,
@@ -23,10 +22,12 @@ from berth.api.compute.server_create import require_host, require_zone
 from berth.api.compute.server_fields import refuse_fields
 from berth.api.compute.server_wire import detail
 from berth.api.compute.servers import deleted, renamed
+from berth.api.kernel.call import Call, json
 from berth.api.kernel.disclosure import is_no_place, no_place
 from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import why_no_place
+from berth.api.kernel.router import Route
 from berth.model.commands import Enact
 from berth.model.rejections import Rejection
 from berth.model.servers import Server
@@ -41,7 +42,7 @@ Begin = Callable[[View, int, Context, str], Enact | Rejection]
 
 async def act(call: Call) -> Response:
     """Exactly one action, by its name."""
-    context = call.body(dict[str, msgspec.Raw])
+    context = call.decode(dict[str, msgspec.Raw])
     if len(context) != 1:
         raise Problem(400, f"The body must have one action, and it has {len(context)}.")
     [(name, raw)] = context.items()
@@ -73,7 +74,7 @@ async def _begun(call: Call, begin: Begin, status: int = 202) -> Response:
 
 
 async def _begun_and_answered(call: Call, begin: Begin, answer: Callable[[View], Response]) -> Response:
-    id, context = call.params[0], call.asked()
+    id, context = call.params[0], call.context()
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
         unlocked(call, view, id)
@@ -331,7 +332,7 @@ ROUTES: Final = (
         "POST",
         "/servers/{id}/action",
         act,
-        rule="os_compute_api:servers:show",
+        policy="os_compute_api:servers:show",
         actions={name: action.rule for name, action in _ACTIONS.items()},
     ),
 )

@@ -9,16 +9,17 @@ from typing import Final, NamedTuple
 import msgspec
 
 from berth.api.compute import server_bodies as sent
-from berth.api.compute.calls import Call, Route, json
-from berth.api.compute.listing import links_of
 from berth.api.compute.server_access import require_room, require_since, usable_flavor, usable_image
 from berth.api.compute.server_fields import hints_in, plain_disk, refuse_fields
 from berth.api.compute.server_wire import DEFAULT_ZONE, DISK_CONFIG, reservation_id
+from berth.api.compute.versions import base_url, links_of
 from berth.api.kernel.auth.rules import REQUESTED_DESTINATION
+from berth.api.kernel.call import Call, json
 from berth.api.kernel.disclosure import is_no_place
 from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import nova_problem, why_no_place
+from berth.api.kernel.router import Route
 from berth.model.commands import Enact
 from berth.model.ids import ConsumerId, GroupId
 from berth.model.rejections import HostUnknown, Rejection, SpecInvalid, UnknownConsumer
@@ -41,16 +42,16 @@ class _Where(NamedTuple):
 
 
 async def create(call: Call) -> Response:
-    body = call.body(sent.NewServerBody)
+    body = call.decode(sent.NewServerBody)
     asked = body.server
-    hints = call.converted(hints_in(body.hints, body.hints_too), sent.NewServerHints)
+    hints = call.convert(hints_in(body.hints, body.hints_too), sent.NewServerHints)
     require_since(call, asked, _SINCE)
     refuse_fields("create", asked, block_device_mapping_v2=plain_disk(asked.image_ref))
     at_least, at_most = _counts(asked)
     where = _where(call, asked)
     names = _names(sent.checked_name(asked.name), at_most)
     ids = [call.services.ids.uuid() for _ in names]
-    who = call.asked()
+    who = call.context()
 
     def servers(view: View) -> tuple[Server, ...]:
         first = _described(call, view, asked, hints, where)
@@ -83,7 +84,7 @@ def _accepted(call: Call, asked: sent.NewServer, id: str) -> Response:
         "OS-DCF:diskConfig": DISK_CONFIG,
         "security_groups": [],
     }
-    return json({"server": server}, 202, (("location", f"{call.base}/servers/{id}"),))
+    return json({"server": server}, 202, (("location", f"{base_url(call)}/servers/{id}"),))
 
 
 def _counts(asked: sent.NewServer) -> tuple[int, int]:
@@ -209,4 +210,4 @@ def _servers(call: Call, view: View, hint: str, named: str | list[str]) -> tuple
     return ids
 
 
-ROUTES: Final = (Route("POST", "/servers", create, "os_compute_api:servers:create"),)
+ROUTES: Final = (Route("POST", "/servers", create, policy="os_compute_api:servers:create"),)

@@ -9,12 +9,12 @@ from typing import Annotated, Any, Final, get_args
 import msgspec
 from msgspec import Meta
 
-from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.errors import not_found
-from berth.api.compute.listing import flag_in, limit_of, number_in, query_of
+from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
-from berth.api.kernel.page_bytes import render_page
+from berth.api.kernel.paging import flag_in, limit_of, number_in, query_of, render_page
 from berth.api.kernel.problem import Problem
+from berth.api.kernel.router import Route
 from berth.model.commands import Command, CreateGroup, Enact
 from berth.model.groups import HOST, MEMBERS_MAX, Group, Policy
 from berth.model.ids import GroupId
@@ -74,7 +74,7 @@ async def show(call: Call) -> Response:
 
 
 async def create(call: Call) -> Response:
-    asked = call.body(NewServerGroup).server_group
+    asked = call.decode(NewServerGroup).server_group
     id = GroupId(call.services.ids.uuid())
     policy = _policy(call, asked)
     limit = _limit(asked, policy)
@@ -159,8 +159,8 @@ def _members(view: View, record: GroupRecord) -> list[str]:
 
 
 ROUTES: Final = (
-    Route("GET", "/os-server-groups", index, "os_compute_api:os-server-groups:index"),
-    Route("POST", "/os-server-groups", create, "os_compute_api:os-server-groups:create"),
-    Route("GET", "/os-server-groups/{id}", show, "os_compute_api:os-server-groups:show"),
-    Route("DELETE", "/os-server-groups/{id}", delete, "os_compute_api:os-server-groups:delete"),
+    Route("GET", "/os-server-groups", index, policy="os_compute_api:os-server-groups:index"),
+    Route("POST", "/os-server-groups", create, policy="os_compute_api:os-server-groups:create"),
+    Route("GET", "/os-server-groups/{id}", show, policy="os_compute_api:os-server-groups:show"),
+    Route("DELETE", "/os-server-groups/{id}", delete, policy="os_compute_api:os-server-groups:delete"),
 )

@@ -8,15 +8,22 @@ anything; all else is itself.
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
-from berth.api.compute.calls import Call, json
-from berth.api.compute.listing import flag_in, next_links, query_of
-from berth.api.compute.newest_first import Key, limit_of, newest, no_marker
-from berth.api.compute.server_wire import detail, reservation_of, status_of, summary, zone_of
-from berth.api.compute.times import parsed
+from berth.api.compute.server_wire import detail, reservation_of, summary, zone_of
+from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
-from berth.api.kernel.page_bytes import render_page
+from berth.api.kernel.paging import (
+    Key,
+    count_of,
+    flag_in,
+    newest,
+    next_links,
+    no_marker,
+    query_of,
+    render_page,
+)
 from berth.api.kernel.problem import Problem
-from berth.model.servers import Server
+from berth.api.kernel.times import parse_time
+from berth.model.servers import Server, status_of
 from berth.view import View
 
 Test = Callable[[View, Server], bool]
@@ -41,7 +48,7 @@ async def page_with_details(call: Call) -> Response:
 async def _page(call: Call, shown: Callable[[View, Server], dict[str, Any]]) -> Response:
     query = query_of(call, "servers", QUERY)
     _refuse_other_orders(query)
-    limit = limit_of(query)
+    limit = count_of(query)
     tests = _tests(call, query)
     project = _project(call, query)
 
@@ -118,12 +125,12 @@ def _named_like(value: str) -> Test:
 
 
 def _changed_since(value: str) -> Test:
-    since_s = parsed("changes-since", value)
+    since_s = parse_time("changes-since", value)
     return lambda view, server: server.updated_at_s >= since_s
 
 
 def _changed_before(value: str) -> Test:
-    before_s = parsed("changes-before", value)
+    before_s = parse_time("changes-before", value)
     return lambda view, server: server.updated_at_s <= before_s
 
 

@@ -6,10 +6,11 @@ from typing import Final
 import msgspec
 
 from berth.api.compute import server_bodies as sent
-from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.server_access import changed, unlocked, visible
+from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
+from berth.api.kernel.router import Route
 from berth.model.commands import Enact
 from berth.view import View
 
@@ -21,12 +22,12 @@ async def show_all(call: Call) -> Response:
 
 
 async def replace_all(call: Call) -> Response:
-    asked = call.body(sent.MetadataBody).metadata
+    asked = call.decode(sent.MetadataBody).metadata
     return json({"metadata": await _change(call, lambda _: asked)})
 
 
 async def add(call: Call) -> Response:
-    asked = call.body(sent.MetadataBody).metadata
+    asked = call.decode(sent.MetadataBody).metadata
     return json({"metadata": await _change(call, lambda before: before | asked)})
 
 
@@ -40,7 +41,7 @@ async def show(call: Call) -> Response:
 
 async def put(call: Call) -> Response:
     key = call.params[1]
-    asked = call.body(sent.MetaBody).meta
+    asked = call.decode(sent.MetaBody).meta
     if key not in asked:
         raise Problem(400, f"The body and the URI do not name the same item: {key} is in the URI.")
     await _change(call, lambda before: before | asked)
@@ -80,10 +81,10 @@ def _no_item(key: str) -> Problem:
 
 
 ROUTES: Final = (
-    Route("GET", "/servers/{id}/metadata", show_all, "os_compute_api:server-metadata:index"),
-    Route("PUT", "/servers/{id}/metadata", replace_all, "os_compute_api:server-metadata:update_all"),
-    Route("POST", "/servers/{id}/metadata", add, "os_compute_api:server-metadata:create"),
-    Route("GET", "/servers/{id}/metadata/{key}", show, "os_compute_api:server-metadata:show"),
-    Route("PUT", "/servers/{id}/metadata/{key}", put, "os_compute_api:server-metadata:update"),
-    Route("DELETE", "/servers/{id}/metadata/{key}", remove, "os_compute_api:server-metadata:delete"),
+    Route("GET", "/servers/{id}/metadata", show_all, policy="os_compute_api:server-metadata:index"),
+    Route("PUT", "/servers/{id}/metadata", replace_all, policy="os_compute_api:server-metadata:update_all"),
+    Route("POST", "/servers/{id}/metadata", add, policy="os_compute_api:server-metadata:create"),
+    Route("GET", "/servers/{id}/metadata/{key}", show, policy="os_compute_api:server-metadata:show"),
+    Route("PUT", "/servers/{id}/metadata/{key}", put, policy="os_compute_api:server-metadata:update"),
+    Route("DELETE", "/servers/{id}/metadata/{key}", remove, policy="os_compute_api:server-metadata:delete"),
 )

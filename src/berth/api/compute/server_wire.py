@@ -5,17 +5,16 @@ is an administrator's to know; others get a hash by which they can tell whether 
 host.
 """
 
-import hashlib
 import re
 from typing import Any, Final
 
-from berth.api.compute.calls import Call
-from berth.api.compute.listing import links_of
-from berth.api.compute.times import plain, zulu
-from berth.api.kernel.disclosure import words_for
+from berth.api.compute.versions import links_of
+from berth.api.kernel.call import Call
+from berth.api.kernel.disclosure import host_id_of, words_for
+from berth.api.kernel.times import show_plain_time, show_time
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import HEALTHY
-from berth.model.servers import Action, Server, Task, VmState
+from berth.model.servers import Action, Server, status_of
 from berth.scheduler.filters.zone import KIND as ZONE
 from berth.scheduler.filters.zone import NO_ZONE
 from berth.scheduler.hosts import aggregate_names
@@ -26,32 +25,7 @@ DEFAULT_ZONE: Final = NO_ZONE
 
 DISK_CONFIG: Final = "MANUAL"
 
-_STATUS: Final[dict[VmState, str]] = {
-    "building": "BUILD",
-    "active": "ACTIVE",
-    "stopped": "SHUTOFF",
-    "resized": "VERIFY_RESIZE",
-    "shelved": "SHELVED",
-    "shelved_offloaded": "SHELVED_OFFLOADED",
-    "error": "ERROR",
-}
-_STATUS_DURING: Final[dict[Task, str]] = {
-    "resize_prep": "RESIZE",
-    "resize_reverting": "REVERT_RESIZE",
-    "migrating": "MIGRATING",
-    "rebuilding": "REBUILD",
-}
 _WITH_PROGRESS: Final = frozenset(("ACTIVE", "BUILD", "REBUILD", "RESIZE", "VERIFY_RESIZE", "MIGRATING"))
-
-
-def status_of(server: Server) -> str:
-    during = None if server.task is None else _STATUS_DURING.get(server.task)
-    return during or _STATUS[server.state]
-
-
-def host_id_of(project: str, host: str | None) -> str:
-    """What tells hosts apart without naming them; another for every project."""
-    return "" if host is None else hashlib.sha224(f"{project}{host}".encode()).hexdigest()
 
 
 def reservation_of(view: View, server: Server) -> str:
@@ -87,8 +61,8 @@ def detail(call: Call, view: View, server: Server, *, is_alone: bool = True) -> 
         "status": status,
         "tenant_id": server.project,
         "user_id": server.user,
-        "created": zulu(server.created_at_s),
-        "updated": zulu(server.updated_at_s or server.created_at_s),
+        "created": show_time(server.created_at_s),
+        "updated": show_time(server.updated_at_s or server.created_at_s),
         "image": _image(call, server),
         "flavor": _flavor(call, server),
         "metadata": server.metadata,
@@ -104,7 +78,7 @@ def detail(call: Call, view: View, server: Server, *, is_alone: bool = True) -> 
         "OS-EXT-STS:vm_state": server.state,
         "OS-EXT-STS:task_state": server.task,
         "OS-EXT-STS:power_state": server.power,
-        "OS-SRV-USG:launched_at": plain(server.launched_at_s),
+        "OS-SRV-USG:launched_at": show_plain_time(server.launched_at_s),
         "OS-SRV-USG:terminated_at": None,
         "os-extended-volumes:volumes_attached": [],
     }
@@ -200,7 +174,7 @@ def _fault(call: Call, view: View, server: Server) -> dict[str, Any]:
     fault = server.fault
     assert fault is not None, "asked for only where there is one"
     message = words_for(call.access, view, server, fault.message)
-    body = {"code": fault.code, "created": zulu(fault.at_s), "message": message}
+    body = {"code": fault.code, "created": show_time(fault.at_s), "message": message}
     if call.is_admin and fault.details is not None:
         body["details"] = fault.details
     return body

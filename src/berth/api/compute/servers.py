@@ -6,11 +6,12 @@ import msgspec
 
 from berth.api.compute import server_bodies as sent
 from berth.api.compute import server_create, server_list
-from berth.api.compute.calls import Call, Handler, Route, json
 from berth.api.compute.server_access import changed, require_since, require_version, unlocked, visible
 from berth.api.compute.server_fields import refuse_fields
 from berth.api.compute.server_wire import detail
+from berth.api.kernel.call import Call, Handler, json
 from berth.api.kernel.http import Response
+from berth.api.kernel.router import Route
 from berth.model.commands import Enact
 from berth.model.rejections import Rejection, ServerBusy
 from berth.model.servers import Server
@@ -25,7 +26,7 @@ async def show(call: Call) -> Response:
 
 async def change(call: Call) -> Response:
     id = call.params[0]
-    asked = call.body(sent.ChangedServerBody).server
+    asked = call.decode(sent.ChangedServerBody).server
     require_since(call, asked, {"description": 19})
     refuse_fields("update", asked)
 
@@ -53,7 +54,7 @@ async def delete(call: Call) -> Response:
 
 
 async def deleted(call: Call, *, is_forced: bool, status: int) -> Response:
-    id, asked = call.params[0], call.asked()
+    id, asked = call.params[0], call.context()
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
         unlocked(call, view, id)
@@ -82,31 +83,34 @@ def _always(body: dict[str, Any], since: int = 1) -> Handler:
 
 ROUTES: Final = (
     *server_create.ROUTES,
-    Route("GET", "/servers", server_list.page, "os_compute_api:servers:index"),
-    Route("GET", "/servers/detail", server_list.page_with_details, "os_compute_api:servers:detail"),
-    Route("GET", "/servers/{id}", show, "os_compute_api:servers:show"),
-    Route("PUT", "/servers/{id}", change, "os_compute_api:servers:update"),
-    Route("DELETE", "/servers/{id}", delete, "os_compute_api:servers:delete"),
+    Route("GET", "/servers", server_list.page, policy="os_compute_api:servers:index"),
+    Route("GET", "/servers/detail", server_list.page_with_details, policy="os_compute_api:servers:detail"),
+    Route("GET", "/servers/{id}", show, policy="os_compute_api:servers:show"),
+    Route("PUT", "/servers/{id}", change, policy="os_compute_api:servers:update"),
+    Route("DELETE", "/servers/{id}", delete, policy="os_compute_api:servers:delete"),
     Route(
-        "GET", "/servers/{id}/tags", _always({"tags": []}, since=26), "os_compute_api:os-server-tags:index"
+        "GET",
+        "/servers/{id}/tags",
+        _always({"tags": []}, since=26),
+        policy="os_compute_api:os-server-tags:index",
     ),
-    Route("GET", "/servers/{id}/ips", _always({"addresses": {}}), "os_compute_api:ips:index"),
+    Route("GET", "/servers/{id}/ips", _always({"addresses": {}}), policy="os_compute_api:ips:index"),
     Route(
         "GET",
         "/servers/{id}/os-security-groups",
         _always({"security_groups": []}),
-        "os_compute_api:os-security-groups:list",
+        policy="os_compute_api:os-security-groups:list",
     ),
     Route(
         "GET",
         "/servers/{id}/os-interface",
         _always({"interfaceAttachments": []}),
-        "os_compute_api:os-attach-interfaces:list",
+        policy="os_compute_api:os-attach-interfaces:list",
     ),
     Route(
         "GET",
         "/servers/{id}/os-volume_attachments",
         _always({"volumeAttachments": []}),
-        "os_compute_api:os-volumes-attachments:index",
+        policy="os_compute_api:os-volumes-attachments:index",
     ),
 )

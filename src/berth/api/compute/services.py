@@ -10,13 +10,14 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from berth.api.compute.calls import Call, Route, json
 from berth.api.compute.hypervisors import UUIDS, found, id_of
-from berth.api.compute.listing import query_of
-from berth.api.compute.showing import time_or_none
 from berth.api.compute.zones import BINARY, zone_of
+from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
+from berth.api.kernel.paging import query_of
 from berth.api.kernel.problem import Problem
+from berth.api.kernel.router import Route
+from berth.api.kernel.times import show_plain_time
 from berth.model.commands import Command, Enact, SetHostStatus
 from berth.model.ids import ProviderId
 from berth.model.placement import HEALTHY, HostStatus
@@ -75,7 +76,7 @@ async def update(call: Call) -> Response:
 
 
 async def _update_one(call: Call) -> Response:
-    wanted = call.body(Wanted)
+    wanted = call.decode(Wanted)
     if wanted == Wanted():
         raise Problem(400, "There is nothing to change: give status or forced_down.")
     if wanted.status not in (UNSET, "enabled", "disabled"):
@@ -89,7 +90,7 @@ async def _update_one(call: Call) -> Response:
 
 
 async def _update_old(call: Call) -> Response:
-    asked = call.body(OldWanted)
+    asked = call.decode(OldWanted)
     answer: dict[str, Any] = {"host": asked.host, "binary": asked.binary}
     match call.params[0]:
         case "enable":
@@ -162,7 +163,7 @@ def _shown(call: Call, view: View, host: Host) -> dict[str, Any]:
         "status": "disabled" if status.disabled else "enabled",
         "state": "down" if status.down else "up",
         "disabled_reason": status.reason or _complaints(host),
-        "updated_at": time_or_none(host.updated_at_s or host.registered_at_s),
+        "updated_at": show_plain_time(host.updated_at_s or host.registered_at_s),
     }
     return shown | ({"forced_down": host.is_forced_down} if call.version >= _FORCED_DOWN else {})
 
@@ -174,7 +175,7 @@ def _complaints(host: Host) -> str | None:
 
 
 ROUTES: Final = (
-    Route("GET", "/os-services", index, "os_compute_api:os-services:list"),
-    Route("PUT", "/os-services/{id}", update, "os_compute_api:os-services:update"),
-    Route("DELETE", "/os-services/{id}", delete, "os_compute_api:os-services:delete"),
+    Route("GET", "/os-services", index, policy="os_compute_api:os-services:list"),
+    Route("PUT", "/os-services/{id}", update, policy="os_compute_api:os-services:update"),
+    Route("DELETE", "/os-services/{id}", delete, policy="os_compute_api:os-services:delete"),
 )

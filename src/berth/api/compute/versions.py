@@ -4,8 +4,11 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
+from berth.api.kernel.call import Call
 from berth.api.kernel.problem import Problem
 
+PREFIX: Final = "/compute"
+V21: Final = f"{PREFIX}/v2.1"
 MIN: Final = 1
 MAX: Final = 94
 """2.95 and later are not offered: evacuated servers would have to stay stopped."""
@@ -36,7 +39,12 @@ def version_of(headers: Mapping[str, str]) -> int:
     return minor
 
 
-def headers_of(minor: int) -> list[tuple[str, str]]:
+def headers_of(headers: Mapping[str, str]) -> list[tuple[str, str]]:
+    """What a response says of its version: the one that the request speaks, or else the first."""
+    try:
+        minor = version_of(headers)
+    except Problem:
+        minor = MIN
     return [
         ("openstack-api-version", f"compute 2.{minor}"),
         ("x-openstack-nova-api-version", f"2.{minor}"),
@@ -57,3 +65,19 @@ def document(base: str) -> dict[str, Any]:
             {"base": "application/json", "type": "application/vnd.openstack.compute+json;version=2.1"}
         ],
     }
+
+
+# -- where things are --------------------------------------------------------------------------
+
+
+def base_url(call: Call) -> str:
+    """The URL of /compute/v2.1, as the caller reached it."""
+    return f"{call.origin}{V21}"
+
+
+def links_of(call: Call, what: str, id: str) -> list[dict[str, str]]:
+    """Where one thing is to be found."""
+    return [
+        {"rel": "self", "href": f"{base_url(call)}/{what}/{id}"},
+        {"rel": "bookmark", "href": f"{call.origin}/compute/{what}/{id}"},
+    ]

@@ -6,10 +6,11 @@ A host in no zone is in "nova", as Nova calls what has no name.
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from berth.api.compute.calls import Call, Route, json
-from berth.api.compute.listing import query_of
-from berth.api.compute.showing import time_or_none
+from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
+from berth.api.kernel.paging import query_of
+from berth.api.kernel.router import Route
+from berth.api.kernel.times import show_plain_time
 from berth.model.ids import ProviderId
 from berth.model.placement import HEALTHY
 from berth.model.servers import Host
@@ -68,11 +69,11 @@ def _takes_servers(view: View, host: Host) -> bool:
 
 def _service(view: View, host: Host) -> dict[str, Any]:
     status = view.hosts.get(ProviderId(host.id), HEALTHY)
-    updated_at = time_or_none(host.updated_at_s or host.registered_at_s)
+    updated_at = show_plain_time(host.updated_at_s or host.registered_at_s)
     return {BINARY: {"active": not status.disabled, "available": not status.down, "updated_at": updated_at}}
 
 
 ROUTES: Final = (
-    Route("GET", "/os-availability-zone", index, "os_compute_api:os-availability-zone:list"),
-    Route("GET", "/os-availability-zone/detail", detail, "os_compute_api:os-availability-zone:detail"),
+    Route("GET", "/os-availability-zone", index, policy="os_compute_api:os-availability-zone:list"),
+    Route("GET", "/os-availability-zone/detail", detail, policy="os_compute_api:os-availability-zone:detail"),
 )

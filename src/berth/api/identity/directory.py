@@ -7,14 +7,15 @@ have, and is refused with any other name.
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from berth.api.compute.calls import Call, Handler, Route, json
-from berth.api.compute.listing import query_of
 from berth.api.identity import catalog
 from berth.api.identity.bodies import DOMAIN_ID, DOMAIN_NAME
 from berth.api.identity.issuers import Issuer
 from berth.api.kernel.auth.caller import Caller
-from berth.api.kernel.http import Response, origin_of
+from berth.api.kernel.call import Call, Handler, json
+from berth.api.kernel.http import Response
+from berth.api.kernel.paging import query_of
 from berth.api.kernel.problem import Problem
+from berth.api.kernel.router import Route
 
 Items = Callable[[Call], list[dict[str, Any]]]
 
@@ -29,22 +30,25 @@ class Directory:
             *_collection("domains", "domain", lambda call: _DOMAINS),
             *_collection("regions", "region", lambda call: _REGIONS),
             *_collection("services", "service", lambda call: catalog.services()),
-            *_collection("endpoints", "endpoint", lambda call: catalog.endpoints(origin_of(call.request))),
+            *_collection("endpoints", "endpoint", lambda call: catalog.endpoints(call.origin)),
             Route(
-                "GET", "/auth/projects", _list("projects", self._own_projects), "identity:get_auth_projects"
+                "GET",
+                "/auth/projects",
+                _list("projects", self._own_projects),
+                policy="identity:get_auth_projects",
             ),
             Route(
                 "GET",
                 "/auth/domains",
                 _list("domains", lambda call: _DOMAINS),
-                "identity:get_auth_domains",
+                policy="identity:get_auth_domains",
             ),
-            Route("GET", "/auth/catalog", _catalog, "identity:get_auth_catalog"),
+            Route("GET", "/auth/catalog", _catalog, policy="identity:get_auth_catalog"),
             Route(
                 "GET",
                 "/users/{id}/projects",
                 _list("projects", self._projects_of),
-                "identity:list_user_projects",
+                policy="identity:list_user_projects",
             ),
         )
 
@@ -99,10 +103,10 @@ def _project_items(names: Iterable[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _collection(plural: str, singular: str, items: Items) -> tuple[Route, ...]:
+def _collection(plural: str, singular: str, items: Items) -> tuple[Route[Handler], ...]:
     return (
-        Route("GET", f"/{plural}", _list(plural, items), f"identity:list_{plural}"),
-        Route("GET", f"/{plural}/{{id}}", _one(plural, singular, items), f"identity:get_{singular}"),
+        Route("GET", f"/{plural}", _list(plural, items), policy=f"identity:list_{plural}"),
+        Route("GET", f"/{plural}/{{id}}", _one(plural, singular, items), policy=f"identity:get_{singular}"),
     )
 
 
@@ -112,7 +116,7 @@ def _list(plural: str, items: Items) -> Handler:
         # Nothing is left out of an empty list, whatever is asked.
         query = query_of(call, plural, dict.fromkeys(listed[0], 0)) if listed else {}
         found = [item for item in listed if _is_asked_for(item, query)]
-        base = f"{origin_of(call.request)}/identity/v3"
+        base = f"{call.origin}/identity/v3"
         links = {"self": f"{base}/{plural}", "next": None, "previous": None}
         return json({plural: [_linked(base, plural, item) for item in found], "links": links})
 
@@ -121,7 +125,7 @@ def _list(plural: str, items: Items) -> Handler:
 
 def _one(plural: str, singular: str, items: Items) -> Handler:
     async def show(call: Call) -> Response:
-        base = f"{origin_of(call.request)}/identity/v3"
+        base = f"{call.origin}/identity/v3"
         for item in items(call):
             if item["id"] == call.params[0]:
                 return json({singular: _linked(base, plural, item)})
@@ -139,5 +143,5 @@ def _is_asked_for(item: dict[str, Any], query: dict[str, str]) -> bool:
 
 
 async def _catalog(call: Call) -> Response:
-    origin = origin_of(call.request)
+    origin = call.origin
     return json({"catalog": catalog.catalog(origin), "links": {"self": f"{origin}/identity/v3/auth/catalog"}})

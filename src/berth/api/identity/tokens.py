@@ -9,7 +9,6 @@ from typing import Any, Final
 
 import msgspec
 
-from berth.api.compute.calls import Call, json
 from berth.api.identity.bodies import DOMAIN_ID, DOMAIN_NAME, Auth, LogIn, is_ours, project_of
 from berth.api.identity.catalog import catalog
 from berth.api.identity.failed_logins import FailedLogins
@@ -17,6 +16,7 @@ from berth.api.identity.issuers import Issuer, Login
 from berth.api.identity.revocations import Revocations, revoke
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.auth.issued import Grant
+from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Request, Response, origin_of
 from berth.api.kernel.problem import Problem
 from berth.runtime.clock import Clock

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from berth.api.compute.calls import Call
+from berth.api.kernel.call import Call
 from berth.api.kernel.problem import Problem
 from berth.model.servers import Image
 from berth.view import View

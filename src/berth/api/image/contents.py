@@ -9,12 +9,13 @@ from typing import Final
 
 import msgspec
 
-from berth.api.compute.calls import Call, Route, json
 from berth.api.image import fields
 from berth.api.image.access import found
 from berth.api.image.images import changed
+from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
+from berth.api.kernel.router import Route
 from berth.model.servers import Image
 
 
@@ -91,11 +92,11 @@ async def members(call: Call) -> Response:
 
 
 ROUTES: Final = (
-    Route("PUT", "/images/{id}/file", upload, "upload_image"),
-    Route("GET", "/images/{id}/file", download, "download_image"),
-    Route("PUT", "/images/{id}/tags/{tag}", add_tag, "modify_image"),
-    Route("DELETE", "/images/{id}/tags/{tag}", remove_tag, "modify_image"),
-    Route("POST", "/images/{id}/actions/deactivate", deactivate, "deactivate"),
-    Route("POST", "/images/{id}/actions/reactivate", reactivate, "reactivate"),
-    Route("GET", "/images/{id}/members", members, "get_members"),
+    Route("PUT", "/images/{id}/file", upload, policy="upload_image"),
+    Route("GET", "/images/{id}/file", download, policy="download_image"),
+    Route("PUT", "/images/{id}/tags/{tag}", add_tag, policy="modify_image"),
+    Route("DELETE", "/images/{id}/tags/{tag}", remove_tag, policy="modify_image"),
+    Route("POST", "/images/{id}/actions/deactivate", deactivate, policy="deactivate"),
+    Route("POST", "/images/{id}/actions/reactivate", reactivate, policy="reactivate"),
+    Route("GET", "/images/{id}/members", members, policy="get_members"),
 )

@@ -6,15 +6,15 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from berth.api.compute.calls import Call, Route, json
-from berth.api.compute.listing import flag_in, number_in
 from berth.api.image import fields, patching
 from berth.api.image.access import found, is_listed, own, refuse_publishing
 from berth.api.image.list_query import Test, order_of, sorted_by, test_of
 from berth.api.image.wire import shown
+from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
-from berth.api.kernel.page_bytes import render_page
+from berth.api.kernel.paging import flag_in, number_in, render_page
 from berth.api.kernel.problem import Problem
+from berth.api.kernel.router import Route
 from berth.model.commands import Command, Enact
 from berth.model.servers import Image
 from berth.sagas.proposals import remove_record, replace_record
@@ -123,7 +123,7 @@ async def show(call: Call) -> Response:
 
 
 async def create(call: Call) -> Response:
-    given = call.body(dict[str, Any])
+    given = call.decode(dict[str, Any])
     id = fields.id_given(given["id"]) if given.get("id") is not None else call.services.ids.uuid()
     image = fields.new_image(id, call.project, given)
     refuse_publishing(call, None, image)
@@ -145,7 +145,7 @@ async def patch(call: Call) -> Response:
     given = call.request.headers.get("content-type", "").split(";")[0].strip()
     if given != patching.MEDIA_TYPE:
         raise Problem(415, f"The content type is {given!r}; it must be {patching.MEDIA_TYPE}.")
-    steps = call.body(patching.Patch)
+    steps = call.decode(patching.Patch)
 
     def after(before: Image) -> Image:
         image = patching.patched(before, steps)
@@ -185,9 +185,9 @@ def _kept(view: View, id: str) -> Image:
 
 
 ROUTES: Final = (
-    Route("GET", "/images", index, "get_images"),
-    Route("POST", "/images", create, "add_image"),
-    Route("GET", "/images/{id}", show, "get_image"),
-    Route("PATCH", "/images/{id}", patch, "modify_image"),
-    Route("DELETE", "/images/{id}", delete, "delete_image"),
+    Route("GET", "/images", index, policy="get_images"),
+    Route("POST", "/images", create, policy="add_image"),
+    Route("GET", "/images/{id}", show, policy="get_image"),
+    Route("PATCH", "/images/{id}", patch, policy="modify_image"),
+    Route("DELETE", "/images/{id}", delete, policy="delete_image"),
 )

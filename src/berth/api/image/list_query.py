@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from operator import attrgetter, eq, ge, gt, le, lt, ne
 from typing import Any, Final
 
-from berth.api.compute.times import parsed
 from berth.api.kernel.problem import Problem
+from berth.api.kernel.times import parse_time
 from berth.model.servers import Image
 
 Test = Callable[[Any], bool]
@@ -58,9 +58,9 @@ def test_of(name: str, value: str) -> Test:
 def _time_test(name: str, value: str) -> Test:
     word, colon, rest = value.partition(":")
     compare = _COMPARISONS.get(word) if colon else None
-    limit_s = parsed(name, value if compare is None else rest)
+    limit_s = parse_time(name, value if compare is None else rest)
     comparison = compare or eq
-    return lambda said: bool(comparison(parsed(name, said), limit_s))
+    return lambda said: bool(comparison(parse_time(name, said), limit_s))
 
 
 def _text(value: Any) -> str | None:

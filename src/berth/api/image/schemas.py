@@ -2,8 +2,9 @@
 
 from typing import Any, Final
 
-from berth.api.compute.calls import Call, Route, json
+from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
+from berth.api.kernel.router import Route
 
 _TEXT: Final = {"type": ["null", "string"]}
 _WHOLE: Final = {"type": ["null", "integer"]}
@@ -57,6 +58,6 @@ async def images(call: Call) -> Response:
 
 
 ROUTES: Final = (
-    Route("GET", "/schemas/image", image, "get_images"),
-    Route("GET", "/schemas/images", images, "get_images"),
+    Route("GET", "/schemas/image", image, policy="get_images"),
+    Route("GET", "/schemas/images", images, policy="get_images"),
 )

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from berth.api.native.wire import time_of
+from berth.api.kernel.times import show_time
 from berth.model.servers import Image
 
 FIELDS: Final = {
@@ -53,8 +53,8 @@ def shown(image: Image) -> dict[str, Any]:
         "checksum": image.checksum,
         "os_hash_algo": None if image.hash_value is None else HASH,
         "os_hash_value": image.hash_value,
-        "created_at": time_of(image.created_at_s),
-        "updated_at": time_of(image.updated_at_s),
+        "created_at": show_time(image.created_at_s),
+        "updated_at": show_time(image.updated_at_s),
         "self": path,
         "file": f"{path}/file",
         "schema": "/v2/schemas/image",

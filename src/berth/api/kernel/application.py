@@ -2,8 +2,8 @@
 
     request -> id -> health, or: caller -> an API -> cross-origin headers -> response -> log and metrics
 
-Each API serves the paths below its prefix, such as /compute; all others are the Placement API's. Each refuses
-in its own shape.
+Each API serves the paths below its prefix, such as /compute, and refuses in its own shape. All other paths
+are those of the one without a prefix, the Placement API.
 
 Nothing is decided here but who is asking. An exception that nobody expected becomes a 500 that names the
 request, and a traceback in the log under the same name.
@@ -12,9 +12,10 @@ request, and a traceback in the log under the same name.
 import functools
 import logging
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 from berth.api.kernel import codes
+from berth.api.kernel.api import NOBODY, Api
 from berth.api.kernel.auth.caller import Authenticator, AuthUnavailable, Caller
 from berth.api.kernel.cors import Cors
 from berth.api.kernel.health import PATHS as HEALTH_PATHS
@@ -50,27 +51,12 @@ OPEN_BODY_BYTES_MAX: Final = 16 << 10
 _UNAUTHORIZED: Final = "The token in X-Auth-Token is missing or invalid, has expired or has been revoked."
 
 
-class Api(Protocol):
-    """One API: it serves the paths below its prefix, and refuses in its own shape."""
-
-    PREFIX: str
-
-    def is_open(self, request: Request) -> bool:
-        """Whether anybody may ask this, without a token."""
-
-    async def handle(self, request: Request, caller: Caller | None) -> Response: ...
-
-    def refuse(self, problem: Problem, request: Request) -> Response:
-        """The response to a request that was refused before it reached the API."""
-
-
 class Application:
     """Serves HTTP. Starting and stopping what it stands on is its composer's business."""
 
     def __init__(
         self,
-        placement: Api,
-        native: Api,
+        apis: Sequence[Api],
         health: Health,
         authenticator: Authenticator,
         cors: Cors,
@@ -80,9 +66,8 @@ class Application:
         *,
         body_bytes_max: int,
         public_url: str | None = None,
-        mounted: Sequence[Api] = (),
     ) -> None:
-        self._placement = placement
+        self._default = next(api for api in apis if not api.PREFIX)
         self._health = health
         self._authenticator = authenticator
         self._cors = cors
@@ -91,7 +76,7 @@ class Application:
         self._telemetry = telemetry
         self._body_bytes_max = body_bytes_max
         self._public_url = public_url
-        self._mounted = {_first_part(api.PREFIX): api for api in (native, *mounted)}
+        self._apis = {_first_part(api.PREFIX): api for api in apis if api.PREFIX}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started_ns = self._clock.monotonic_ns()
@@ -115,6 +100,11 @@ class Application:
             await send_response(send, response)
             self._report(request, response, started_ns)
 
+    def drain(self) -> None:
+        """No more requests come: what would go on for ever ends."""
+        for api in (self._default, *self._apis.values()):
+            api.drain()
+
     def _report(self, request: Request, response: Response, started_ns: int) -> None:
         seconds = (self._clock.monotonic_ns() - started_ns) / 1e9
         self._telemetry.request(request, response, request.route, seconds)
@@ -127,15 +117,15 @@ class Application:
         return self._cors.apply(request, response) if self._cors.enabled else response
 
     def _api_of(self, request: Request) -> Api:
-        api = self._mounted.get(_first_part(request.path))
+        api = self._apis.get(_first_part(request.path))
         if api is None:
-            return self._placement
+            return self._default
         is_below = request.path == api.PREFIX or request.path.startswith(f"{api.PREFIX}/")
-        return api if is_below else self._placement
+        return api if is_below else self._default
 
     async def _call(self, api: Api, request: Request, receive: Receive) -> Response:
         try:
-            caller = None if api.is_open(request) else await self._identify(request)
+            caller = NOBODY if api.is_open(request) else await self._identify(request)
             await self._read_body(request, receive, caller)
         except Problem as problem:
             return api.refuse(problem, request)
@@ -156,10 +146,10 @@ class Application:
             raise Problem(401, _UNAUTHORIZED, codes.UNAUTHORIZED, headers=headers)
         return caller
 
-    async def _read_body(self, request: Request, receive: Receive, caller: Caller | None) -> None:
+    async def _read_body(self, request: Request, receive: Receive, caller: Caller) -> None:
         if not request.has_body:
             return
-        limit = self._body_bytes_max if caller is not None else OPEN_BODY_BYTES_MAX
+        limit = self._body_bytes_max if caller is not NOBODY else OPEN_BODY_BYTES_MAX
         try:
             request.body = await read_body(receive, limit, request.told_length)
         except BodyCutShort:
@@ -174,7 +164,7 @@ def _first_part(path: str) -> str:
     return path[1:].partition("/")[0]
 
 
-def _tell_asker(caller: Caller | None, receive: Receive) -> None:
+def _tell_asker(caller: Caller, receive: Receive) -> None:
     """Tell the engine on whose behalf this task asks, and how it learns that the client has left."""
-    project = (caller.project_id or caller.user_id or "") if caller is not None else ""
+    project = caller.project_id or caller.user_id or ""
     ASKER.set(Asker(project, functools.partial(wait_for_disconnect, receive)))

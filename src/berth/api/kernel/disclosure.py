@@ -4,6 +4,7 @@ many there are.
 Records and rejections say what there is to say; what of it goes out is decided when it is shown.
 """
 
+import hashlib
 import re
 from typing import Final
 
@@ -26,6 +27,11 @@ _WORD: Final = re.compile(r"\b(host )?(\w[\w.-]*\w|\w)")
 _PART_END: Final = re.compile(r"[._-]")
 _LEDGERS: Final = "resource provider"
 """Words of a refusal that goes on to say what the provider has."""
+
+
+def host_id_of(project: str, host: str | None) -> str:
+    """What tells hosts apart without naming them; another for every project."""
+    return "" if host is None else hashlib.sha224(f"{project}{host}".encode()).hexdigest()
 
 
 def is_no_place(rejection: Rejection) -> bool:

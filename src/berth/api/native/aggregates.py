@@ -5,11 +5,11 @@ from typing import Final
 
 from berth.api.kernel.codes import BAD_BODY, BAD_PARAMETER
 from berth.api.kernel.http import Response
+from berth.api.kernel.paging import behind, cut, shown_page
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import berth_problem
 from berth.api.native import bodies, wire_groups
-from berth.api.native.calls import Call, encoded
-from berth.api.native.pages import behind, cut, shown_page
+from berth.api.native.calls import NativeCall, NativeRoute, encoded, listing
 from berth.api.native.parameters import AggregatesQuery
 from berth.model.commands import LabelAggregate
 from berth.model.groups import HOST
@@ -21,7 +21,7 @@ from berth.view import View
 _SPELLING: Final = re.compile("[0-9a-fA-F-]{32,36}")
 
 
-def page(view: View, call: Call) -> wire_groups.Aggregates:
+def page(view: View, call: NativeCall) -> wire_groups.Aggregates:
     query: AggregatesQuery = call.query
     labels = view.groups.labels
     ids = labels if query.kind is None else view.groups.of_kind(query.kind)
@@ -31,7 +31,7 @@ def page(view: View, call: Call) -> wire_groups.Aggregates:
     )
 
 
-async def put(call: Call) -> Response:
+async def put(call: NativeCall) -> Response:
     asked: bodies.NewLabel = call.body.aggregate
     id = AggregateId(call.params[0])
     if not _SPELLING.fullmatch(id):
@@ -48,7 +48,7 @@ async def put(call: Call) -> Response:
     )
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: NativeCall) -> Response:
     command = LabelAggregate(AggregateId(call.params[0]), None)
     return await call.submit(command, lambda _: Response(204))
 
@@ -58,3 +58,40 @@ def _aggregate(view: View, id: AggregateId) -> wire_groups.Aggregate:
     return wire_groups.Aggregate(
         id, label.kind, label.name, dict(label.metadata), len(view.rows_in_aggregate(id))
     )
+
+
+ROUTES: Final = (
+    NativeRoute(
+        "GET",
+        "/aggregates",
+        listing(page),
+        policy="berth:aggregates:list",
+        name="list_aggregates",
+        query=AggregatesQuery,
+        answer=wire_groups.Aggregates,
+        summary="List aggregates of which something is said",
+        description="Aggregates with a kind, a name or metadata, in the order of their uuids.",
+    ),
+    NativeRoute(
+        "PUT",
+        "/aggregates/{aggregate}",
+        put,
+        policy="berth:aggregates:update",
+        name="label_aggregate",
+        body=bodies.LabelAggregate,
+        answer=wire_groups.OneAggregate,
+        summary="Say what an aggregate is",
+        description="A kind, such as `rack`, `zone` or `cell`, makes it a domain of groups and of the "
+        "scheduler.",
+    ),
+    NativeRoute(
+        "DELETE",
+        "/aggregates/{aggregate}",
+        delete,
+        policy="berth:aggregates:update",
+        name="unlabel_aggregate",
+        status=204,
+        summary="Take back what was said of an aggregate",
+        description="Providers stay in it.",
+    ),
+)

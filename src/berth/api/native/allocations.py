@@ -5,12 +5,11 @@ from typing import Final
 
 import msgspec
 
-from berth.api.kernel.page_bytes import PAGE_BYTES_MAX
+from berth.api.kernel.paging import PAGE_BYTES_MAX, next_link
 from berth.api.native import wire
-from berth.api.native.calls import Call
+from berth.api.native.calls import NativeCall, NativeRoute, listing
 from berth.api.native.classes import class_named
 from berth.api.native.holders import Holders
-from berth.api.native.pages import next_link
 from berth.api.native.parameters import AllocationsQuery
 from berth.model.ids import ConsumerId
 from berth.view import View
@@ -18,7 +17,7 @@ from berth.view import View
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def page(view: View, call: Call) -> wire.Allocations:
+def page(view: View, call: NativeCall) -> wire.Allocations:
     """Whole consumers until the limit is reached, or the page is full; the first one whatever it holds."""
     query: AllocationsQuery = call.query
     class_id = None if query.resource_class is None else class_named(view, query.resource_class)
@@ -54,3 +53,20 @@ def _rows(view: View, id: ConsumerId, holders: Holders) -> Iterator[wire.Allocat
             consumer.user,
             consumer.type or wire.UNKNOWN_TYPE,
         )
+
+
+ROUTES: Final = (
+    NativeRoute(
+        "GET",
+        "/allocations",
+        listing(page),
+        policy="berth:allocations:list",
+        name="list_allocations",
+        query=AllocationsQuery,
+        answer=wire.Allocations,
+        summary="List allocations",
+        description="A row per consumer and provider, in the order of the consumers. The rows of one "
+        "consumer are always on one page: a page may end before its limit, and one consumer alone may go "
+        "beyond it.",
+    ),
+)

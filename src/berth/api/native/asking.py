@@ -9,7 +9,7 @@ from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import berth_problem
 from berth.api.native import bodies_schedule as sent
 from berth.api.native.bodies import consumers_of
-from berth.api.native.calls import Call
+from berth.api.native.calls import NativeCall
 from berth.model.commands import SCHEDULE
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.rejections import Rejection, SpecInvalid
@@ -19,7 +19,7 @@ from berth.scheduler.comparison import wrong_comparison
 from berth.scheduler.flavors import Flavor, FlavorAsk, checked_ask
 
 
-def schedule_request(call: Call, asked: sent.Schedule) -> ScheduleRequest:
+def schedule_request(call: NativeCall, asked: sent.Schedule) -> ScheduleRequest:
     least = asked.max_count if asked.min_count is None else asked.min_count
     if least > asked.max_count:
         raise _bad(f"min_count is {least} and max_count {asked.max_count}: it must not be less")
@@ -40,7 +40,7 @@ def schedule_request(call: Call, asked: sent.Schedule) -> ScheduleRequest:
     )
 
 
-def explain_request(call: Call, asked: sent.Explain) -> ScheduleRequest:
+def explain_request(call: NativeCall, asked: sent.Explain) -> ScheduleRequest:
     members = tuple(ConsumerId(call.services.ids.uuid()) for _ in range(asked.count))
     return _request(asked, members=members, at_least=asked.count, project=call.caller.project_id or "")
 

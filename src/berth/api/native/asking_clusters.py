@@ -9,7 +9,7 @@ from berth.api.kernel.codes import BAD_BODY
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import berth_problem
 from berth.api.native import bodies_clusters as sent
-from berth.api.native.calls import Call
+from berth.api.native.calls import NativeCall
 from berth.model.clusters import Cluster, NodeGroup
 from berth.model.rejections import SpecInvalid
 from berth.model.servers import Flavor, Image
@@ -17,7 +17,7 @@ from berth.scheduler.spec_table import keep_properties, wrong_extra_spec, wrong_
 from berth.view import View
 
 
-def cluster_of(call: Call, view: View, id: str, asked: sent.NewCluster) -> Cluster:
+def cluster_of(call: NativeCall, view: View, id: str, asked: sent.NewCluster) -> Cluster:
     """The cluster, without its nodes."""
     caller = call.caller
     if not caller.project_id:
@@ -34,7 +34,7 @@ def cluster_of(call: Call, view: View, id: str, asked: sent.NewCluster) -> Clust
     )
 
 
-def node_group_of(call: Call, view: View, asked: sent.NewNodeGroup) -> NodeGroup:
+def node_group_of(call: NativeCall, view: View, asked: sent.NewNodeGroup) -> NodeGroup:
     flavor = _flavor(call, view, asked)
     image = None if asked.image is None else _image(call, view, asked, asked.image)
     if image is not None:
@@ -44,7 +44,7 @@ def node_group_of(call: Call, view: View, asked: sent.NewNodeGroup) -> NodeGroup
     )
 
 
-def _flavor(call: Call, view: View, asked: sent.NewNodeGroup) -> Flavor:
+def _flavor(call: NativeCall, view: View, asked: sent.NewNodeGroup) -> Flavor:
     by_id = view.records.get(Flavor, asked.flavor)
     called = view.records.find(Flavor, "name", asked.flavor)
     found = [by_id] if by_id is not None else called
@@ -66,7 +66,7 @@ def _refuse(asked: sent.NewNodeGroup, what: str, wrong: SpecInvalid | None) -> N
         )
 
 
-def _image(call: Call, view: View, asked: sent.NewNodeGroup, ref: str) -> Image:
+def _image(call: NativeCall, view: View, asked: sent.NewNodeGroup, ref: str) -> Image:
     by_id = view.records.get(Image, ref)
     # Names of images are nobody's alone, and are not looked for often: there is no index of them.
     called = (one for one in view.records.all(Image) if one.name == ref and call.access.finds_by_name(one))

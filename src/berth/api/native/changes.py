@@ -4,9 +4,10 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from berth.api.kernel.times import show_time, show_time_ns
 from berth.api.native import wire_events as wire
 from berth.api.native.record_changes import change_of_record, require_all
-from berth.api.native.wire import UNKNOWN_TYPE, time_of, time_of_ns
+from berth.api.native.wire import UNKNOWN_TYPE
 from berth.model import events as e
 from berth.model.batches import Batch, Entry
 from berth.model.groups import Group, Membership
@@ -26,7 +27,7 @@ def events_of(batch: Batch, names: ClassNames) -> list[wire.Event]:
 def event_of(batch: Batch, entry: Entry, names: ClassNames) -> wire.Event:
     return wire.Event(
         batch.index,
-        time_of_ns(batch.at_ns),
+        show_time_ns(batch.at_ns),
         entry.origin.request_id,
         entry.origin.user,
         entry.origin.project,
@@ -68,8 +69,8 @@ def _trait(event: e.TraitChanged, names: ClassNames) -> wire.Change:
     before, after = event.before, event.after
     return wire.TraitChange(
         event.name,
-        None if before is None else time_of(before),
-        None if after is None else time_of(after),
+        None if before is None else show_time(before),
+        None if after is None else show_time(after),
     )
 
 
@@ -86,7 +87,7 @@ def _version(event: e.ProviderStamped, names: ClassNames) -> wire.Change:
 
 
 def _stamp(stamp: e.Stamp) -> wire.Version:
-    return wire.Version(stamp.generation, time_of(stamp.updated_at_s))
+    return wire.Version(stamp.generation, show_time(stamp.updated_at_s))
 
 
 def _inventory(event: e.InventoryChanged, names: ClassNames) -> wire.Change:

@@ -1,12 +1,12 @@
 """Clusters and their nodes as /berth/v1 shows them, at one look."""
 
-from berth.api.compute.server_wire import host_id_of, status_of
 from berth.api.kernel.access import Access
-from berth.api.kernel.disclosure import words_for
+from berth.api.kernel.disclosure import host_id_of, words_for
+from berth.api.kernel.times import show_time
 from berth.api.native import wire_clusters as wire
-from berth.api.native.wire import time_of
 from berth.clusters.status import ClusterSummary, NodeSummary, summarize_cluster
 from berth.model.clusters import Cluster, NodeGroup
+from berth.model.servers import status_of
 from berth.view import View
 
 
@@ -37,8 +37,8 @@ def _summary(access: Access, cluster: Cluster, seen: ClusterSummary) -> wire.Clu
         anti_affinity_domain=cluster.domain,
         project_id=cluster.project,
         user_id=cluster.user,
-        created_at=time_of(cluster.created_at_s),
-        updated_at=time_of(cluster.updated_at_s),
+        created_at=show_time(cluster.created_at_s),
+        updated_at=show_time(cluster.updated_at_s),
         fault=_fault(access, cluster.fault),
     )
 

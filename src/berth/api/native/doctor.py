@@ -10,7 +10,7 @@ from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import berth_problem
 from berth.api.native import bodies_servers, wire_servers
-from berth.api.native.calls import Call, encoded
+from berth.api.native.calls import NativeCall, NativeRoute, encoded
 from berth.doctor.findings import CHECKS, Check, Finding, Moment, find_again, run_check
 from berth.doctor.repairs import repair
 from berth.ledger import decide
@@ -21,12 +21,12 @@ from berth.view import View
 FINDINGS_MAX: Final = 1_000
 
 
-async def examine(call: Call) -> Response:
+async def examine(call: NativeCall) -> Response:
     found, is_cut = await _found(call, Moment(_now_s(call)))
     return encoded(wire_servers.Findings([_shown(finding) for finding in found], is_cut))
 
 
-async def mend(call: Call) -> Response:
+async def mend(call: NativeCall) -> Response:
     """Repair findings one by one, or say what would be done."""
     asked: bodies_servers.Repair = call.body
     moment = Moment(_now_s(call), asked.grace_s)
@@ -39,16 +39,16 @@ async def mend(call: Call) -> Response:
     return encoded(wire_servers.Repairs(asked.dry_run, [await one_by_one(call, id, moment) for id in ids]))
 
 
-def _now_s(call: Call) -> int:
+def _now_s(call: NativeCall) -> int:
     return call.services.clock.now_ns() // 1_000_000_000
 
 
-async def _found(call: Call, moment: Moment) -> tuple[list[Finding], bool]:
+async def _found(call: NativeCall, moment: Moment) -> tuple[list[Finding], bool]:
     found: list[Finding] = []
     for check in CHECKS:
         if len(found) <= FINDINGS_MAX:
             room = FINDINGS_MAX + 1 - len(found)
-            found += await call.services.engine.read(lambda view: _some(view, check, moment, room))  # noqa: B023
+            found += await call.read(lambda view: _some(view, check, moment, room))  # noqa: B023
     return found[:FINDINGS_MAX], len(found) > FINDINGS_MAX
 
 
@@ -56,7 +56,7 @@ def _some(view: View, check: Check, moment: Moment, count: int) -> list[Finding]
     return [finding for finding, _ in zip(run_check(view, check, moment), range(count), strict=False)]
 
 
-async def _tried(call: Call, id: str, moment: Moment) -> wire_servers.Repaired:
+async def _tried(call: NativeCall, id: str, moment: Moment) -> wire_servers.Repaired:
     def answer(view: View) -> wire_servers.Repaired:
         finding = find_again(view, id, moment)
         command = repair(view, id, moment)
@@ -65,11 +65,11 @@ async def _tried(call: Call, id: str, moment: Moment) -> wire_servers.Repaired:
             return _told(id, "refused", berth_problem(verdict).text if isinstance(verdict, Rejection) else "")
         return _told(id, "would repair", finding.repair or "")
 
-    return await call.services.engine.read(answer)
+    return await call.read(answer)
 
 
-async def _repaired(call: Call, id: str, moment: Moment) -> wire_servers.Repaired:
-    finding = await call.services.engine.read(lambda view: find_again(view, id, moment))
+async def _repaired(call: NativeCall, id: str, moment: Moment) -> wire_servers.Repaired:
+    finding = await call.read(lambda view: find_again(view, id, moment))
     try:
         await call.submit(
             lambda view, now_s: repair(view, id, moment._replace(now_s=now_s)), lambda _: Response(204)
@@ -96,3 +96,31 @@ def _shown(finding: Finding) -> wire_servers.Finding:
         finding.repair,
         finding.unsafe,
     )
+
+
+ROUTES: Final = (
+    NativeRoute(
+        "GET",
+        "/doctor",
+        examine,
+        policy="berth:doctor:examine",
+        name="examine",
+        answer=wire_servers.Findings,
+        is_tagged=False,
+        summary="Find what is wrong with the books of servers",
+        description="Consumers without a server, servers and migrations with other allocations than they "
+        "wrote, moves and orders that nobody finishes.",
+    ),
+    NativeRoute(
+        "POST",
+        "/doctor/repair",
+        mend,
+        policy="berth:doctor:repair",
+        name="repair",
+        body=bodies_servers.Repair,
+        answer=wire_servers.Repairs,
+        summary="Repair what can be repaired safely",
+        description="One by one, each looked at again in the turn in which it is repaired. A dry run unless "
+        "`dry_run` is false.",
+    ),
+)

@@ -10,10 +10,10 @@ import msgspec
 
 from berth.api.kernel.codes import BAD_PARAMETER, INDEX_AHEAD
 from berth.api.kernel.http import Request, Response, StreamResponse
-from berth.api.kernel.page_bytes import PAGE_BYTES_MAX
+from berth.api.kernel.paging import PAGE_BYTES_MAX
 from berth.api.kernel.problem import Problem
 from berth.api.native import wire_events as wire
-from berth.api.native.calls import Call, encoded
+from berth.api.native.calls import NativeCall, NativeRoute, encoded
 from berth.api.native.changes import events_of
 from berth.api.native.classes import class_names
 from berth.api.native.errors import refusal
@@ -29,9 +29,9 @@ LAST_EVENT_ID: Final = "last-event-id"
 _encode: Final = msgspec.json.Encoder().encode
 
 
-async def show(call: Call) -> Response:
+async def show(call: NativeCall) -> Response:
     query: EventsQuery = call.query
-    current = await call.services.engine.read(lambda view: view.index)
+    current = await call.read(lambda view: view.index)
     if query.stream == "true" or EVENT_STREAM in call.request.headers.get("accept", ""):
         after = _resumed(call.request)
         after = query.after if after is None else after
@@ -49,8 +49,8 @@ def _reached(after: int, current: Index) -> Index:
 # -- pages --------------------------------------------------------------------------------------
 
 
-async def _page(call: Call, after: Index | None, current: Index) -> wire.Events:
-    names = await call.services.engine.read(class_names)
+async def _page(call: NativeCall, after: Index | None, current: Index) -> wire.Events:
+    names = await call.read(class_names)
     events: list[wire.Event] = []
     start = Index(0) if after is None else after
     try:
@@ -84,8 +84,8 @@ async def _history(engine: Engine, after: Index) -> list[Batch]:
 # -- streams ------------------------------------------------------------------------------------
 
 
-def _stream(call: Call, after: Index, current: Index) -> Response:
-    feed = call.services.feed
+def _stream(call: NativeCall, after: Index, current: Index) -> Response:
+    feed = call.feed
     feed.open(current)
     pieces = feed.pieces(after, lambda problem: _encode(refusal(problem, call.request)))
     response = StreamResponse(pieces, EVENT_STREAM, feed.close, feed.heartbeat_s)
@@ -104,3 +104,21 @@ def _resumed(request: Request) -> int | None:
         raise Problem(
             400, "last-event-id: it must be an index, the id of the last event that came.", BAD_PARAMETER
         ) from None
+
+
+ROUTES: Final = (
+    NativeRoute(
+        "GET",
+        "/events",
+        show,
+        policy="berth:events:list",
+        name="list_events",
+        query=EventsQuery,
+        answer=wire.Events,
+        is_stream=True,
+        summary="Watch what changes",
+        description="Every change since an index, with who asked for it. As JSON in pages, or as "
+        "server-sent events that go on: `id` is the index, and a client that comes back with "
+        "`Last-Event-ID` misses nothing. `limit` is for pages.",
+    ),
+)

@@ -1,14 +1,16 @@
 """/berth/v1/groups: who must, or should, share or avoid a domain."""
 
+from typing import Final
+
 import msgspec
 
 from berth.api.kernel.http import Response
+from berth.api.kernel.paging import behind, cut, shown_page
 from berth.api.kernel.rejections import berth_problem
+from berth.api.kernel.times import show_time
 from berth.api.native import bodies, wire_groups
-from berth.api.native.calls import Call, encoded
-from berth.api.native.pages import behind, cut, shown_page
+from berth.api.native.calls import NativeCall, NativeRoute, encoded, listing
 from berth.api.native.parameters import DeleteGroupQuery, GroupsQuery
-from berth.api.native.wire import time_of
 from berth.model import commands as c
 from berth.model.groups import Group
 from berth.model.ids import GroupId
@@ -18,7 +20,7 @@ from berth.view import View
 from berth.view.groups import GroupRecord
 
 
-def page(view: View, call: Call) -> wire_groups.Groups:
+def page(view: View, call: NativeCall) -> wire_groups.Groups:
     query: GroupsQuery = call.query
     records = view.groups.records
     ids = (
@@ -30,11 +32,11 @@ def page(view: View, call: Call) -> wire_groups.Groups:
     return wire_groups.Groups(*shown_page(call.request, query, found, more, lambda id: _summary(records[id])))
 
 
-def show(view: View, call: Call) -> wire_groups.OneGroup:
+def show(view: View, call: NativeCall) -> wire_groups.OneGroup:
     return wire_groups.OneGroup(_whole(view, _found(view, call)))
 
 
-async def create(call: Call) -> Response:
+async def create(call: NativeCall) -> Response:
     asked: bodies.NewGroup = call.body.group
     id = GroupId((asked.uuid or call.services.ids.uuid()).lower())
     limit = asked.max_per_domain
@@ -57,7 +59,7 @@ async def create(call: Call) -> Response:
     return response
 
 
-async def change(call: Call) -> Response:
+async def change(call: NativeCall) -> Response:
     asked: bodies.ChangedGroup = call.body.group
 
     def propose(view: View, now_s: int) -> c.Command:
@@ -67,7 +69,7 @@ async def change(call: Call) -> Response:
     return await call.submit(propose, lambda view: _answer(view, _id(call)))
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: NativeCall) -> Response:
     query: DeleteGroupQuery = call.query
     is_forced = query.force == "true"
     return await call.submit(
@@ -76,7 +78,7 @@ async def delete(call: Call) -> Response:
     )
 
 
-async def change_members(call: Call) -> Response:
+async def change_members(call: NativeCall) -> Response:
     asked: bodies.ChangeMembers = call.body
     add, remove = bodies.consumers_of(asked.add), bodies.consumers_of(asked.remove)
     return await call.submit(
@@ -85,15 +87,15 @@ async def change_members(call: Call) -> Response:
     )
 
 
-def _within_quotas(call: Call, command: c.LedgerCommand) -> c.Enact:
-    return c.Enact((), (command,), quotas=call.services.quotas)
+def _within_quotas(call: NativeCall, command: c.LedgerCommand) -> c.Enact:
+    return c.Enact((), (command,), quotas=call.quotas_judged)
 
 
-def _id(call: Call) -> GroupId:
+def _id(call: NativeCall) -> GroupId:
     return GroupId(call.params[0].lower())
 
 
-def _found(view: View, call: Call) -> GroupRecord:
+def _found(view: View, call: NativeCall) -> GroupRecord:
     """The group of the path, if there is one for the caller."""
     record = view.groups.records.get(_id(call))
     if record is None or not call.may_touch(record.group.project):
@@ -116,7 +118,7 @@ def _summary(record: GroupRecord) -> wire_groups.GroupSummary:
         group.max_skew,
         group.project,
         group.user,
-        time_of(group.created_at_s),
+        show_time(group.created_at_s),
         len(record.members),
     )
 
@@ -145,3 +147,75 @@ def _domains(view: View, record: GroupRecord) -> list[wire_groups.DomainCount]:
         wire_groups.DomainCount(domain, groups.domain_name(domain, record.hosts), len(members))
         for domain, members in sorted(groups.standing(record).items())
     ]
+
+
+ROUTES: Final = (
+    NativeRoute(
+        "GET",
+        "/groups",
+        listing(page),
+        policy="berth:groups:list",
+        name="list_groups",
+        query=GroupsQuery,
+        answer=wire_groups.Groups,
+        summary="List groups",
+        description="Groups in the order of their uuids.",
+    ),
+    NativeRoute(
+        "POST",
+        "/groups",
+        create,
+        policy="berth:groups:create",
+        name="create_group",
+        body=bodies.CreateGroup,
+        answer=wire_groups.OneGroup,
+        status=201,
+        summary="Create a group",
+        description="A hard policy (`affinity`, `anti-affinity`) is judged in every claim, through "
+        "whichever API it comes; a soft one weighs when a host is chosen. Members may be declared here, "
+        "later, or with their claim.",
+    ),
+    NativeRoute(
+        "GET",
+        "/groups/{group}",
+        listing(show),
+        policy="berth:groups:show",
+        name="show_group",
+        answer=wire_groups.OneGroup,
+        summary="Show a group",
+        description="Its members, where each stands, and how many each domain has.",
+    ),
+    NativeRoute(
+        "PATCH",
+        "/groups/{group}",
+        change,
+        policy="berth:groups:update",
+        name="change_group",
+        body=bodies.ChangeGroup,
+        answer=wire_groups.OneGroup,
+        summary="Rename a group, or change its rule",
+        description="Refused with 409 if members stand where the new rule would not let them.",
+    ),
+    NativeRoute(
+        "DELETE",
+        "/groups/{group}",
+        delete,
+        policy="berth:groups:delete",
+        name="delete_group",
+        query=DeleteGroupQuery,
+        status=204,
+        summary="Delete a group",
+        description="Refused with 409 while it has members, unless forced.",
+    ),
+    NativeRoute(
+        "POST",
+        "/groups/{group}/members",
+        change_members,
+        policy="berth:groups:update",
+        name="change_members",
+        body=bodies.ChangeMembers,
+        answer=wire_groups.OneGroup,
+        summary="Declare members, and let members go",
+        description="Consumers need not hold anything yet. Those that do are judged by where they stand.",
+    ),
+)

@@ -16,8 +16,8 @@ from typing import Final
 
 import msgspec
 
+from berth.api.kernel.paging import cut
 from berth.api.native import wire
-from berth.api.native.pages import cut
 from berth.api.native.parameters import ConsumersQuery
 from berth.model.ids import ClassId, ConsumerId, ProviderId, Row
 from berth.model.placement import Holding

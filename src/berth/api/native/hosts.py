@@ -1,12 +1,13 @@
 """/berth/v1/hosts: how hosts are doing, and which domains they are in."""
 
 from heapq import merge
+from typing import Final
 
 from berth.api.kernel.http import Response
+from berth.api.kernel.paging import behind, cut, shown_page
 from berth.api.kernel.rejections import berth_problem
 from berth.api.native import bodies, wire_groups
-from berth.api.native.calls import Call, encoded
-from berth.api.native.pages import behind, cut, shown_page
+from berth.api.native.calls import NativeCall, NativeRoute, encoded, listing
 from berth.api.native.parameters import HostsQuery
 from berth.model.commands import SetHostStatus
 from berth.model.ids import ProviderId
@@ -18,7 +19,7 @@ from berth.scheduler.hosts import is_pool
 from berth.view import View
 
 
-def page(view: View, call: Call) -> wire_groups.Hosts:
+def page(view: View, call: NativeCall) -> wire_groups.Hosts:
     query: HostsQuery = call.query
     providers = view.providers
     in_order = view.provider_order.behind(query.marker)
@@ -30,7 +31,7 @@ def page(view: View, call: Call) -> wire_groups.Hosts:
     return wire_groups.Hosts(*shown_page(call.request, query, found, more, lambda id: _host(view, id)))
 
 
-def show(view: View, call: Call) -> wire_groups.OneHost:
+def show(view: View, call: NativeCall) -> wire_groups.OneHost:
     id = ProviderId(call.params[0].lower())
     record = view.providers.get(id)
     if record is None and view.records.get(Host, id) is None:
@@ -40,7 +41,7 @@ def show(view: View, call: Call) -> wire_groups.OneHost:
     return wire_groups.OneHost(_host(view, id))
 
 
-async def put(call: Call) -> Response:
+async def put(call: NativeCall) -> Response:
     asked: bodies.NewStatus = call.body.host
     id = ProviderId(call.params[0].lower())
     status = HostStatus(asked.disabled, asked.down, asked.build_failures, asked.reason)
@@ -71,3 +72,40 @@ def _host(view: View, id: ProviderId) -> wire_groups.Host:
         domains,
         [] if agent is None else list(agent.complaints),
     )
+
+
+ROUTES: Final = (
+    NativeRoute(
+        "GET",
+        "/hosts",
+        listing(page),
+        policy="berth:hosts:list",
+        name="list_hosts",
+        query=HostsQuery,
+        answer=wire_groups.Hosts,
+        summary="List hosts",
+        description="Root providers with their status and their domains, in the order of their uuids.",
+    ),
+    NativeRoute(
+        "GET",
+        "/hosts/{host}",
+        listing(show),
+        policy="berth:hosts:list",
+        name="show_host",
+        answer=wire_groups.OneHost,
+        summary="Show a host",
+        description="Its status, its domains, and the complaints of its agent: what the host has or had, "
+        "and could not be written, and why.",
+    ),
+    NativeRoute(
+        "PUT",
+        "/hosts/{host}",
+        put,
+        policy="berth:hosts:update",
+        name="set_host_status",
+        body=bodies.SetStatus,
+        answer=wire_groups.OneHost,
+        summary="Say how a host is doing",
+        description="A host that is disabled or down keeps what it has, and nothing new is scheduled to it.",
+    ),
+)

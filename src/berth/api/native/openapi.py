@@ -1,13 +1,13 @@
 """The OpenAPI 3.1 description of /berth/v1, read off the table of routes and the structs."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
 from berth import __version__
-from berth.api.native.calls import Route
+from berth.api.native.calls import NativeRoute
 from berth.api.native.errors import Refusals
 from berth.api.native.parameters import kinds_of
 
@@ -44,13 +44,16 @@ _PRUNED: Final = (
 _TEMPLATE: Final = "#/components/schemas/{name}"
 
 
-def description(table: Mapping[str, Mapping[str, Route]]) -> bytes:
-    routes = [route for methods in table.values() for route in methods.values()]
+def description(prefix: str, routes: Sequence[NativeRoute]) -> bytes:
+    paths: dict[str, Object] = {}
     answers = [route.answer for route in routes if route.answer is not None]
     bodies = [route.body for route in routes if route.body is not None]
     described: list[type] = list(dict.fromkeys([*answers, *bodies, Refusals]))
     schemas, components = msgspec.json.schema_components(described, ref_template=_TEMPLATE)
     references: dict[type, Object] = dict(zip(described, schemas, strict=True))
+    for route in routes:
+        path = prefix + route.path
+        paths.setdefault(path, {})[route.method.lower()] = _operation(path, route, references)
     document = {
         "openapi": "3.1.0",
         "info": {
@@ -59,13 +62,7 @@ def description(table: Mapping[str, Mapping[str, Route]]) -> bytes:
             "summary": "What Berth offers beyond the OpenStack Placement API, on the same ledger.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "paths": {
-            path: {
-                method.lower(): _operation(path, method, route, references)
-                for method, route in methods.items()
-            }
-            for path, methods in table.items()
-        },
+        "paths": paths,
         "components": {
             "schemas": components,
             "securitySchemes": {
@@ -83,10 +80,10 @@ def description(table: Mapping[str, Mapping[str, Route]]) -> bytes:
     return msgspec.json.encode(document, order="deterministic").replace(rb'\\Z"', b'$"')
 
 
-def _operation(path: str, method: str, route: Route, references: dict[type, Object]) -> Object:
+def _operation(path: str, route: NativeRoute, references: dict[type, Object]) -> Object:
     schema = {"type": "object"} if route.answer is None else references[route.answer]
     contents: Object = {"application/json": {"schema": schema}}
-    refused = _REFUSALS if method == "GET" else {**_REFUSALS, **_WRITES}
+    refused = _REFUSALS if route.method == "GET" else {**_REFUSALS, **_WRITES}
     if "{" in path:
         refused = {**refused, **_MISSING}
     if route.is_stream:
@@ -94,7 +91,7 @@ def _operation(path: str, method: str, route: Route, references: dict[type, Obje
             "schema": {"type": "string", "description": "`data` of an event is an Event as JSON."}
         }
         refused = {**refused, "410": _PRUNED}
-    is_tagged = method == "GET" and route.is_tagged and not route.is_stream
+    is_tagged = route.method == "GET" and route.is_tagged and not route.is_stream
     parameters = [_in_path(name) for name in _NAMES.findall(path)] + _parameters(route.query)
     if route.is_stream:
         parameters.append(_header("Last-Event-ID", "The id of the last event that came; wins over `after`."))
@@ -103,7 +100,7 @@ def _operation(path: str, method: str, route: Route, references: dict[type, Obje
     operation: Object = {
         "operationId": route.name,
         "summary": route.summary,
-        "description": route.description + (f" Policy rule: `{route.rule}`." if route.rule else ""),
+        "description": route.description + (f" Policy rule: `{route.policy}`." if route.policy else ""),
         "parameters": parameters,
         "responses": _responses(route.status, contents, refused, references, is_tagged=is_tagged),
     }

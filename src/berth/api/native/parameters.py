@@ -89,7 +89,7 @@ Stream = Annotated[
 # -- one struct per route -----------------------------------------------------------------------
 
 
-class Nothing(msgspec.Struct, frozen=True, kw_only=True):
+class NoQuery(msgspec.Struct, frozen=True, kw_only=True):
     """No parameters at all."""
 
 

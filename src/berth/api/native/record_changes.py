@@ -10,8 +10,8 @@ from typing import Any, Final, TypeVar, get_args
 
 import msgspec
 
+from berth.api.kernel.times import show_time
 from berth.api.native import wire_events as wire
-from berth.api.native.wire import time_of
 from berth.model.clusters import Cluster
 from berth.model.events import AnyRecord, RecordChanged
 from berth.model.saga_runs import Agent, HostTree, Instance, Outbox, SagaRun, Term
@@ -107,7 +107,7 @@ def _server(server: Server, cut: _Cut) -> wire.ServerValues:
         is_locked=server.is_locked,
         fault=None if server.fault is None else cut.text("fault", server.fault.message),
         metadata=cut.map("metadata", server.metadata),
-        updated_at=time_of(server.updated_at_s),
+        updated_at=show_time(server.updated_at_s),
     )
 
 
@@ -123,7 +123,7 @@ def _migration(migration: Migration, cut: _Cut) -> wire.MigrationValues:
         flavor_after=migration.flavor_after.name,
         project_id=migration.project,
         user_id=migration.user,
-        updated_at=time_of(migration.updated_at_s),
+        updated_at=show_time(migration.updated_at_s),
     )
 
 
@@ -151,7 +151,7 @@ def _image(image: Image, cut: _Cut) -> wire.ImageValues:
         properties=cut.map("properties", image.properties),
         is_protected=image.is_protected,
         is_hidden=image.is_hidden,
-        updated_at=time_of(image.updated_at_s),
+        updated_at=show_time(image.updated_at_s),
     )
 
 
@@ -167,7 +167,7 @@ def _action(action: Action, cut: _Cut) -> wire.ActionValues:
         last_step=None if last is None else last.name,
         last_result=None if last is None else last.result,
         message=cut.text("message", action.message),
-        updated_at=time_of(action.updated_at_s),
+        updated_at=show_time(action.updated_at_s),
     )
 
 
@@ -179,7 +179,7 @@ def _host(host: Host, cut: _Cut) -> wire.ComputeHostValues:
         is_silent=host.is_silent,
         is_forced_down=host.is_forced_down,
         complaints=cut.texts("complaints", host.complaints),
-        updated_at=time_of(host.updated_at_s),
+        updated_at=show_time(host.updated_at_s),
     )
 
 
@@ -189,7 +189,7 @@ def _aggregate(aggregate: Aggregate, cut: _Cut) -> wire.ComputeAggregateValues:
         name=aggregate.name,
         availability_zone=aggregate.zone,
         metadata=cut.map("metadata", aggregate.metadata),
-        updated_at=time_of(aggregate.updated_at_s),
+        updated_at=show_time(aggregate.updated_at_s),
     )
 
 
@@ -204,7 +204,7 @@ def _cluster(cluster: Cluster, cut: _Cut) -> wire.ClusterValues:
         node_groups=cut.map("node_groups", {group.name: group.count for group in cluster.node_groups}),
         nodes=len(cluster.nodes),
         fault=cut.text("fault", cluster.fault),
-        updated_at=time_of(cluster.updated_at_s),
+        updated_at=show_time(cluster.updated_at_s),
     )
 
 

@@ -17,7 +17,7 @@ from berth.api.kernel.rejections import berth_problem
 from berth.api.native import bodies_schedule as sent
 from berth.api.native import wire_schedule as wire
 from berth.api.native.asking import explain_request, schedule_request
-from berth.api.native.calls import Call, encoded
+from berth.api.native.calls import NativeCall, NativeRoute, encoded
 from berth.api.native.explaining import explanation
 from berth.api.native.tokens_of_plans import Token, plan_of, read_token, token_of
 from berth.engine import Planned
@@ -36,7 +36,7 @@ _STEPS_PER_WAY: Final = 5
 """To render one."""
 
 
-async def schedule(call: Call) -> Response:
+async def schedule(call: NativeCall) -> Response:
     asked: sent.Schedule = call.body
     if asked.token is not None:
         return await _commit(call, asked, asked.token)
@@ -45,29 +45,27 @@ async def schedule(call: Call) -> Response:
         return await (_dry_run if asked.dry_run else _claim)(call, asked, request)
     except Problem as refused:
         if asked.explain and refused.code == NO_FIT:
-            refused.more["explanation"] = await call.services.engine.read(
+            refused.more["explanation"] = await call.read(
                 lambda view: explanation(view, request, call.services.scheduler, ())
             )
         raise
 
 
-async def explain(call: Call) -> Response:
+async def explain(call: NativeCall) -> Response:
     asked: sent.Explain = call.body
     request = explain_request(call, asked)
-    found = await call.services.engine.read(
-        lambda view: explanation(view, request, call.services.scheduler, asked.hosts)
-    )
+    found = await call.read(lambda view: explanation(view, request, call.services.scheduler, asked.hosts))
     return encoded(wire.OneExplanation(found))
 
 
-async def capacity(call: Call) -> Response:
+async def capacity(call: NativeCall) -> Response:
     asked: sent.Ask = call.body
     request = explain_request(call, sent.Explain(**msgspec.structs.asdict(asked)))
 
     def answer(view: View) -> model.Capacity | Rejection:
         return count_capacity(view, request, call.services.scheduler)
 
-    counted = await call.services.engine.read(answer)
+    counted = await call.read(answer)
     if isinstance(counted, Rejection):
         raise berth_problem(counted)
     places = [
@@ -80,7 +78,7 @@ async def capacity(call: Call) -> Response:
 # -- claiming -----------------------------------------------------------------------------------
 
 
-async def _claim(call: Call, asked: sent.Schedule, request: ScheduleRequest) -> Response:
+async def _claim(call: NativeCall, asked: sent.Schedule, request: ScheduleRequest) -> Response:
     options = call.services.scheduler
 
     def choose(view: View, now_s: int) -> Planned | Rejection:
@@ -95,7 +93,7 @@ async def _claim(call: Call, asked: sent.Schedule, request: ScheduleRequest) -> 
     return await call.submit(choose)
 
 
-async def _dry_run(call: Call, asked: sent.Schedule, request: ScheduleRequest) -> Response:
+async def _dry_run(call: NativeCall, asked: sent.Schedule, request: ScheduleRequest) -> Response:
     options, now_s = call.services.scheduler, call.services.clock.now_ns() // 1_000_000_000
 
     def answer(view: View) -> Response | Rejection:
@@ -106,13 +104,13 @@ async def _dry_run(call: Call, asked: sent.Schedule, request: ScheduleRequest) -
         placed = _placements(view, outcome)
         return encoded(wire.Schedule(outcome.index, False, placed, token_of(outcome, asked), explained))
 
-    outcome = await call.services.engine.read(answer)
+    outcome = await call.read(answer)
     if isinstance(outcome, Rejection):
         raise berth_problem(outcome)
     return outcome
 
 
-async def _commit(call: Call, asked: sent.Schedule, token: str) -> Response:
+async def _commit(call: NativeCall, asked: sent.Schedule, token: str) -> Response:
     if asked != sent.Schedule(token=token):
         raise Problem(400, "A token says it all: leave out everything beside it.", BAD_BODY)
     told = read_token(token)
@@ -139,7 +137,7 @@ def _moved(told: Token, why: str) -> Problem:
     return Problem(409, text, PLAN_MOVED)
 
 
-def _rng(call: Call, asked: sent.Schedule) -> Rng:
+def _rng(call: NativeCall, asked: sent.Schedule) -> Rng:
     return (call.services.ids if asked.seed is None else Ids(asked.seed)).rng
 
 
@@ -169,3 +167,45 @@ def _way(way: HostCandidate) -> wire.Way:
 
 def _allocations(wanted: tuple[Wanted, ...]) -> dict[str, wire.Resources]:
     return {provider: wire.Resources(dict(amounts)) for provider, amounts in wanted}
+
+
+ROUTES: Final = (
+    NativeRoute(
+        "POST",
+        "/schedule",
+        schedule,
+        policy="berth:schedule",
+        name="schedule",
+        body=sent.Schedule,
+        answer=wire.Schedule,
+        summary="Choose hosts and claim them, in one act",
+        description="All members or none: max_count if so many fit, at least min_count. With `dry_run` "
+        "nothing is claimed; the token in the answer, sent alone, claims exactly that plan, or is refused "
+        "if the plan is stale (409, `berth.plan_moved`). Where nothing fits the answer is 409, "
+        "`berth.no_fit`.",
+    ),
+    NativeRoute(
+        "POST",
+        "/explain",
+        explain,
+        policy="berth:explain",
+        name="explain",
+        body=sent.Explain,
+        answer=wire.OneExplanation,
+        summary="Why there, and why nowhere",
+        description="How many hosts each constraint removes, in order; each constraint at the hosts that "
+        "are named; and the smallest change that would make it fit.",
+    ),
+    NativeRoute(
+        "POST",
+        "/capacity",
+        capacity,
+        policy="berth:capacity",
+        name="count_capacity",
+        body=sent.Ask,
+        answer=wire.OneCapacity,
+        summary="How many more fit",
+        description="How many more of this the fleet can take now, in all and in each cell, zone and other "
+        "labelled aggregate, policies included.",
+    ),
+)

@@ -1,27 +1,25 @@
 """/berth/v1/servers/{server}: what a server holds, and /needs: what other services need for it."""
 
 import re
-from typing import Final, cast
+from typing import Final
 
 from berth.api.kernel.codes import BAD_PARAMETER
 from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import berth_problem
+from berth.api.kernel.times import show_time
 from berth.api.native import bodies_servers, wire_servers
-from berth.api.native.calls import Call, encoded
-from berth.api.native.wire import time_of
+from berth.api.native.calls import NativeCall, NativeRoute, encoded, listing
 from berth.model.rejections import NeedNotFound, ServerNotFound
-from berth.model.servers import ConflictPolicy, Need, Server
+from berth.model.servers import Need, Server
 from berth.sagas import needs
 from berth.sagas.conflicts import Rules, as_dict
 from berth.view import View
 
-POLICY_HEADER: Final = "x-berth-conflict-policy"
-_POLICIES: Final = ("fail", "retry", "merge")
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,32}\Z")
 
 
-def show_server(view: View, call: Call) -> wire_servers.OneServer:
+def show_server(view: View, call: NativeCall) -> wire_servers.OneServer:
     server = _server(view, call)
     conflict = server.conflict
     return wire_servers.OneServer(
@@ -41,21 +39,21 @@ def show_server(view: View, call: Call) -> wire_servers.OneServer:
                 as_dict(conflict.held),
                 as_dict(conflict.migration_held),
                 conflict.asked,
-                time_of(conflict.at_s),
+                show_time(conflict.at_s),
             ),
         )
     )
 
 
-def page(view: View, call: Call) -> wire_servers.Needs:
+def page(view: View, call: NativeCall) -> wire_servers.Needs:
     return wire_servers.Needs([_shown(need) for need in _server(view, call).needs])
 
 
-def show(view: View, call: Call) -> wire_servers.OneNeed:
+def show(view: View, call: NativeCall) -> wire_servers.OneNeed:
     return _one(view, call)
 
 
-async def put(call: Call) -> Response:
+async def put(call: NativeCall) -> Response:
     asked: bodies_servers.PutNeed = call.body
     name = call.params[1]
     if _NAME.match(name) is None:
@@ -69,7 +67,7 @@ async def put(call: Call) -> Response:
     )
 
 
-async def delete(call: Call) -> Response:
+async def delete(call: NativeCall) -> Response:
     rules = _rules(call)
     return await call.submit(
         lambda view, now_s: needs.remove_need(view, now_s, rules, _server(view, call).id, call.params[1]),
@@ -77,20 +75,15 @@ async def delete(call: Call) -> Response:
     )
 
 
-def _id(call: Call) -> str:
+def _id(call: NativeCall) -> str:
     return call.params[0].lower()
 
 
-def _rules(call: Call) -> Rules:
-    """The deployment's, unless the request has its own policy."""
-    policy = call.request.headers.get(POLICY_HEADER, call.services.conflict_policy)
-    if policy not in _POLICIES:
-        text = f"{POLICY_HEADER} is {policy!r}; it must be one of {', '.join(_POLICIES)}."
-        raise Problem(400, text, BAD_PARAMETER)
-    return Rules(cast(ConflictPolicy, policy), call.services.conflict_repeat)
+def _rules(call: NativeCall) -> Rules:
+    return Rules(call.conflict_policy(), call.services.settings.conflict_repeat)
 
 
-def _server(view: View, call: Call) -> Server:
+def _server(view: View, call: NativeCall) -> Server:
     """The server, if there is one for the caller."""
     server = view.records.get(Server, _id(call))
     if server is None or not call.may_touch(server.project):
@@ -98,7 +91,7 @@ def _server(view: View, call: Call) -> Server:
     return server
 
 
-def _one(view: View, call: Call) -> wire_servers.OneNeed:
+def _one(view: View, call: NativeCall) -> wire_servers.OneNeed:
     name = call.params[1]
     for need in _server(view, call).needs:
         if need.name == name:
@@ -110,3 +103,60 @@ def _shown(need: Need) -> wire_servers.Need:
     return wire_servers.Need(
         need.name, need.resources, list(need.required), list(need.forbidden), as_dict(need.held)
     )
+
+
+ROUTES: Final = (
+    NativeRoute(
+        "GET",
+        "/servers/{server}",
+        listing(show_server),
+        policy="berth:servers:show",
+        name="show_server",
+        answer=wire_servers.OneServer,
+        summary="Show what a server holds",
+        description="With what other clients have added, and the conflict that an operation was refused for.",
+    ),
+    NativeRoute(
+        "GET",
+        "/servers/{server}/needs",
+        listing(page),
+        policy="berth:needs:list",
+        name="list_needs",
+        answer=wire_servers.Needs,
+        summary="List what other services need for a server",
+        description="Each with where it is met, as long as the server holds anything.",
+    ),
+    NativeRoute(
+        "GET",
+        "/servers/{server}/needs/{need}",
+        listing(show),
+        policy="berth:needs:show",
+        name="show_need",
+        answer=wire_servers.OneNeed,
+        summary="Show a need of a server",
+        description="With where it is met, as long as the server holds anything.",
+    ),
+    NativeRoute(
+        "PUT",
+        "/servers/{server}/needs/{need}",
+        put,
+        policy="berth:needs:update",
+        name="put_need",
+        body=bodies_servers.PutNeed,
+        answer=wire_servers.OneNeed,
+        summary="Have a server need something",
+        description="Part of every claim and move of the server from now on. It is claimed at once, on the "
+        "host where the server is; without room there the answer is 409, `berth.no_fit`. What stood under "
+        "the name is replaced. Refused with 409 while something is being done to the server.",
+    ),
+    NativeRoute(
+        "DELETE",
+        "/servers/{server}/needs/{need}",
+        delete,
+        policy="berth:needs:delete",
+        name="delete_need",
+        status=204,
+        summary="Take a need away",
+        description="What is held for it is given back in the same change.",
+    ),
+)

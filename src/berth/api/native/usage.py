@@ -12,11 +12,12 @@ few. Sums by resource class over all providers are those of the view's columns, 
 
 from collections.abc import Iterable
 from functools import cached_property
+from typing import Final
 
+from berth.api.kernel.paging import behind, cut, shown_page
 from berth.api.native import wire
-from berth.api.native.calls import Call
+from berth.api.native.calls import NativeCall, NativeRoute, listing
 from berth.api.native.classes import class_named
-from berth.api.native.pages import behind, cut, shown_page
 from berth.api.native.parameters import UsageQuery
 from berth.model.ids import AggregateId, ClassId, ProviderId, Row
 from berth.model.placement import Holdings
@@ -24,7 +25,7 @@ from berth.view import ProviderRecord, View
 from berth.view.usage import Total
 
 
-def page(view: View, call: Call) -> wire.Usage:
+def page(view: View, call: NativeCall) -> wire.Usage:
     query: UsageQuery = call.query
     class_id = None if query.resource_class is None else class_named(view, query.resource_class)
     usage = _Usage(view, query, class_id)
@@ -222,3 +223,19 @@ def _scope(view: View, query: UsageQuery) -> dict[ProviderId, ProviderRecord] | 
         for record in tree
         if query.aggregate is None or AggregateId(query.aggregate) in record.aggregates
     }
+
+
+ROUTES: Final = (
+    NativeRoute(
+        "GET",
+        "/usage",
+        listing(page),
+        policy="berth:usage:show",
+        name="show_usage",
+        query=UsageQuery,
+        answer=wire.Usage,
+        summary="Sum up capacity, use and what is free",
+        description="Totals per resource class, by provider, root (host), aggregate, project or resource "
+        "class. With `project`, `used` is what that project uses.",
+    ),
+)

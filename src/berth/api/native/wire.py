@@ -1,6 +1,5 @@
 """What /berth/v1 answers with: every body as a struct. The OpenAPI description follows from these."""
 
-from datetime import UTC, datetime
 from typing import Annotated, Final
 
 import msgspec
@@ -15,15 +14,6 @@ Amounts = Annotated[dict[str, int], Meta(description="Amounts by the name of the
 Index = Annotated[int, Meta(ge=0, description="A position in the journal.")]
 
 UNKNOWN_TYPE: Final = "unknown"
-
-
-def time_of(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def time_of_ns(nanoseconds: int) -> str:
-    seconds, rest = divmod(nanoseconds, 1_000_000_000)
-    return f"{time_of(seconds)[:-1]}.{rest // 1_000_000:03}Z"
 
 
 # -- consumers and allocations ------------------------------------------------------------------

@@ -6,7 +6,7 @@ from typing import Final
 from berth.api.kernel.http import Response
 from berth.api.kernel.rejections import Attempt
 from berth.api.placement import wire
-from berth.api.placement.calls import Answer, Call, encode
+from berth.api.placement.calls import Answer, PlacementCall, encode
 from berth.api.placement.limits import limit_list
 from berth.client import AGENT_CELL_HEADER
 from berth.model.commands import SetAggregates
@@ -16,18 +16,18 @@ from berth.view import ProviderRecord, View
 GENERATION_SINCE: Final = 19
 
 
-def _respond(call: Call, record: ProviderRecord, aggregates: Sequence[str]) -> Response:
+def _respond(call: PlacementCall, record: ProviderRecord, aggregates: Sequence[str]) -> Response:
     payload: dict[str, object] = {"aggregates": aggregates}
     if call.version >= GENERATION_SINCE:
         payload["resource_provider_generation"] = record.generation
     return call.json(encode(payload), call.now_s)
 
 
-async def show(call: Call) -> Answer:
+async def show(call: PlacementCall) -> Answer:
     return await call.read_provider(lambda view, record: _respond(call, record, record.aggregates))
 
 
-async def replace(call: Call) -> Answer:
+async def replace(call: PlacementCall) -> Answer:
     id = call.provider
     generation: int | None = None
     if call.version >= GENERATION_SINCE:
@@ -47,4 +47,4 @@ async def replace(call: Call) -> Answer:
         # The caller gets its own order back.
         return _respond(call, view.providers[id], aggregates)
 
-    return await call.submit(command, Attempt.SET_AGGREGATES, answer)
+    return await call.carry_out(command, Attempt.SET_AGGREGATES, answer)

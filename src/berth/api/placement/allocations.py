@@ -10,7 +10,7 @@ from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import Attempt
 from berth.api.placement import wire
-from berth.api.placement.calls import Answer, Call, encode, no_content
+from berth.api.placement.calls import Answer, PlacementCall, encode, no_content
 from berth.api.placement.limits import limit_claims, limit_providers
 from berth.api.placement.uuids import canonical, is_uuid
 from berth.model.commands import UNCHECKED, Claim, DeleteAllocations, ReplaceAllocations
@@ -30,7 +30,7 @@ UNKNOWN_TYPE: Final = "unknown"
 # -- reading ------------------------------------------------------------------------------------
 
 
-async def show(call: Call) -> Answer:
+async def show(call: PlacementCall) -> Answer:
     id = ConsumerId(call.params[0])
 
     def answer(view: View) -> Response:
@@ -39,7 +39,7 @@ async def show(call: Call) -> Answer:
             return call.json(b'{"allocations":{}}', call.now_s)
         return call.json(encode(_holdings(view, record, call.version)), record.consumer.updated_at_s)
 
-    return await call.engine.read(answer)
+    return await call.read(answer)
 
 
 def _holdings(view: View, record: ConsumerRecord, version: int) -> dict[str, object]:
@@ -64,7 +64,7 @@ def _holdings(view: View, record: ConsumerRecord, version: int) -> dict[str, obj
     return payload
 
 
-async def show_of_provider(call: Call) -> Answer:
+async def show_of_provider(call: PlacementCall) -> Answer:
     def render(view: View, record: ProviderRecord) -> Answer:
         # In order, so that every process answers with the same bytes and the same tag.
         consumers = {consumer: view.consumers[consumer] for consumer in sorted(record.consumers)}
@@ -96,7 +96,7 @@ def _held_on(view: View, provider: ProviderId, holder: ConsumerRecord, version: 
 # -- claiming -----------------------------------------------------------------------------------
 
 
-async def put(call: Call) -> Answer:
+async def put(call: PlacementCall) -> Answer:
     consumer = _canonical(call.params[0])
     body = call.request.body
     if call.version >= KEYED_SINCE:
@@ -105,20 +105,20 @@ async def put(call: Call) -> Answer:
         claim = _claim_of_list(call, consumer, wire.LIST_CLAIM[call.version].decode(body))
     limit_claims(call, (claim,))
     limit_providers(call, (provider for provider, _ in claim.wanted))
-    return await call.submit(ReplaceAllocations((claim,)), Attempt.PUT_ALLOCATIONS, no_content)
+    return await call.carry_out(ReplaceAllocations((claim,)), Attempt.PUT_ALLOCATIONS, no_content)
 
 
-async def post(call: Call) -> Answer:
+async def post(call: PlacementCall) -> Answer:
     body = wire.CLAIMS[call.version].decode(call.request.body)
     claims = claims_of(body)
     limit_claims(call, claims)
     limit_providers(call, (provider for claim in claims for provider, _ in claim.wanted))
-    return await call.submit(ReplaceAllocations(claims), Attempt.POST_ALLOCATIONS, no_content)
+    return await call.carry_out(ReplaceAllocations(claims), Attempt.POST_ALLOCATIONS, no_content)
 
 
-async def delete(call: Call) -> Answer:
+async def delete(call: PlacementCall) -> Answer:
     command = DeleteAllocations(ConsumerId(call.params[0]))
-    return await call.submit(command, Attempt.DELETE_ALLOCATIONS, no_content)
+    return await call.carry_out(command, Attempt.DELETE_ALLOCATIONS, no_content)
 
 
 def claims_of(body: dict[str, wire.PlainClaim]) -> tuple[Claim, ...]:
@@ -141,13 +141,13 @@ def claim_of(consumer: ConsumerId, body: wire.KeyedClaim) -> Claim:
     )
 
 
-def _claim_of_list(call: Call, consumer: ConsumerId, body: wire.ListClaim) -> Claim:
+def _claim_of_list(call: PlacementCall, consumer: ConsumerId, body: wire.ListClaim) -> Claim:
     # A provider listed twice counts as listed last.
     by_provider = {entry.resource_provider.uuid: entry.resources for entry in body.allocations}
     wanted = tuple((ProviderId(id), tuple(resources.items())) for id, resources in by_provider.items())
     if isinstance(body, wire.OwnedListClaim):
         return Claim(consumer, wanted, body.project_id, body.user_id)
-    settings = call.settings
+    settings = call.services.settings
     return Claim(
         consumer, wanted, settings.incomplete_consumer_project_id, settings.incomplete_consumer_user_id
     )

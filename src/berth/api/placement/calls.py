@@ -12,19 +12,15 @@ from typing import Final, TypeVar
 import msgspec
 
 from berth.api.kernel.auth.caller import Caller
-from berth.api.kernel.http import JSON, Request, Response, origin_of
+from berth.api.kernel.call import Call, Services
+from berth.api.kernel.http import JSON, Request, Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import Attempt, placement_problem
 from berth.api.placement.query import Query
 from berth.api.placement.wire import Body
-from berth.engine import Engine
-from berth.model.batches import Origin
 from berth.model.commands import Command
 from berth.model.ids import Index, ProviderId
 from berth.model.rejections import ProviderNotFound, Rejection
-from berth.runtime.clock import Clock
-from berth.runtime.ids import Ids
-from berth.runtime.settings import Settings
 from berth.view import ProviderRecord, View
 
 CACHE_HEADERS_SINCE: Final = 15
@@ -37,45 +33,15 @@ Answer = Response | Problem
 encode: Final = msgspec.json.Encoder().encode
 
 
-class Call:
-    """What a handler gets. ``params`` are the variable segments of the path, in order. ``index`` is where
-    the view was that ``read`` asked."""
+class PlacementCall(Call):
+    """``index`` is where the view was that ``read`` asked."""
 
-    __slots__ = (
-        "_query",
-        "action",
-        "caller",
-        "clock",
-        "engine",
-        "ids",
-        "index",
-        "params",
-        "request",
-        "settings",
-        "version",
-    )
+    __slots__ = ("_query", "index")
 
     def __init__(
-        self,
-        request: Request,
-        version: int,
-        caller: Caller | None,
-        params: tuple[str, ...],
-        action: str,
-        engine: Engine,
-        settings: Settings,
-        clock: Clock,
-        ids: Ids,
+        self, request: Request, caller: Caller, params: tuple[str, ...], services: Services, version: int
     ) -> None:
-        self.request = request
-        self.version = version
-        self.caller = caller
-        self.params = params
-        self.action = action
-        self.engine = engine
-        self.settings = settings
-        self.clock = clock
-        self.ids = ids
+        super().__init__(request, caller, params, services, version=version)
         self.index: Index | None = None
         self._query: Query | None = None
 
@@ -90,16 +56,12 @@ class Call:
         """The provider that the path names, as it is spelled there: another spelling is another thing."""
         return ProviderId(self.params[0])
 
-    @property
-    def now_s(self) -> int:
-        return self.clock.now_ns() // 1_000_000_000
-
     # -- asking the engine ----------------------------------------------------------------------
 
     async def read(self, answer: Callable[[View], T]) -> T:
         """What ``answer`` says of the view, and ``index`` with it."""
 
-        self.index, answered = await self.engine.read(lambda view: (view.index, answer(view)))
+        self.index, answered = await self.services.engine.read(lambda view: (view.index, answer(view)))
         return answered
 
     async def read_provider(
@@ -116,7 +78,7 @@ class Call:
             problem = provider_not_found(id)
             return problem if missing is None else Problem(404, missing.format(id=id, says=problem.text))
 
-        return await self.engine.read(answer)
+        return await self.services.engine.read(answer)
 
     async def decode_for_provider(self, body: Body[T]) -> T:
         """The request's body; but where there is no such provider, that is said before a bad body is."""
@@ -124,24 +86,23 @@ class Call:
             return body.decode(self.request.body)
         except Problem:
             id = self.provider
-            if not await self.engine.read(lambda view: id in view.providers):
+            if not await self.services.engine.read(lambda view: id in view.providers):
                 raise provider_not_found(id) from None
             raise
 
-    async def submit(
+    async def carry_out(
         self, command: Command, attempt: Attempt, answer: Callable[[View, bool], Response], **context: str
     ) -> Answer:
         """Carry a command out and answer from the view right after it, or say why it was refused."""
-        outcome = await self.engine.submit(command, self._origin(), answer, len(self.request.body))
+        size = len(self.request.body)
+        outcome = await self.services.engine.submit(command, self.cause(), answer, size)
         if isinstance(outcome, Rejection):
             return placement_problem(outcome, attempt, **context)
         return outcome
 
-    def _origin(self) -> Origin:
-        caller = self.caller
-        if caller is None:
-            return Origin(self.request.request_id, None, None, self.action)
-        return Origin(self.request.request_id, caller.user_id, caller.project_id, self.action)
+    @property
+    def action(self) -> str:
+        return f"{self.request.method} {self.request.route}"
 
     # -- answering ------------------------------------------------------------------------------
 
@@ -159,11 +120,11 @@ class Call:
 
     def located(self, response: Response, path: str) -> Response:
         """With an absolute Location."""
-        response.headers.append(("location", origin_of(self.request) + path))
+        response.headers.append(("location", self.origin + path))
         return response
 
 
-Handler = Callable[[Call], Awaitable[Answer]]
+PlacementHandler = Callable[[PlacementCall], Awaitable[Answer]]
 
 
 def no_content(view: View, changed: bool) -> Response:

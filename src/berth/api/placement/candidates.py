@@ -4,7 +4,7 @@ import logging
 from typing import Final
 
 from berth.api.kernel.rejections import Attempt, placement_problem
-from berth.api.placement.calls import Answer, Call
+from berth.api.placement.calls import Answer, PlacementCall
 from berth.api.placement.candidate_json import CandidateRenderer
 from berth.api.placement.candidate_query import parse_candidates_query
 from berth.model.ids import ClassId
@@ -19,9 +19,9 @@ _log = logging.getLogger(__name__)
 _RENDERER: Final = CandidateRenderer()
 
 
-async def list_candidates(call: Call) -> Answer:
+async def list_candidates(call: PlacementCall) -> Answer:
     version = call.version
-    request = parse_candidates_query(call.query, version, call.settings.request_groups_max)
+    request = parse_candidates_query(call.query, version, call.services.settings.request_groups_max)
     options = _options(call)
 
     def answer(view: View) -> tuple[Answer, int, int]:
@@ -42,12 +42,12 @@ async def list_candidates(call: Call) -> Answer:
     return answered
 
 
-def _options(call: Call) -> SearchOptions:
-    settings = call.settings
+def _options(call: PlacementCall) -> SearchOptions:
+    settings = call.services.settings
     return SearchOptions(
         max_candidates=settings.max_allocation_candidates,
         breadth_first=settings.allocation_candidates_generation_strategy == "breadth-first",
-        rng=call.ids.rng if settings.randomize_allocation_candidates else None,
+        rng=call.services.ids.rng if settings.randomize_allocation_candidates else None,
     )
 
 

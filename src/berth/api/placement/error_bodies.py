@@ -13,9 +13,9 @@ from http import HTTPStatus
 from typing import Final
 
 from berth.api.kernel import codes
+from berth.api.kernel.accept import effective, error_format
 from berth.api.kernel.http import JSON, Request, Response
 from berth.api.kernel.problem import Problem
-from berth.api.placement.accept import effective, error_format
 from berth.api.placement.versions import (
     HEADER,
     MAX_TEXT,
@@ -66,8 +66,22 @@ _TAG = re.compile(r"<[^>]*>")
 Escape = Callable[[str], str]
 
 
-def render(problem: Problem, request: Request, version: int | None) -> Response:
-    """The response for a problem. ``version`` None: it came up before one was agreed on."""
+def render(problem: Problem, request: Request) -> Response:
+    """The response for a problem, with the version that the request speaks, if that can be told."""
+    if problem.status == 401:
+        return _render_unauthorized(problem, request)
+    try:
+        version = negotiate(request.headers.get(HEADER))
+    except Problem:
+        return _render(problem, request, None)
+    response = _render(problem, request, version)
+    response.headers.append(VERSION_HEADER[version])
+    if not problem.bare:
+        response.headers.append(VARY_HEADER)
+    return response
+
+
+def _render(problem: Problem, request: Request, version: int | None) -> Response:
     headers = list(problem.headers)
     if request.method == "HEAD":
         return Response(problem.status, b"", "text/html; charset=UTF-8", headers)
@@ -81,20 +95,7 @@ def render(problem: Problem, request: Request, version: int | None) -> Response:
             return Response(problem.status, _plain(problem, request), "text/plain; charset=UTF-8", headers)
 
 
-def render_outside(problem: Problem, request: Request) -> Response:
-    """The response for a problem that the API never saw, framed as if it had."""
-    if problem.status == 401:
-        return render_unauthorized(problem, request)
-    try:
-        version = negotiate(request.headers.get(HEADER))
-    except Problem:
-        return render(problem, request, None)
-    response = render(problem, request, version)
-    response.headers += (VERSION_HEADER[version], VARY_HEADER)
-    return response
-
-
-def render_unauthorized(problem: Problem, request: Request) -> Response:
+def _render_unauthorized(problem: Problem, request: Request) -> Response:
     """A 401 has a shape of its own: it is answered before the API is reached."""
     untold = Problem(401, headers=problem.headers)
     if request.method != "HEAD" and error_format(effective(request.headers.get("accept"))) == "json":
@@ -104,7 +105,7 @@ def render_unauthorized(problem: Problem, request: Request) -> Response:
             "title": "Unauthorized",
         }
         return Response(401, json.dumps(payload).encode(), JSON, problem.headers)
-    return render(untold, request, None)
+    return _render(untold, request, None)
 
 
 def _error(problem: Problem, request: Request, version: int | None) -> dict[str, str | int]:

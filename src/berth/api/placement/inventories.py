@@ -7,7 +7,7 @@ from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import Attempt
 from berth.api.placement import wire
-from berth.api.placement.calls import Answer, Call, encode, no_content
+from berth.api.placement.calls import Answer, PlacementCall, encode, no_content
 from berth.api.placement.limits import limit_list
 from berth.model.commands import AddInventory, DeleteInventory, PutInventory, SetInventories
 from berth.model.ids import ProviderId
@@ -44,7 +44,9 @@ def _fields(inventory: Inventory) -> dict[str, int | float]:
     }
 
 
-def _respond_one(call: Call, record: ProviderRecord, inventory: Inventory, status: int = 200) -> Response:
+def _respond_one(
+    call: PlacementCall, record: ProviderRecord, inventory: Inventory, status: int = 200
+) -> Response:
     fields = _fields(inventory)
     # A generation of 0 has always been left out here.
     if record.generation:
@@ -52,7 +54,7 @@ def _respond_one(call: Call, record: ProviderRecord, inventory: Inventory, statu
     return call.json(encode(fields), inventory.written_at_s, status)
 
 
-def _respond_all(call: Call, view: View, record: ProviderRecord) -> Response:
+def _respond_all(call: PlacementCall, view: View, record: ProviderRecord) -> Response:
     inventories = record.inventories
     payload = {
         "resource_provider_generation": record.generation,
@@ -75,11 +77,11 @@ def _find(view: View, provider: ProviderId, resource_class: str) -> Inventory | 
 # -- handlers -----------------------------------------------------------------------------------
 
 
-async def list_all(call: Call) -> Answer:
+async def list_all(call: PlacementCall) -> Answer:
     return await call.read_provider(lambda view, record: _respond_all(call, view, record), missing=_NOT_FOUND)
 
 
-async def show(call: Call) -> Answer:
+async def show(call: PlacementCall) -> Answer:
     resource_class = call.params[1]
 
     def render(view: View, record: ProviderRecord) -> Answer:
@@ -91,7 +93,7 @@ async def show(call: Call) -> Answer:
     return await call.read_provider(render, missing=_NOT_FOUND)
 
 
-async def add(call: Call) -> Answer:
+async def add(call: PlacementCall) -> Answer:
     body = await call.decode_for_provider(wire.NEW_INVENTORY)
     id, resource_class = call.provider, body.resource_class
     command = AddInventory(id, resource_class, inventory_of(body), call.version >= RESERVE_ALL_SINCE)
@@ -102,10 +104,10 @@ async def add(call: Call) -> Answer:
         response = _respond_one(call, view.providers[id], inventory, status=201)
         return call.located(response, f"/resource_providers/{id}/inventories/{resource_class}")
 
-    return await call.submit(command, Attempt.ADD_INVENTORY, answer, provider=id)
+    return await call.carry_out(command, Attempt.ADD_INVENTORY, answer, provider=id)
 
 
-async def put(call: Call) -> Answer:
+async def put(call: PlacementCall) -> Answer:
     body = await call.decode_for_provider(wire.CHANGED_INVENTORY)
     id, resource_class = call.provider, call.params[1]
     command = PutInventory(
@@ -121,10 +123,10 @@ async def put(call: Call) -> Answer:
         assert inventory is not None, "an inventory was put and is not there"
         return _respond_one(call, view.providers[id], inventory)
 
-    return await call.submit(command, Attempt.PUT_INVENTORY, answer)
+    return await call.carry_out(command, Attempt.PUT_INVENTORY, answer)
 
 
-async def replace(call: Call) -> Answer:
+async def replace(call: PlacementCall) -> Answer:
     body = await call.decode_for_provider(wire.INVENTORIES)
     limit_list(call, len(body.inventories), "inventories")
     id = call.provider
@@ -136,14 +138,14 @@ async def replace(call: Call) -> Answer:
     def answer(view: View, changed: bool) -> Response:
         return _respond_all(call, view, view.providers[id])
 
-    return await call.submit(command, Attempt.SET_INVENTORIES, answer, provider=id)
+    return await call.carry_out(command, Attempt.SET_INVENTORIES, answer, provider=id)
 
 
-async def delete(call: Call) -> Answer:
+async def delete(call: PlacementCall) -> Answer:
     command = DeleteInventory(call.provider, call.params[1])
-    return await call.submit(command, Attempt.DELETE_INVENTORY, no_content)
+    return await call.carry_out(command, Attempt.DELETE_INVENTORY, no_content)
 
 
-async def delete_all(call: Call) -> Answer:
+async def delete_all(call: PlacementCall) -> Answer:
     command = SetInventories(call.provider, None, {})
-    return await call.submit(command, Attempt.DELETE_INVENTORIES, no_content)
+    return await call.carry_out(command, Attempt.DELETE_INVENTORIES, no_content)

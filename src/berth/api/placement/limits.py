@@ -6,13 +6,13 @@ A refusal says what was sent, what is allowed, and which setting allows more.
 from collections.abc import Iterable
 
 from berth.api.kernel.problem import Problem
-from berth.api.placement.calls import Call
+from berth.api.placement.calls import PlacementCall
 from berth.model.commands import Claim
 
 
-def limit_providers(call: Call, providers: Iterable[str]) -> None:
+def limit_providers(call: PlacementCall, providers: Iterable[str]) -> None:
     """Refuse a write that names more providers than one request may."""
-    count, count_max = len(set(providers)), call.settings.request_providers_max
+    count, count_max = len(set(providers)), call.services.settings.request_providers_max
     if count > count_max:
         raise Problem(
             400,
@@ -21,9 +21,9 @@ def limit_providers(call: Call, providers: Iterable[str]) -> None:
         )
 
 
-def limit_list(call: Call, count: int, what: str) -> None:
+def limit_list(call: PlacementCall, count: int, what: str) -> None:
     """Refuse a write with a longer list than a request may have."""
-    count_max = call.settings.request_list_max
+    count_max = call.services.settings.request_list_max
     if count > count_max:
         raise Problem(
             400,
@@ -32,7 +32,7 @@ def limit_list(call: Call, count: int, what: str) -> None:
         )
 
 
-def limit_claims(call: Call, claims: tuple[Claim, ...]) -> None:
+def limit_claims(call: PlacementCall, claims: tuple[Claim, ...]) -> None:
     """Refuse claims of too many consumers, or of too many classes on one provider."""
     limit_list(call, len(claims), "consumers")
     for claim in claims:

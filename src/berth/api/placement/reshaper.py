@@ -3,14 +3,14 @@
 from berth.api.kernel.rejections import Attempt
 from berth.api.placement import wire
 from berth.api.placement.allocations import claims_of
-from berth.api.placement.calls import Answer, Call, no_content
+from berth.api.placement.calls import Answer, PlacementCall, no_content
 from berth.api.placement.inventories import inventory_of
 from berth.api.placement.limits import limit_claims, limit_list, limit_providers
 from berth.model.commands import NewInventories, Reshape
 from berth.model.ids import ProviderId
 
 
-async def reshape(call: Call) -> Answer:
+async def reshape(call: PlacementCall) -> Answer:
     body = wire.RESHAPE[call.version].decode(call.request.body)
     inventories = tuple(
         NewInventories(
@@ -26,4 +26,4 @@ async def reshape(call: Call) -> Answer:
     limit_claims(call, claims)
     claimed = (provider for claim in claims for provider, _ in claim.wanted)
     limit_providers(call, (*body.inventories, *claimed))
-    return await call.submit(Reshape(inventories, claims), Attempt.RESHAPE, no_content)
+    return await call.carry_out(Reshape(inventories, claims), Attempt.RESHAPE, no_content)

@@ -12,7 +12,7 @@ from berth.api.kernel.http import Response
 from berth.api.kernel.rejections import Attempt, placement_problem
 from berth.api.placement import query as q
 from berth.api.placement import wire
-from berth.api.placement.calls import Answer, Call, encode, no_content
+from berth.api.placement.calls import Answer, PlacementCall, encode, no_content
 from berth.api.placement.uuids import canonical
 from berth.api.placement.versions import LATEST
 from berth.model.commands import CreateProvider, DeleteProvider, UpdateProvider
@@ -62,7 +62,7 @@ def render(record: ProviderRecord, version: int) -> str:
     }
 
 
-def _respond(call: Call, record: ProviderRecord) -> Response:
+def _respond(call: PlacementCall, record: ProviderRecord) -> Response:
     return call.json(render(record, call.version).encode(), record.stamp.updated_at_s)
 
 
@@ -71,7 +71,7 @@ _STEPS_PER_PROVIDER: Final = 3
 # -- handlers -----------------------------------------------------------------------------------
 
 
-async def list_matching(call: Call) -> Answer:
+async def list_matching(call: PlacementCall) -> Answer:
     query = _parse(call)
     version = call.version
 
@@ -87,7 +87,7 @@ async def list_matching(call: Call) -> Answer:
     return await call.read(answer)
 
 
-def _parse(call: Call) -> ProviderQuery:
+def _parse(call: PlacementCall) -> ProviderQuery:
     query, version = call.query, call.version
     q.validate_providers(query, version)
     q.limit_names("resources", query.all("resources"), q.CLASSES_MAX)
@@ -109,13 +109,13 @@ def _parse(call: Call) -> ProviderQuery:
     )
 
 
-async def show(call: Call) -> Answer:
+async def show(call: PlacementCall) -> Answer:
     return await call.read_provider(lambda view, record: _respond(call, record))
 
 
-async def create(call: Call) -> Answer:
+async def create(call: PlacementCall) -> Answer:
     body = wire.NEW_PROVIDER[call.version].decode(call.request.body)
-    id = ProviderId(call.ids.uuid() if body.uuid is UNSET else canonical(body.uuid))
+    id = ProviderId(call.services.ids.uuid() if body.uuid is UNSET else canonical(body.uuid))
     parent = body.parent_provider_uuid if isinstance(body, wire.NewNestedProvider) else None
     command = CreateProvider(id, body.name, None if parent is UNSET or parent is None else ProviderId(parent))
 
@@ -124,10 +124,10 @@ async def create(call: Call) -> Answer:
             return call.located(Response(201), _path(id))
         return call.located(_respond(call, view.providers[id]), _path(id))
 
-    return await call.submit(command, Attempt.CREATE_PROVIDER, answer, name=body.name)
+    return await call.carry_out(command, Attempt.CREATE_PROVIDER, answer, name=body.name)
 
 
-async def update(call: Call) -> Answer:
+async def update(call: PlacementCall) -> Answer:
     id = call.provider
     body = await call.decode_for_provider(wire.CHANGED_PROVIDER[call.version])
     parent = body.parent_provider_uuid if isinstance(body, wire.ChangedNestedProvider) else UNSET
@@ -141,8 +141,8 @@ async def update(call: Call) -> Answer:
     def answer(view: View, changed: bool) -> Response:
         return _respond(call, view.providers[id])
 
-    return await call.submit(command, Attempt.UPDATE_PROVIDER, answer)
+    return await call.carry_out(command, Attempt.UPDATE_PROVIDER, answer)
 
 
-async def delete(call: Call) -> Answer:
-    return await call.submit(DeleteProvider(call.provider), Attempt.DELETE_PROVIDER, no_content)
+async def delete(call: PlacementCall) -> Answer:
+    return await call.carry_out(DeleteProvider(call.provider), Attempt.DELETE_PROVIDER, no_content)

@@ -3,7 +3,7 @@
 from typing import Final
 
 from berth.api.kernel.http import Response
-from berth.api.placement.calls import Call, encode
+from berth.api.placement.calls import PlacementCall, encode
 from berth.api.placement.versions import MAX_TEXT, MIN_TEXT
 
 _DOCUMENT: Final = encode(
@@ -21,5 +21,5 @@ _DOCUMENT: Final = encode(
 )
 
 
-async def show(call: Call) -> Response:
+async def show(call: PlacementCall) -> Response:
     return call.json(_DOCUMENT, call.now_s)

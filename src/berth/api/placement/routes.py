@@ -5,8 +5,11 @@ it: on most routes the version first, then the media types, then the policy; ``m
 for the media types before the version.
 """
 
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
+from berth.api.kernel.router import Route
 from berth.api.placement import (
     aggregates,
     allocations,
@@ -19,20 +22,19 @@ from berth.api.placement import (
     traits,
     usages,
 )
-from berth.api.placement.calls import Handler
+from berth.api.placement.calls import PlacementHandler
 from berth.api.placement.versions import LATEST
 
 NEVER: Final = -1
 
 
-class Route(NamedTuple):
-    """``json_until``: the last version that insists on a JSON body. ``rule`` None: open to everybody.
+@dataclass(frozen=True, kw_only=True)
+class PlacementRoute(Route[PlacementHandler]):
+    """``json_until``: the last version that insists on a JSON body.
 
     ``is_search``: finding the answer is the work, and so a conditional read is judged before it is done.
     """
 
-    handler: Handler
-    rule: str | None
     since: int = 0
     too_new: int = 404
     json_until: int = NEVER
@@ -42,142 +44,195 @@ class Route(NamedTuple):
     is_search: bool = False
 
 
-class Resource(NamedTuple):
-    """A path: what can be done there, and (for a 405) the names of it."""
+_reads = partial(PlacementRoute, checks_accept=True)
+_searches = partial(PlacementRoute, checks_accept=True, is_search=True)
+_writes = partial(PlacementRoute, json_until=LATEST)
+_acts = PlacementRoute
+"""Without a body either way."""
 
-    template: str
-    routes: dict[str, Route]
-    allow: str
-    actions: dict[str, str]
-
-
-def _reads(handler: Handler, rule: str, since: int = 0, *, media_first: bool = False) -> Route:
-    return Route(handler, f"placement:{rule}", since, checks_accept=True, media_first=media_first)
-
-
-def _searches(handler: Handler, rule: str, since: int = 0) -> Route:
-    return Route(handler, f"placement:{rule}", since, checks_accept=True, is_search=True)
-
-
-def _writes(handler: Handler, rule: str, since: int = 0, *, media_first: bool = False) -> Route:
-    return Route(handler, f"placement:{rule}", since, json_until=LATEST, media_first=media_first)
-
-
-def _acts(handler: Handler, rule: str, since: int = 0, *, too_new: int = 404) -> Route:
-    """Without a body either way."""
-    return Route(handler, f"placement:{rule}", since, too_new)
-
-
-TABLE: Final[dict[str, dict[str, Route]]] = {
-    "/": {"GET": Route(root.show, None)},
-    "/resource_classes": {
-        "GET": _reads(resource_classes.list_all, "resource_classes:list", 2),
-        "POST": _writes(resource_classes.create, "resource_classes:create", 2),
-    },
-    "/resource_classes/{name}": {
-        "GET": _reads(resource_classes.show, "resource_classes:show", 2),
-        "PUT": Route(
-            resource_classes.put,
-            "placement:resource_classes:update",
-            2,
-            json_until=resource_classes.ENSURES_SINCE - 1,
-        ),
-        "DELETE": _acts(resource_classes.delete, "resource_classes:delete", 2),
-    },
-    "/resource_providers": {
-        "GET": _searches(resource_providers.list_matching, "resource_providers:list"),
-        "POST": _writes(resource_providers.create, "resource_providers:create"),
-    },
-    "/resource_providers/{uuid}": {
-        "GET": _reads(resource_providers.show, "resource_providers:show"),
-        "DELETE": _acts(resource_providers.delete, "resource_providers:delete"),
-        "PUT": _writes(resource_providers.update, "resource_providers:update"),
-    },
-    "/resource_providers/{uuid}/inventories": {
-        "GET": _reads(inventories.list_all, "resource_providers:inventories:list"),
-        "POST": _writes(inventories.add, "resource_providers:inventories:create"),
-        "PUT": _writes(inventories.replace, "resource_providers:inventories:update"),
-        "DELETE": _acts(inventories.delete_all, "resource_providers:inventories:delete", 5, too_new=405),
-    },
-    "/resource_providers/{uuid}/inventories/{resource_class}": {
-        "GET": _reads(inventories.show, "resource_providers:inventories:show"),
-        "PUT": _writes(inventories.put, "resource_providers:inventories:update"),
-        "DELETE": _acts(inventories.delete, "resource_providers:inventories:delete"),
-    },
-    "/resource_providers/{uuid}/usages": {
-        "GET": _reads(usages.show_of_provider, "resource_providers:usages"),
-    },
-    "/resource_providers/{uuid}/aggregates": {
-        "GET": _reads(aggregates.show, "resource_providers:aggregates:list", 1, media_first=True),
-        "PUT": _writes(aggregates.replace, "resource_providers:aggregates:update", 1, media_first=True),
-    },
-    "/resource_providers/{uuid}/allocations": {
-        "GET": _reads(allocations.show_of_provider, "resource_providers:allocations:list"),
-    },
-    "/allocations": {
-        "POST": _writes(allocations.post, "allocations:manage", 13),
-    },
-    "/allocations/{consumer_uuid}": {
-        "GET": _reads(allocations.show, "allocations:list"),
-        "PUT": _writes(allocations.put, "allocations:update"),
-        "DELETE": _acts(allocations.delete, "allocations:delete"),
-    },
-    "/allocation_candidates": {
-        "GET": _searches(candidates.list_candidates, "allocation_candidates:list", 10),
-    },
-    "/traits": {
-        "GET": _reads(traits.list_matching, "traits:list", 6),
-    },
-    "/traits/{name}": {
-        "GET": _acts(traits.show, "traits:show", 6),
-        "PUT": _acts(traits.ensure, "traits:update", 6),
-        "DELETE": _acts(traits.delete, "traits:delete", 6),
-    },
-    "/resource_providers/{uuid}/traits": {
-        "GET": _reads(traits.show_of_provider, "resource_providers:traits:list", 6),
-        "PUT": _writes(traits.replace_of_provider, "resource_providers:traits:update", 6),
-        "DELETE": _acts(traits.delete_of_provider, "resource_providers:traits:delete", 6),
-    },
-    "/usages": {
-        "GET": Route(usages.show_total, "placement:usages", 9, checks_accept=True, of_project=True),
-    },
-    "/reshaper": {
-        "POST": _writes(reshaper.reshape, "reshaper:reshape", 30),
-    },
-}
-
-
-# -- finding ------------------------------------------------------------------------------------
-
-_VARIABLE: Final = "{}"
-
-
-def _key(template: str) -> str:
-    """The path with its variable segments blotted out."""
-    return "/".join(_VARIABLE if part.startswith("{") else part for part in template.split("/"))
-
-
-_RESOURCES: Final = {
-    _key(template): Resource(
-        template, routes, ", ".join(routes), {method: f"{method} {template}" for method in routes}
-    )
-    for template, routes in TABLE.items()
-}
-
-
-def find(path: str) -> tuple[Resource, tuple[str, ...]] | None:
-    """The resource of a path and the values of its variable segments. Every second segment is one."""
-    match (path or "/").split("/"):
-        case ["", kind]:
-            resource = _RESOURCES.get(f"/{kind}")
-            return None if resource is None else (resource, ())
-        case ["", kind, first] if first:
-            resource = _RESOURCES.get(f"/{kind}/{{}}")
-            return None if resource is None else (resource, (first,))
-        case ["", kind, first, part] if first:
-            resource = _RESOURCES.get(f"/{kind}/{{}}/{part}")
-            return None if resource is None else (resource, (first,))
-        case ["", kind, first, part, second] if first and second:
-            resource = _RESOURCES.get(f"/{kind}/{{}}/{part}/{{}}")
-            return None if resource is None else (resource, (first, second))
-    return None
+ROUTES: Final[tuple[PlacementRoute, ...]] = (
+    PlacementRoute("GET", "/", root.show),
+    _reads(
+        "GET",
+        "/resource_classes",
+        resource_classes.list_all,
+        policy="placement:resource_classes:list",
+        since=2,
+    ),
+    _writes(
+        "POST",
+        "/resource_classes",
+        resource_classes.create,
+        policy="placement:resource_classes:create",
+        since=2,
+    ),
+    _reads(
+        "GET",
+        "/resource_classes/{name}",
+        resource_classes.show,
+        policy="placement:resource_classes:show",
+        since=2,
+    ),
+    PlacementRoute(
+        "PUT",
+        "/resource_classes/{name}",
+        resource_classes.put,
+        policy="placement:resource_classes:update",
+        since=2,
+        json_until=resource_classes.ENSURES_SINCE - 1,
+    ),
+    _acts(
+        "DELETE",
+        "/resource_classes/{name}",
+        resource_classes.delete,
+        policy="placement:resource_classes:delete",
+        since=2,
+    ),
+    _searches(
+        "GET",
+        "/resource_providers",
+        resource_providers.list_matching,
+        policy="placement:resource_providers:list",
+    ),
+    _writes(
+        "POST", "/resource_providers", resource_providers.create, policy="placement:resource_providers:create"
+    ),
+    _reads(
+        "GET",
+        "/resource_providers/{uuid}",
+        resource_providers.show,
+        policy="placement:resource_providers:show",
+    ),
+    _acts(
+        "DELETE",
+        "/resource_providers/{uuid}",
+        resource_providers.delete,
+        policy="placement:resource_providers:delete",
+    ),
+    _writes(
+        "PUT",
+        "/resource_providers/{uuid}",
+        resource_providers.update,
+        policy="placement:resource_providers:update",
+    ),
+    _reads(
+        "GET",
+        "/resource_providers/{uuid}/inventories",
+        inventories.list_all,
+        policy="placement:resource_providers:inventories:list",
+    ),
+    _writes(
+        "POST",
+        "/resource_providers/{uuid}/inventories",
+        inventories.add,
+        policy="placement:resource_providers:inventories:create",
+    ),
+    _writes(
+        "PUT",
+        "/resource_providers/{uuid}/inventories",
+        inventories.replace,
+        policy="placement:resource_providers:inventories:update",
+    ),
+    _acts(
+        "DELETE",
+        "/resource_providers/{uuid}/inventories",
+        inventories.delete_all,
+        policy="placement:resource_providers:inventories:delete",
+        since=5,
+        too_new=405,
+    ),
+    _reads(
+        "GET",
+        "/resource_providers/{uuid}/inventories/{resource_class}",
+        inventories.show,
+        policy="placement:resource_providers:inventories:show",
+    ),
+    _writes(
+        "PUT",
+        "/resource_providers/{uuid}/inventories/{resource_class}",
+        inventories.put,
+        policy="placement:resource_providers:inventories:update",
+    ),
+    _acts(
+        "DELETE",
+        "/resource_providers/{uuid}/inventories/{resource_class}",
+        inventories.delete,
+        policy="placement:resource_providers:inventories:delete",
+    ),
+    _reads(
+        "GET",
+        "/resource_providers/{uuid}/usages",
+        usages.show_of_provider,
+        policy="placement:resource_providers:usages",
+    ),
+    _reads(
+        "GET",
+        "/resource_providers/{uuid}/aggregates",
+        aggregates.show,
+        policy="placement:resource_providers:aggregates:list",
+        since=1,
+        media_first=True,
+    ),
+    _writes(
+        "PUT",
+        "/resource_providers/{uuid}/aggregates",
+        aggregates.replace,
+        policy="placement:resource_providers:aggregates:update",
+        since=1,
+        media_first=True,
+    ),
+    _reads(
+        "GET",
+        "/resource_providers/{uuid}/allocations",
+        allocations.show_of_provider,
+        policy="placement:resource_providers:allocations:list",
+    ),
+    _writes("POST", "/allocations", allocations.post, policy="placement:allocations:manage", since=13),
+    _reads("GET", "/allocations/{consumer_uuid}", allocations.show, policy="placement:allocations:list"),
+    _writes("PUT", "/allocations/{consumer_uuid}", allocations.put, policy="placement:allocations:update"),
+    _acts(
+        "DELETE", "/allocations/{consumer_uuid}", allocations.delete, policy="placement:allocations:delete"
+    ),
+    _searches(
+        "GET",
+        "/allocation_candidates",
+        candidates.list_candidates,
+        policy="placement:allocation_candidates:list",
+        since=10,
+    ),
+    _reads("GET", "/traits", traits.list_matching, policy="placement:traits:list", since=6),
+    _acts("GET", "/traits/{name}", traits.show, policy="placement:traits:show", since=6),
+    _acts("PUT", "/traits/{name}", traits.ensure, policy="placement:traits:update", since=6),
+    _acts("DELETE", "/traits/{name}", traits.delete, policy="placement:traits:delete", since=6),
+    _reads(
+        "GET",
+        "/resource_providers/{uuid}/traits",
+        traits.show_of_provider,
+        policy="placement:resource_providers:traits:list",
+        since=6,
+    ),
+    _writes(
+        "PUT",
+        "/resource_providers/{uuid}/traits",
+        traits.replace_of_provider,
+        policy="placement:resource_providers:traits:update",
+        since=6,
+    ),
+    _acts(
+        "DELETE",
+        "/resource_providers/{uuid}/traits",
+        traits.delete_of_provider,
+        policy="placement:resource_providers:traits:delete",
+        since=6,
+    ),
+    PlacementRoute(
+        "GET",
+        "/usages",
+        usages.show_total,
+        policy="placement:usages",
+        since=9,
+        checks_accept=True,
+        of_project=True,
+    ),
+    _writes("POST", "/reshaper", reshaper.reshape, policy="placement:reshaper:reshape", since=30),
+)

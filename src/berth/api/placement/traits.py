@@ -8,7 +8,7 @@ from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import Attempt, placement_problem
 from berth.api.placement import query as q
 from berth.api.placement import wire
-from berth.api.placement.calls import Answer, Call, encode, no_content
+from berth.api.placement.calls import Answer, PlacementCall, encode, no_content
 from berth.api.placement.limits import limit_list
 from berth.model.commands import CreateTrait, DeleteTrait, SetTraits
 from berth.model.rejections import TraitsNotFound
@@ -28,13 +28,13 @@ Matches = Callable[[str], bool]
 # -- the vocabulary -----------------------------------------------------------------------------
 
 
-def _modified_s(call: Call, view: View, names: Sequence[str]) -> int:
+def _modified_s(call: PlacementCall, view: View, names: Sequence[str]) -> int:
     """The age of the youngest. Standard traits have no date of their own: they are as young as now."""
     now_s = call.now_s
     return max((view.custom_traits.get(name, now_s) for name in names), default=now_s)
 
 
-async def list_matching(call: Call) -> Answer:
+async def list_matching(call: PlacementCall) -> Answer:
     q.validate_traits(call.query)
     matches = _parse_name(call.query.get("name"))
     associated = _parse_associated(call.query.get("associated"))
@@ -46,7 +46,7 @@ async def list_matching(call: Call) -> Answer:
             names = [name for name in names if (name in in_use) is associated]
         return call.json(encode({"traits": names}), _modified_s(call, view, names))
 
-    return await call.engine.read(answer)
+    return await call.read(answer)
 
 
 def _parse_name(value: str | None) -> Matches:
@@ -75,7 +75,7 @@ def _parse_associated(value: str | None) -> bool | None:
     return value.lower() == "true"
 
 
-async def show(call: Call) -> Answer:
+async def show(call: PlacementCall) -> Answer:
     name = call.params[0]
 
     def answer(view: View) -> Answer:
@@ -83,10 +83,10 @@ async def show(call: Call) -> Answer:
             return placement_problem(TraitsNotFound((name,)), Attempt.SHOW_TRAIT)
         return call.dated(Response(204), _modified_s(call, view, (name,)))
 
-    return await call.engine.read(answer)
+    return await call.read(answer)
 
 
-async def ensure(call: Call) -> Answer:
+async def ensure(call: PlacementCall) -> Answer:
     name = call.params[0]
     if not is_custom_name(name):
         return Problem(400, _INVALID)
@@ -95,29 +95,29 @@ async def ensure(call: Call) -> Answer:
         response = call.located(Response(201 if changed else 204), f"/traits/{name}")
         return call.dated(response, _modified_s(call, view, (name,)))
 
-    return await call.submit(CreateTrait(name), Attempt.ENSURE_TRAIT, answer)
+    return await call.carry_out(CreateTrait(name), Attempt.ENSURE_TRAIT, answer)
 
 
-async def delete(call: Call) -> Answer:
-    return await call.submit(DeleteTrait(call.params[0]), Attempt.DELETE_TRAIT, no_content)
+async def delete(call: PlacementCall) -> Answer:
+    return await call.carry_out(DeleteTrait(call.params[0]), Attempt.DELETE_TRAIT, no_content)
 
 
 # -- a provider's traits ------------------------------------------------------------------------
 
 
-def _respond(call: Call, view: View, record: ProviderRecord) -> Response:
+def _respond(call: PlacementCall, view: View, record: ProviderRecord) -> Response:
     payload = {"traits": record.traits, "resource_provider_generation": record.generation}
     return call.json(encode(payload), _modified_s(call, view, record.traits))
 
 
-async def show_of_provider(call: Call) -> Answer:
+async def show_of_provider(call: PlacementCall) -> Answer:
     return await call.read_provider(
         lambda view, record: _respond(call, view, record),
         missing="No resource provider with uuid {id} found: {says}",
     )
 
 
-async def replace_of_provider(call: Call) -> Answer:
+async def replace_of_provider(call: PlacementCall) -> Answer:
     id = call.provider
     body = wire.PROVIDER_TRAITS.decode(call.request.body)
     limit_list(call, len(body.traits), "traits")
@@ -126,9 +126,9 @@ async def replace_of_provider(call: Call) -> Answer:
     def answer(view: View, changed: bool) -> Response:
         return _respond(call, view, view.providers[id])
 
-    return await call.submit(command, Attempt.SET_TRAITS, answer)
+    return await call.carry_out(command, Attempt.SET_TRAITS, answer)
 
 
-async def delete_of_provider(call: Call) -> Answer:
+async def delete_of_provider(call: PlacementCall) -> Answer:
     command = SetTraits(call.provider, None, frozenset())
-    return await call.submit(command, Attempt.SET_TRAITS, no_content)
+    return await call.carry_out(command, Attempt.SET_TRAITS, no_content)

@@ -5,7 +5,7 @@ from typing import Final
 
 from berth.api.placement import query as q
 from berth.api.placement.allocations import CONSUMER_TYPE_SINCE, UNKNOWN_TYPE
-from berth.api.placement.calls import Answer, Call, encode
+from berth.api.placement.calls import Answer, PlacementCall, encode
 from berth.view import ProviderRecord, View
 from berth.view.usage import Total
 
@@ -14,7 +14,7 @@ ALL_TYPES: Final = "all"
 Totals = Iterable[tuple[str | None, Total]]
 
 
-async def show_of_provider(call: Call) -> Answer:
+async def show_of_provider(call: PlacementCall) -> Answer:
     def render(view: View, record: ProviderRecord) -> Answer:
         payload = {
             "resource_provider_generation": record.generation,
@@ -28,7 +28,7 @@ async def show_of_provider(call: Call) -> Answer:
     return await call.read_provider(render, missing="No resource provider with uuid {id} found: {says}")
 
 
-async def show_total(call: Call) -> Answer:
+async def show_total(call: PlacementCall) -> Answer:
     query = call.query
     q.validate_usages(query, call.version)
     project, user, consumer_type = query.get("project_id"), query.get("user_id"), query.get("consumer_type")
@@ -42,7 +42,7 @@ async def show_total(call: Call) -> Answer:
             usages = _sum(view, (total for _, total in totals))
         return call.json(encode({"usages": usages}), call.now_s)
 
-    return await call.engine.read(answer)
+    return await call.read(answer)
 
 
 def _by_type(view: View, totals: Totals, wanted: str | None) -> dict[str, dict[str, int]]:

@@ -1,0 +1,253 @@
+"""One call of an API: what a handler is given, and how it reads, changes and answers.
+
+Nothing of the view may leave the function that the engine evaluates: what is answered is made inside. What
+is refused inside, by raising a Problem, comes out as a value: as an answer of a read, as a rejection of a
+change.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, NamedTuple, TypeVar, cast
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from berth.api.kernel import codes
+from berth.api.kernel.access import Access
+from berth.api.kernel.auth.caller import Caller
+from berth.api.kernel.auth.policy import Policy
+from berth.api.kernel.http import JSON, Request, Response, origin_of
+from berth.api.kernel.problem import Problem, answering, denying, forbidden
+from berth.api.kernel.rejections import nova_problem
+from berth.api.kernel.router import Route
+from berth.engine import Engine, Proposal
+from berth.model.batches import Origin
+from berth.model.quotas import Quotas
+from berth.model.rejections import Rejection
+from berth.model.servers import ConflictPolicy
+from berth.runtime.clock import Clock
+from berth.runtime.ids import Ids
+from berth.runtime.settings import Settings
+from berth.sagas.proposals import Context, read_quotas
+from berth.scheduler.options import SchedulerOptions
+from berth.view import View
+
+T = TypeVar("T")
+
+POLICY_HEADER: Final = "X-Berth-Conflict-Policy"
+
+_QUERY_MAX: Final = 100
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Services(NamedTuple):
+    """What handlers work with, the same for every call of every API."""
+
+    engine: Engine
+    ids: Ids
+    clock: Clock
+    scheduler: SchedulerOptions
+    settings: Settings
+    policy: Policy
+
+
+class Call:
+    """``params`` are the variable parts of the path, in order; ``rules`` are those of the policy that the
+    caller was let in by; ``version`` is the minor of the microversion, where the API has one."""
+
+    __slots__ = ("caller", "params", "request", "rules", "services", "version")
+
+    def __init__(
+        self,
+        request: Request,
+        caller: Caller,
+        params: tuple[str, ...],
+        services: Services,
+        rules: tuple[str, ...] = (),
+        version: int = 0,
+    ) -> None:
+        self.request = request
+        self.caller = caller
+        self.params = params
+        self.services = services
+        self.rules = rules
+        self.version = version
+
+    # -- who asks -------------------------------------------------------------------------------
+
+    @property
+    def access(self) -> Access:
+        return Access(self.services.policy, self.caller)
+
+    @property
+    def is_admin(self) -> bool:
+        return self.access.is_admin
+
+    @property
+    def project(self) -> str:
+        return self.caller.project_id or ""
+
+    @property
+    def user(self) -> str:
+        return self.caller.user_id or ""
+
+    def allows(self, rule: str, project: str | None = None) -> bool:
+        return self.access.allows(rule, project)
+
+    def may_touch(self, project: str | None) -> bool:
+        """Whether the caller may do to a project's objects what it was let in for."""
+        return all(self.allows(rule, project) for rule in self.rules)
+
+    def require(self, rule: str, project: str | None = None) -> None:
+        """Refuse a caller that may not do what the rule guards, to what belongs to ``project``."""
+        if not self.allows(rule, project):
+            raise forbidden(rule)
+
+    def require_of(self, project: str | None) -> None:
+        """Refuse a caller that may not do to a project's objects what it was let in for."""
+        for rule in self.rules:
+            self.require(rule, project)
+
+    # -- what is asked --------------------------------------------------------------------------
+
+    @property
+    def origin(self) -> str:
+        """What links to this server begin with."""
+        return origin_of(self.request)
+
+    @property
+    def now_s(self) -> int:
+        return self.services.clock.now_ns() // 1_000_000_000
+
+    @property
+    def quotas(self) -> Quotas:
+        """Of projects that have none of their own."""
+        return read_quotas(self.services.settings)
+
+    @property
+    def quotas_judged(self) -> Quotas | None:
+        """Those that a change is judged by. Without cells there are no servers: nothing is counted, and
+        nobody could set a quota."""
+        return self.quotas if self.services.settings.cells else None
+
+    def conflict_policy(self) -> ConflictPolicy:
+        """The deployment's, unless the request has its own."""
+        named = self.request.headers.get(POLICY_HEADER.lower(), self.services.settings.conflict_policy)
+        if named not in ("fail", "retry", "merge"):
+            text = f"{POLICY_HEADER} is {named!r}; it must be fail, retry or merge."
+            raise Problem(400, text, codes.BAD_PARAMETER)
+        return cast(ConflictPolicy, named)
+
+    def context(self) -> Context:
+        """Who asks and by which settings, for a saga."""
+        services, settings = self.services, self.services.settings
+        return Context(
+            self.request.request_id,
+            self.project,
+            self.user,
+            services.ids,
+            services.scheduler,
+            self.conflict_policy(),
+            settings.build_attempts_max,
+            resizes_in_place=settings.resize_in_place,
+            repeat=settings.conflict_repeat,
+            quotas=self.quotas_judged,
+        )
+
+    def query_pairs(self) -> list[tuple[str, str]]:
+        """The parameters of the query, in order."""
+        try:
+            return parse_qsl(self.request.query_string, keep_blank_values=True, max_num_fields=_QUERY_MAX)
+        except ValueError:
+            raise Problem(400, f"The query has more than {_QUERY_MAX} parameters.") from None
+
+    def query_values(self) -> dict[str, str]:
+        """The parameters of the query; of one given twice the last."""
+        return dict(self.query_pairs())
+
+    def decode(self, kind: type[T]) -> T:
+        """The body, as a struct says it must be."""
+        try:
+            return msgspec.json.decode(self.request.body, type=kind)
+        except msgspec.ValidationError as error:
+            raise Problem(400, f"Invalid input: {error}") from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise Problem(400, f"Malformed request body: {error}") from None
+
+    def convert(self, given: object, kind: type[T]) -> T:
+        """A part of a body, as a struct says it must be."""
+        try:
+            return msgspec.convert(given, kind)
+        except msgspec.ValidationError as error:
+            raise Problem(400, f"Invalid input: {error}") from None
+
+    # -- asking the engine ----------------------------------------------------------------------
+
+    async def read(self, answer: Callable[[View], T]) -> T:
+        """What ``answer`` says of a view that is current."""
+        outcome = await self.services.engine.read(answering(answer))
+        if isinstance(outcome, Problem):
+            raise outcome
+        return outcome
+
+    async def submit(self, proposal: Proposal, answer: Callable[[View], T] | None = None) -> T:
+        """Have a change made, and answer from the view right after it, or with what the proposal brings;
+        Problem if it is refused."""
+        outcome = await self.try_submit(proposal, answer)
+        if isinstance(outcome, Rejection):
+            raise self.problem_of(outcome)
+        return outcome
+
+    async def try_submit(
+        self, proposal: Proposal, answer: Callable[[View], T] | None = None
+    ) -> T | Rejection:
+        answered = None if answer is None else lambda view, _: answer(view)
+        size = len(self.request.body)
+        return await self.services.engine.submit(denying(proposal), self.cause(), answered, size)
+
+    def cause(self) -> Origin:
+        """What the journal keeps of this call."""
+        request, caller = self.request, self.caller
+        return Origin(request.request_id, caller.user_id, caller.project_id, self.action)
+
+    @property
+    def action(self) -> str:
+        return f"{self.request.method} {self.request.path}"
+
+    def problem_of(self, rejection: Rejection) -> Problem:
+        return nova_problem(rejection, names_hosts=self.access.sees_hosts)
+
+
+Handler = Callable[[Call], Awaitable[Response]]
+
+
+def admit(
+    route: Route[Handler],
+    request: Request,
+    caller: Caller,
+    params: tuple[str, ...],
+    services: Services,
+    version: int = 0,
+) -> Call:
+    """The call, if its caller may make it: asked before a handler runs."""
+    named = _names_in(request.body) if route.actions else ()
+    rules = tuple(route.actions[name] for name in named if name in route.actions)
+    call = Call(request, caller, params, services, rules or (route.policy or "",), version)
+    for rule in call.rules:
+        call.require(rule)
+    return call
+
+
+def _names_in(body: bytes) -> Iterable[str]:
+    """The names in a body; what is wrong with one that has none is the handler's to say."""
+    try:
+        return msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ()
+
+
+def json(payload: Any, status: int = 200, headers: tuple[tuple[str, str], ...] = ()) -> Response:
+    return Response(status, _encode(payload), JSON, headers)
+
+
+def empty(status: int = 202) -> Response:
+    return Response(status)

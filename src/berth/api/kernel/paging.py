@@ -1,0 +1,186 @@
+"""Lists in pages: the parameters that ask for one, where it begins and ends, and the link to the next.
+
+A page ends at so many entries, or at so many bytes: a thousand entries may be a thousand large ones. Its
+first entry is always there, whatever its size, so a walk through the pages gets on.
+"""
+
+import heapq
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Final, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from berth.api.kernel.call import Call
+from berth.api.kernel.http import Request
+from berth.api.kernel.problem import Problem
+
+PAGE_BYTES_MAX: Final = 4 << 20
+
+K = TypeVar("K", bound=str)
+R = TypeVar("R")
+T = TypeVar("T")
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def render_page(entries: Iterable[T], render: Callable[[T], object]) -> list[msgspec.Raw]:
+    """The entries as JSON, as many as fit. No more are rendered than it takes to know."""
+    shown: list[msgspec.Raw] = []
+    size = 0
+    for entry in entries:
+        body = _encode(render(entry))
+        size += len(body)
+        if shown and size > PAGE_BYTES_MAX:
+            break
+        shown.append(msgspec.Raw(body))
+    return shown
+
+
+def cut_page(entries: Sequence[T]) -> Sequence[T]:
+    """The first entries, as many as fit."""
+    return entries[: len(render_page(entries, lambda entry: entry))]
+
+
+# -- parameters ---------------------------------------------------------------------------------
+
+LIMIT_MAX: Final = 1_000
+"""How many a page has at most, and if nothing is said."""
+
+_NUMBER_MAX: Final = 2**31 - 1
+_YES: Final = frozenset(("1", "t", "true", "on", "y", "yes", ""))
+_NO: Final = frozenset(("0", "f", "false", "off", "n", "no"))
+
+
+def query_of(call: Call, what: str, known: Mapping[str, int]) -> dict[str, str]:
+    """The parameters of a request for a list, each of them known: by name, and since which microversion. One
+    that is not would be a list of something else than was asked for."""
+    query = call.query_values()
+    offered = [name for name, since in known.items() if call.version >= since]
+    for name in query:
+        if name not in offered:
+            raise _unknown(name, what, known.get(name), offered)
+    names = [name for name, _ in call.query_pairs()]
+    if len(names) > len(query):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Problem(400, f"Invalid input: {twice} is given more than once: give it once.")
+    return query
+
+
+def _unknown(name: str, what: str, since: int | None, offered: Sequence[str]) -> Problem:
+    why = "is not understood" if since is None else f"is not understood before microversion 2.{since}"
+    there = f"What is: {', '.join(sorted(offered))}." if offered else "Nothing is."
+    return Problem(400, f"Invalid input: {name[:100]!r} {why} in a list of {what}. {there}")
+
+
+def number_in(query: dict[str, str], name: str, default: int) -> int:
+    """A parameter that is a whole number, not less than 0."""
+    text = query.get(name)
+    if text is None:
+        return default
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= _NUMBER_MAX):
+        raise Problem(400, f"{name} is {text!r}; it must be a whole number from 0 to {_NUMBER_MAX}.")
+    return int(text)
+
+
+def flag_in(query: Mapping[str, str], name: str) -> bool:
+    """A parameter that is true or false; true if it is only named."""
+    text = query.get(name, "false").strip().lower()
+    if text not in _YES | _NO:
+        raise Problem(400, f"Invalid input: {name} is {text!r}; it must be true or false.")
+    return text in _YES
+
+
+def limit_of(query: dict[str, str]) -> int:
+    """How many to show. 0 is no wish, as in Nova."""
+    return min(number_in(query, "limit", 0) or LIMIT_MAX, LIMIT_MAX)
+
+
+def page(
+    call: Call, items: Sequence[T], id_of: Callable[[T], str], render: Callable[[T], object]
+) -> tuple[list[msgspec.Raw], list[dict[str, str]]]:
+    """What is shown, and the links to the next page: none if there is no such page."""
+    query = call.query_values()
+    limit = limit_of(query)
+    start = 0
+    marker = query.get("marker")
+    if marker is not None:
+        places = [place for place, item in enumerate(items) if id_of(item) == marker]
+        if not places:
+            raise Problem(400, f"marker [{marker}] not found: it must be the id of one in the list.")
+        start = places[0] + 1
+    shown = render_page(items[start : start + limit], render)
+    end = start + len(shown)
+    return shown, next_links(call, query, id_of(items[end - 1])) if end < len(items) else []
+
+
+def next_links(call: Call, query: dict[str, str], marker: str) -> list[dict[str, str]]:
+    """The same question, behind the marker."""
+    href = f"{call.origin}{call.request.path}?{urlencode({**query, 'marker': marker})}"
+    return [{"rel": "next", "href": href}]
+
+
+# -- from the newest on: a page costs one look at every record, whatever its limit ----------------
+
+Key = tuple[int, str]
+"""When a record came, and its id: no two have the same."""
+
+
+def count_of(query: dict[str, str]) -> int:
+    """How many to show."""
+    text = query.get("limit", str(LIMIT_MAX))
+    if not (text.isascii() and text.isdigit()) or len(text) > 9:
+        raise Problem(
+            400, f"Invalid input: limit is {text!r}; it must be a whole number from 0 to {LIMIT_MAX}."
+        )
+    return min(int(text), LIMIT_MAX)
+
+
+def newest(
+    records: Iterable[R], key: Callable[[R], Key], limit: int, behind: Key | None
+) -> tuple[list[R], bool]:
+    """The newest records behind a key, and whether there are more."""
+    left = (record for record in records if behind is None or key(record) < behind)
+    found = heapq.nlargest(limit + 1, left, key)
+    return found[:limit], 0 < limit < len(found)
+
+
+def no_marker(marker: str) -> Problem:
+    return Problem(400, f"marker [{marker}] not found: begin again without one.")
+
+
+# -- by key: nothing is repeated, and nothing skipped that was there throughout -------------------
+
+
+def behind(keys: Iterable[K], marker: str | None) -> list[K]:
+    """The keys behind the marker, brought into order."""
+    ordered = sorted(keys)
+    return ordered if marker is None else ordered[bisect_right(ordered, marker) :]
+
+
+def cut(keys: Iterable[K], limit: int) -> tuple[list[K], bool]:
+    """The first of these, which are in order, and whether there are more. No more are made than it takes."""
+    found = list(islice(keys, limit + 1))
+    return found[:limit], len(found) > limit
+
+
+def shown_page(
+    request: Request, query: msgspec.Struct, keys: Sequence[K], more: bool, show: Callable[[K], T]
+) -> tuple[list[T], str | None]:
+    """What is shown of the keys, as many as one answer may have bytes for, and the link to the next page, if
+    there is one. ``more``: there are keys behind these."""
+    shown = list(cut_page([show(key) for key in keys]))
+    is_over = not more and len(shown) == len(keys)
+    return shown, None if is_over else next_link(request, query, keys[len(shown) - 1])
+
+
+def next_link(request: Request, query: msgspec.Struct, marker: str) -> str:
+    """The same question, behind ``marker``."""
+    given = {
+        field.name: getattr(query, field.name)
+        for field in msgspec.structs.fields(query)
+        if field.name != "marker" and getattr(query, field.name) not in (None, field.default)
+    }
+    return f"{request.path}?{urlencode({**given, 'marker': marker})}"
