@@ -29,8 +29,8 @@ from berth.model.rejections import (
 )
 from berth.model.saga_runs import Instance
 from berth.model.servers import Action, Host, Migration, Server
+from berth.sagas.catalog import find_saga
 from berth.sagas.conflicts import held_now, same
-from berth.sagas.saga import BY_NAME
 from berth.sim.cloud import SimCloud
 from berth.view import View
 from tests.lifecycle.stories import BEGINNINGS, MORE, beginning, new_server
@@ -117,7 +117,7 @@ class Chaos:
             for found in records.all(Server)
             if found.run is None
             and found.migration is None
-            and found.state in BY_NAME["evacuate"].before
+            and found.state in find_saga("evacuate").starts_in
             and found.place is not None
             and found.place.id in down
         ]
@@ -134,7 +134,7 @@ class Chaos:
         fitting = [
             name
             for name in BEGINNINGS
-            if found is not None and found.state in BY_NAME[name].before and name != "delete"
+            if found is not None and found.state in find_saga(name).starts_in and name != "delete"
         ]
         if not fitting or self._rng.random() < 0.1:
             return "delete", server

@@ -10,7 +10,23 @@ from berth.model.groups import Group
 from berth.model.ids import GroupId
 from berth.model.rejections import Rejection
 from berth.model.servers import Flavor, Image, Need, Place, Server
-from berth.sagas import create, delete, evacuate, in_place, live_migrate, needs, resize, settling, unshelve
+from berth.sagas import (
+    confirm,
+    create,
+    delete,
+    evacuate,
+    live_migrate,
+    migrate,
+    needs,
+    rebuild,
+    resize,
+    revert,
+    shelve,
+    shelve_offload,
+    start,
+    stop,
+    unshelve,
+)
 from berth.sagas.proposals import Context
 from berth.sim.cloud import Begin, SimCloud
 from berth.view import View
@@ -33,22 +49,22 @@ def _other_flavor(view: View, id: str) -> Flavor:
     return SMALL if server is not None and server.flavor == LARGE else LARGE
 
 
-def _in_place(name: str) -> Beginning:
-    return lambda view, now_s, asked, id: in_place.propose(view, now_s, asked, id, name)
-
-
 BEGINNINGS: Final[dict[str, Beginning]] = {
     "delete": lambda view, now_s, asked, id: delete.propose(view, now_s, asked, id),
     "resize": lambda view, now_s, asked, id: resize.propose(view, now_s, asked, id, _other_flavor(view, id)),
-    "migrate": lambda view, now_s, asked, id: resize.propose(view, now_s, asked, id, None),
-    "confirm": lambda view, now_s, asked, id: settling.propose(view, now_s, asked, id, "confirm"),
-    "revert": lambda view, now_s, asked, id: settling.propose(view, now_s, asked, id, "revert"),
+    "migrate": lambda view, now_s, asked, id: migrate.propose(view, now_s, asked, id),
+    "confirm": confirm.propose,
+    "revert": revert.propose,
     "live_migrate": lambda view, now_s, asked, id: live_migrate.propose(view, now_s, asked, id),
     "evacuate": lambda view, now_s, asked, id: evacuate.propose(view, now_s, asked, id),
-    "rebuild": lambda view, now_s, asked, id: in_place.propose_rebuild(view, now_s, asked, id, IMAGE),
+    "rebuild": lambda view, now_s, asked, id: rebuild.propose(view, now_s, asked, id, IMAGE),
     "unshelve": lambda view, now_s, asked, id: unshelve.propose(view, now_s, asked, id),
     "unshelve_here": lambda view, now_s, asked, id: unshelve.propose(view, now_s, asked, id),
-    **{name: _in_place(name) for name in ("start", "stop", "shelve", "shelve_away", "shelve_offload")},
+    "start": start.propose,
+    "stop": stop.propose,
+    "shelve": shelve.propose,
+    "shelve_away": shelve.propose_away,
+    "shelve_offload": shelve_offload.propose,
 }
 
 MORE: Final[dict[str, Beginning]] = {

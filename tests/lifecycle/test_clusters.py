@@ -30,7 +30,7 @@ from berth.model.rejections import (
 )
 from berth.model.saga_runs import Outbox
 from berth.model.servers import Action, Migration, Record, Server
-from berth.sagas.saga import BY_NAME
+from berth.sagas.catalog import find_saga
 from berth.sim.cloud import SimCloud
 from berth.view import View
 from tests.lifecycle.chaos import EXPECTED, check_at_rest
@@ -133,7 +133,7 @@ class Life:
         server = None if node is None else await self._cloud.server(node.server)
         if server is None:
             return
-        fitting = [name for name in MOVES if server.state in BY_NAME[name].before]
+        fitting = [name for name in MOVES if server.state in find_saga(name).starts_in]
         if fitting:
             await self._ask("move", beginning(self._cloud, self._rng.choice(fitting), server))
 

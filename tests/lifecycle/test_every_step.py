@@ -15,9 +15,10 @@ from berth.doctor.findings import examine
 from berth.model.ids import ConsumerId
 from berth.model.saga_runs import Instance, Phase
 from berth.model.servers import Migration, Server
+from berth.sagas.catalog import all_sagas, find_saga
 from berth.sagas.conflicts import held_now, same
-from berth.sagas.saga import ALL, BY_NAME, PLACEMENT, Holds, Saga, Step, runs_again
-from berth.sagas.table import AS_BEFORE, GONE, Outcome, find_failure, find_success
+from berth.sagas.saga import AS_BEFORE, GONE, PLACEMENT, Holds, Saga, Step
+from berth.sagas.table import Ending, find_failure, find_success
 from berth.sim.cloud import SimCloud
 from berth.sim.faults import KINDS, Fault, Kind
 from berth.view import View
@@ -42,7 +43,7 @@ class Case(NamedTuple):
 
 
 def does_something(step: Step) -> bool:
-    return step.does != "claimed"
+    return step.do != "claimed"
 
 
 def cases(saga: Saga) -> list[Case]:
@@ -52,7 +53,7 @@ def cases(saga: Saga) -> list[Case]:
         if does_something(step)
         for kind in KINDS
     ]
-    breaking = [n for n, step in enumerate(saga.steps) if step.failing in ("back", "next")]
+    breaking = [n for n, step in enumerate(saga.steps) if step.on_failure in ("undo", "next_alternate")]
     if breaking:
         last = breaking[-1]
         found += [
@@ -64,7 +65,7 @@ def cases(saga: Saga) -> list[Case]:
     return found
 
 
-OPERATIONS = [saga.name for saga in ALL if saga.name != "sweep"]
+OPERATIONS = [saga.name for saga in all_sagas() if saga.task is not None]
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -81,7 +82,7 @@ def test_every_fault_at_every_step(name: str, tmp_path: Path) -> None:
 
 
 def _batches(name: str) -> list[list[Case]]:
-    all_cases = cases(BY_NAME[name])
+    all_cases = cases(find_saga(name))
     if name == "evacuate":
         return [[case] for case in all_cases]
     # A crash makes a conductor forget whom it was not to hear: those have a cloud of their own.
@@ -116,17 +117,17 @@ def _is_failure(step: Step, kind: Kind) -> bool:
 
 def _is_of_resized(case: Case) -> bool:
     """Only one that waits for its confirmation is on two hosts when it is deleted."""
-    return case.saga == "delete" and BY_NAME["delete"].steps[case.step].at == "source"
+    return case.saga == "delete" and find_saga("delete").steps[case.step].at == "source"
 
 
-def _expected(saga: Saga, case: Case) -> Outcome:
+def _expected(saga: Saga, case: Case) -> Ending:
     step = saga.steps[case.step]
     if case.broken is not None:
         outcome = find_failure(saga, case.broken)
         assert outcome is not None
-        cannot_run = _is_failure(step, case.kind) and runs_again(step)
+        cannot_run = _is_failure(step, case.kind) and step.runs_again
         return outcome._replace(state="error") if cannot_run else outcome
-    if not _is_failure(step, case.kind) or step.failing == "next":
+    if not _is_failure(step, case.kind) or step.on_failure == "next_alternate":
         # Where there are alternates, the next of them is as good.
         return find_success(saga)
     outcome = find_failure(saga, case.step) or find_success(saga)
@@ -140,7 +141,7 @@ def _state_before(saga: Saga, before: Server | None) -> str:
 
 
 async def _check(cloud: SimCloud, case: Case, before: Server | None, id: str) -> None:
-    saga = BY_NAME[case.saga]
+    saga = find_saga(case.saga)
     expected = _expected(saga, case)
     after = await cloud.server(id)
     about = f"{saga.name}: {case.name}: {after}"

@@ -17,8 +17,8 @@ from berth.model.rejections import NoFit, Rejection, ServerChangedByOthers
 from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import Action, ConflictPolicy, Flavor, Migration, Server
 from berth.sagas import create, live_migrate, resize
+from berth.sagas.catalog import find_saga
 from berth.sagas.conflicts import as_dict, held_now
-from berth.sagas.saga import BY_NAME
 from berth.sim.cloud import SimCloud
 from berth.sim.faults import Fault, Kind
 from tests.lifecycle.chaos import check_at_rest
@@ -321,8 +321,8 @@ def test_nothing_stops_an_operation_once_something_is_destroyed(
     async def story(cloud: SimCloud) -> None:
         server = await brought_before(cloud, name)
         cloud.behaviours.replace(msgspec.structs.replace(QUICK, other_seconds=0.5))
-        saga = BY_NAME[name]
-        destroying = next(n for n, step in enumerate(saga.steps) if step.does == "destroy")
+        saga = find_saga(name)
+        destroying = next(n for n, step in enumerate(saga.steps) if step.do == "destroy")
         kind: Kind = "crash after" if crashes else "repeat"
         cloud.plan.add(Fault(server.id, name, destroying, "forward", kind))
         assert await cloud.begin(beginning(cloud, name, server)) is None

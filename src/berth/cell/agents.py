@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 
+from berth.ledger.records import replace_record
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
 from berth.model.rejections import RecordMoved
 from berth.model.saga_runs import Agent, HostTree, Reported
-from berth.sagas.proposals import replace_record
 from berth.view import View
 
 HOSTS_MAX: Final = 100_000

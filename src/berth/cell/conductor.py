@@ -25,13 +25,14 @@ from berth.model.rejections import Rejection
 from berth.model.saga_runs import Agent, SagaRun
 from berth.runtime.clock import Clock
 from berth.sagas.runner import (
-    ABORTABLE,
     AgentTask,
     ClaimTask,
     MoveClaim,
     Skip,
+    is_aborted,
     is_finished,
     make_conflict,
+    may_abort,
     must_succeed,
     record_claim_moved,
     record_claim_refused,
@@ -136,7 +137,7 @@ class Conductor:
 
     def _abort(self, run: SagaRun) -> None:
         task = task_of(run)
-        if isinstance(task, AgentTask) and run.phase == "forward" and step_of(run).name in ABORTABLE:
+        if isinstance(task, AgentTask) and may_abort(run):
             self._mailbox.abort(task.place.id, task.id)
 
     async def _forget(self) -> None:
@@ -208,12 +209,12 @@ class Conductor:
 
     async def _by_agent(self, run: SagaRun, task: AgentTask) -> Callable[[SagaRun], SagaRun]:
         now = self._clock.now_ns
-        if run.abort and run.phase == "forward" and step_of(run).name == ABORTABLE[0]:
+        if is_aborted(run):
             return lambda order: record_failure(order, now(), "aborted")
         agent = await self._engine.read(lambda view: view.records.get(Agent, task.place.id))
         if agent is None or agent.is_down:
             reason = f"the host {task.place.name} is down"
-            if step_of(run).unless_down and run.phase == "forward":
+            if step_of(run).skip_if_down and run.phase == "forward":
                 return lambda order: record_success(order, now(), note=f"left out: {reason}")
             return lambda order: record_failure(order, now(), reason)
         order = AgentCommand(

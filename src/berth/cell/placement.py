@@ -14,7 +14,8 @@ from berth.model.saga_runs import ClaimSnapshot, Destination, SagaRun
 from berth.model.servers import Held, Place
 from berth.model.vocabulary import INSTANCE, MIGRATION
 from berth.sagas.conflicts import added, as_dict, as_held, describe_difference, differs, minus, plus, same
-from berth.sagas.saga import BY_NAME, ClaimChange, find_released, find_written
+from berth.sagas.runner import saga_of
+from berth.sagas.saga import ClaimChange
 
 _ATTEMPTS: Final = 20
 _CONCURRENT: Final = "placement.concurrent_update"
@@ -135,8 +136,7 @@ class ClaimWriter:
         good."""
         if run.policy != "fail" or run.is_forced:
             return
-        saga = BY_NAME[run.saga]
-        released, written = find_released(saga), find_written(saga)
+        released, written = saga_of(run).released, saga_of(run).written
         server = (await self._held(run.server)).held
         migration = () if run.migration is None else (await self._held(run.migration)).held
         found = []

@@ -9,13 +9,13 @@ from typing import Final
 
 import msgspec
 
+from berth.ledger.records import remove_record, replace_record
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
 from berth.model.rejections import RecordMoved, Rejection
 from berth.model.saga_runs import Agent, Evacuated, Instance, SagaRun, Term
-from berth.sagas.live_migrate import mark_aborted
-from berth.sagas.proposals import remove_record, replace_record
-from berth.sagas.runner import has_given_back, is_finished, saga_of
+from berth.sagas.runner import find_outcome, is_finished, mark_aborted, saga_of, step_of
+from berth.sagas.saga import PLACEMENT
 from berth.view import View
 
 Change = Callable[[SagaRun], SagaRun]
@@ -105,20 +105,20 @@ def _instance_after(view: View, instance: Instance, run: SagaRun, now_s: int) ->
     if not is_finished(run):
         return msgspec.structs.replace(instance, hosts=_with(instance.hosts, run))
     saga = saga_of(run)
-    if saga.name == "sweep":
+    if all(step.at == PLACEMENT for step in saga.steps):
         return instance
-    is_done = run.phase == "done"
-    roles = saga.hosts_done if is_done else saga.hosts_failed
-    if saga.name == "revert" and not is_done and has_given_back(run):
-        roles = ("source",)
+    outcome = find_outcome(run)
+    roles = outcome.on_hosts
+    if run.phase == "failed" and step_of(run).stopped_on is not None:
+        roles = step_of(run).stopped_on
     hosts = instance.hosts
     if roles is not None:
         places = {"source": run.source, "dest": run.dest}
         found = [place.id for role in roles if (place := places[role]) is not None]
         hosts = tuple(dict.fromkeys(found))
     evacuated = instance.evacuated
-    if saga.name == "evacuate" and is_done and run.source is not None and run.migration is not None:
-        assert run.migration_claim is not None, "a migration has books"
+    if outcome.leaves_source and run.source is not None and run.migration is not None:
+        assert run.migration_claim is not None, "a migration has a claim"
         left = Evacuated(run.source.id, run.migration, run.migration_claim, run.project, run.user)
         evacuated = (*evacuated, left)
     is_nowhere = not hosts

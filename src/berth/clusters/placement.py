@@ -84,7 +84,7 @@ def place_nodes(
     changes: list[RecordChanged] = []
     for planned in plans:
         for placement in planned.placements:
-            changes += create.record_placement(view, now_s, context, servers[placement.member], placement)
+            changes += create.start_build(view, now_s, context, servers[placement.member], placement)
     claims = tuple(claim for planned in plans for claim in planned.claims)
     commands: tuple[LedgerCommand, ...] = groups
     if claims:

@@ -109,7 +109,7 @@ def _is_deletable(view: View, node: Node, now_s: int) -> bool:
     tried = [
         action.updated_at_s
         for action in view.records.find(Action, "server", server.id)
-        if action.name == delete.OPERATION.action
+        if action.name == delete.SAGA.action
     ]
     # The more often it has failed, the longer it is left alone.
     pause_s = DELETE_AGAIN_S * min(len(tried), _DELETE_PAUSES_MAX)

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from berth.doctor.findings import Finding, Kind, Moment, find_again, holdings_elsewhere
+from berth.ledger.records import replace_record
 from berth.model.commands import (
     ChangeMembers,
     Claim,
@@ -24,7 +25,6 @@ from berth.model.rejections import FindingGone, Rejection, RepairUnsafe
 from berth.model.servers import Held, Migration, MigrationStatus, Server
 from berth.model.vocabulary import INSTANCE, MIGRATION
 from berth.sagas.conflicts import generation_of, minus
-from berth.sagas.proposals import replace_record
 from berth.view import View
 
 _UNDER_WAY: Final[frozenset[MigrationStatus]] = frozenset(

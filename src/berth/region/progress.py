@@ -6,6 +6,7 @@ after its order follows from the order alone (``apply_end``): how it ended, and 
 
 import msgspec
 
+from berth.ledger.records import remove_record, replace_record
 from berth.model.commands import Enact, LedgerCommand, SetHostStatus
 from berth.model.events import RecordChanged
 from berth.model.placement import HEALTHY
@@ -18,15 +19,14 @@ from berth.model.servers import (
     ActionEvent,
     Fault,
     Migration,
-    MigrationStatus,
     Server,
     VmState,
 )
 from berth.sagas.conflicts import plus
-from berth.sagas.delete import remove_server
-from berth.sagas.proposals import remove_record, replace_record
-from berth.sagas.runner import has_given_back, is_finished, saga_of, step_of
-from berth.sagas.saga import runs_again
+from berth.sagas.endings import has_given_back
+from berth.sagas.proposals import remove_server
+from berth.sagas.runner import find_outcome, is_finished, saga_of, step_of
+from berth.sagas.saga import AS_BEFORE, GONE, UNCHANGED
 from berth.view import View
 
 _NOTHING = ClaimSnapshot((), None)
@@ -40,8 +40,9 @@ _POWER: dict[VmState, int] = {
 
 def apply_progress(view: View, run: SagaRun, now_s: int) -> Enact | None:
     """The command that brings the records up to an order; None where they are."""
-    if run.saga == "sweep":
-        return _swept(view, run, now_s)
+    saga = saga_of(run)
+    if saga.apply is not None:
+        return saga.apply(view, run, now_s)
     action = view.records.get(Action, run.id)
     if action is None or action.seen >= run.version:
         return None
@@ -56,7 +57,7 @@ def apply_progress(view: View, run: SagaRun, now_s: int) -> Enact | None:
         return Enact((*changes, *_under_way(view, server, run, now_s)))
     commands = _host_records(view, run)
     migration = view.records.get(Migration, run.migration) if run.migration is not None else None
-    if run.saga == "delete" and run.phase == "done":
+    if find_outcome(run).state == GONE:
         end = remove_server(view, server)
         # The records of its actions go with it.
         left = [change for change in changes if not isinstance(change.before, Action)]
@@ -70,23 +71,11 @@ def apply_progress(view: View, run: SagaRun, now_s: int) -> Enact | None:
 
 def is_applied(view: View, run: SagaRun) -> bool:
     """Whether the records say what an order says: then it need not be kept."""
-    if run.saga == "sweep":
-        migration = view.records.get(Migration, run.migration or "")
-        return not is_finished(run) or migration is None or migration.status not in ("migrating", "done")
+    saga = saga_of(run)
+    if saga.is_applied is not None:
+        return saga.is_applied(view, run)
     action = view.records.get(Action, run.id)
     return action is None or action.seen >= run.version
-
-
-def _swept(view: View, run: SagaRun, now_s: int) -> Enact | None:
-    migration = view.records.get(Migration, run.migration or "")
-    if migration is None or run.phase != "done" or migration.status != "done":
-        return None
-    if view.records.get(Server, migration.server) is None:
-        return Enact((remove_record(view, migration),))
-    after = msgspec.structs.replace(
-        migration, status="completed", held=(), generation=None, updated_at_s=now_s
-    )
-    return Enact((replace_record(view, after),))
 
 
 def _told(action: Action, run: SagaRun) -> Action:
@@ -113,7 +102,8 @@ def _event(entry: StepLog) -> ActionEvent:
 def _under_way(view: View, server: Server, run: SagaRun, now_s: int) -> list[RecordChanged]:
     """An order may move the claim to an alternate: server and migration say so at once."""
     changes = []
-    place = run.dest if run.saga in ("create", "unshelve") else server.place
+    saga = saga_of(run)
+    place = run.dest if saga.is_placement else server.place
     after = msgspec.structs.replace(
         server,
         place=place,
@@ -126,15 +116,10 @@ def _under_way(view: View, server: Server, run: SagaRun, now_s: int) -> list[Rec
         changes.append(replace_record(view, msgspec.structs.replace(after, updated_at_s=now_s)))
     migration = view.records.get(Migration, run.migration) if run.migration is not None else None
     if migration is not None and run.dest is not None:
-        status: MigrationStatus = {"confirm": "confirming", "revert": "reverting"}.get(  # type: ignore[assignment]
-            run.saga, "migrating"
-        )
-        if run.saga == "delete":
-            status = migration.status
         claim = run.migration_claim or _NOTHING
         moved = msgspec.structs.replace(
             migration,
-            status=status,
+            status=saga.migration_meanwhile or migration.status,
             dest=run.dest,
             held=claim.held,
             generation=claim.generation,
@@ -167,7 +152,8 @@ def apply_end(
     )
     state = _state_after(server, run)
     power = server.power if _is_untouched(run) else _power(state, run)
-    ended = _moved(server, migration, run) if migration is not None else _in_place(server, run)
+    saga = saga_of(run)
+    ended = (saga.on_done if is_done else saga.on_failed)(server, run, migration)
     launched_at_s = ended.launched_at_s or (now_s if is_done else None)
     ended = msgspec.structs.replace(ended, state=state, power=power, launched_at_s=launched_at_s)
     if migration is None:
@@ -176,31 +162,34 @@ def apply_end(
 
 
 def _state_after(server: Server, run: SagaRun) -> VmState:
-    saga = saga_of(run)
+    saga, outcome = saga_of(run), find_outcome(run)
     before = server.state_before or server.state
+    assert outcome.state != GONE, "a server that is gone has no state"
     if run.phase == "done":
-        assert saga.state_done != "", "one that is gone has no state"
-        return saga.state_done or ("stopped" if before == "stopped" else "active")
-    is_move = saga.steps[0].undo == "give_back"
-    if _undo_failed(run) or (is_move and not has_given_back(run)):
+        if outcome.state == AS_BEFORE:
+            return "stopped" if before == "stopped" else "active"
+        return outcome.state
+    if _undo_failed(run) or (saga.is_move and not has_given_back(run)):
         return "error"
     if _is_untouched(run):
         return server.state
     # What was undone stands at its first step, and that is never one that stops as something.
     stopped_as = step_of(run).stopped_as
-    assert stopped_as != "unchanged", "that is untouched"
-    return stopped_as or saga.state_failed or before
+    assert stopped_as != UNCHANGED, "that is untouched"
+    if stopped_as is not None:
+        return stopped_as
+    return before if outcome.state == AS_BEFORE else outcome.state
 
 
 def _is_untouched(run: SagaRun) -> bool:
     """Whether the order ended before anything was done to the server."""
-    return run.phase == "failed" and step_of(run).stopped_as == "unchanged"
+    return run.phase == "failed" and step_of(run).stopped_as == UNCHANGED
 
 
 def _undo_failed(run: SagaRun) -> bool:
     """Whether the server could not be run again where it was."""
-    names = {f"undo {step.name}" for step in saga_of(run).steps if runs_again(step)}
-    return any(entry.error is not None and entry.step in names for entry in run.log)
+    undone = (saga_of(run).find_undone(entry.step) for entry in run.log if entry.error is not None)
+    return any(step is not None and step.runs_again for step in undone)
 
 
 def _power(state: VmState, run: SagaRun) -> int:
@@ -209,61 +198,14 @@ def _power(state: VmState, run: SagaRun) -> int:
     return _POWER.get(state, NO_STATE)
 
 
-def _in_place(server: Server, run: SagaRun) -> Server:
-    match run.saga, run.phase:
-        case (("create" | "unshelve"), "done"):
-            return msgspec.structs.replace(server, place=run.dest, state_before=None)
-        case (("create" | "unshelve"), _) | (("shelve_offload" | "shelve_away"), "done"):
-            needs = tuple(msgspec.structs.replace(need, held=()) for need in server.needs)
-            return msgspec.structs.replace(server, place=None, state_before=None, needs=needs)
-    return msgspec.structs.replace(server, state_before=None)
-
-
-def _moved(server: Server, migration: Migration, run: SagaRun) -> Server:
-    """The server after an order that its migration has a part in."""
-    at_dest = msgspec.structs.replace(server, place=run.dest, migration=None, flavor_before=None)
-    at_source = msgspec.structs.replace(
-        server,
-        place=run.source,
-        migration=None,
-        flavor=server.flavor_before or server.flavor,
-        flavor_before=None,
-        kept=plus((migration.kept, run.claim.kept)),
-        needs=migration.needs,
-    )
-    match run.saga, run.phase:
-        case (("resize" | "migrate"), "done"):
-            return msgspec.structs.replace(
-                at_dest, migration=run.migration, flavor_before=server.flavor_before
-            )
-        case (("confirm" | "live_migrate" | "evacuate"), "done"):
-            return msgspec.structs.replace(at_dest, state_before=None)
-        case (("resize" | "migrate" | "live_migrate" | "evacuate"), "failed") if not has_given_back(run):
-            # What was to be undone in the books was refused. Both halves are held until somebody decides.
-            return msgspec.structs.replace(server, state_before=None)
-        case (("resize" | "migrate" | "live_migrate" | "evacuate"), "failed") | ("revert", "done"):
-            return msgspec.structs.replace(at_source, state_before=None)
-        case "revert", "failed" if has_given_back(run):
-            return msgspec.structs.replace(at_source, state_before=None)
-    return server
-
-
 def _migration_after(migration: Migration, run: SagaRun, now_s: int) -> Migration:
-    status: dict[tuple[str, str], MigrationStatus] = {
-        ("resize", "done"): "finished",
-        ("migrate", "done"): "finished",
-        ("confirm", "done"): "confirmed",
-        ("confirm", "failed"): "finished" if run.step == 0 else "confirming",
-        ("revert", "done"): "reverted",
-        ("live_migrate", "done"): "completed",
-        ("evacuate", "done"): "done",
-    }
+    ended = find_outcome(run).migration
+    if run.phase == "failed":
+        ended = step_of(run).migration_stopped_as or ended
     if run.abort and run.phase == "failed":
         ended = "cancelled"
     elif _is_untouched(run):
         ended = migration.status
-    else:
-        ended = status.get((run.saga, run.phase), "error")
     claim = run.migration_claim or _NOTHING
     return msgspec.structs.replace(
         migration,
@@ -283,7 +225,8 @@ def _host_records(view: View, run: SagaRun) -> tuple[LedgerCommand, ...]:
     """A host where something could not be built is taken last, until something can."""
     failures: dict[str, int] = {}
     for entry in run.log:
-        if entry.host is None or entry.step not in ("build", "prepare"):
+        step = saga_of(run).find_step(entry.step)
+        if entry.host is None or step is None or not step.is_build:
             continue
         failures[entry.host] = 0 if entry.error is None else failures.get(entry.host, 0) + 1
     commands: list[LedgerCommand] = []

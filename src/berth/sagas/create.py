@@ -1,5 +1,9 @@
 """Create: choose hosts, claim, and have the servers built; all of them, as many as are wanted at least, or
-none."""
+none.
+
+(no record) --(claim, build at the destination)--> ACTIVE
+a failed build: the claim moves to the next alternate; without one: ERROR, holding nothing
+"""
 
 import msgspec
 
@@ -9,16 +13,28 @@ from berth.model.events import RecordChanged
 from berth.model.ids import ConsumerId
 from berth.model.quotas import amounts_of
 from berth.model.rejections import ConsumerGenerationConflict, HostUnknown, Rejection, ServerHoldsAlready
-from berth.model.saga_runs import ClaimSnapshot, Outbox
 from berth.model.scheduling import Placement
 from berth.model.servers import Action, ActionEvent, Fault, Server
-from berth.sagas.proposals import Context, make_action, make_run, mark_busy
-from berth.sagas.requests import ask_resources as needed_by
-from berth.sagas.requests import make_destination, make_request, place_of
+from berth.sagas.endings import arrive, leave
+from berth.sagas.proposals import Context, start_at_place
+from berth.sagas.requests import ask_resources, make_request, place_of
+from berth.sagas.saga import BUILD, CLAIM_NEW, Outcome, Saga, states
 from berth.scheduler.plan import plan
 from berth.view import View
 
-NAME = "create"
+SAGA = Saga(
+    name="create",
+    action="create",
+    task="spawning",
+    starts_in=states(),
+    steps=(CLAIM_NEW, BUILD),
+    done=Outcome(state="active", on_hosts=("dest",), holds="dest"),
+    failed=Outcome(state="error", on_hosts=(), holds="nothing"),
+    on_done=arrive,
+    on_failed=leave,
+    requested_by="`POST /servers`",
+    unplaced="error",
+)
 
 
 def propose(
@@ -45,7 +61,7 @@ def propose(
     )
     if refused is not None:
         return refused
-    needed = needed_by(first)
+    needed = ask_resources(first)
     if isinstance(needed, Rejection):
         return needed
     request = make_request(
@@ -69,30 +85,18 @@ def propose(
     by_id = {server.id: server for server in servers}
     changes: list[RecordChanged] = []
     for placement in planned.placements:
-        changes += record_placement(view, now_s, context, by_id[placement.member], placement)
+        changes += start_build(view, now_s, context, by_id[placement.member], placement)
     return Enact(tuple(changes), (ReplaceAllocations(planned.claims),), quotas=context.quotas)
 
 
-def record_placement(
+def start_build(
     view: View, now_s: int, context: Context, server: Server, placement: Placement
-) -> list[RecordChanged]:
-    """The records of a server that has been given a place: itself, the order to build it, and the action."""
+) -> tuple[RecordChanged, ...]:
+    """The records of a new server that has been given a place: itself, the run that builds it, and the
+    action."""
     view.steps.take(30 + 10 * len(placement.alternates))
-    chosen = make_destination(view, server, placement.chosen)
-    snapshot = ClaimSnapshot(chosen.held, 1)
-    alternates = tuple(make_destination(view, server, other) for other in placement.alternates)
-    server = msgspec.structs.replace(
-        server,
-        place=chosen.place,
-        held=snapshot.held,
-        generation=snapshot.generation,
-        needs=chosen.needs,
-        created_at_s=now_s,
-    )
-    run = make_run(context, server, NAME, snapshot, dest=chosen.place, alternates=alternates)
-    outbox = Outbox(id=run.id, cell=chosen.place.cell, run=run)
-    action = make_action(context, run, now_s)
-    return [RecordChanged(None, record) for record in (mark_busy(server, run, now_s), outbox, action)]
+    new = msgspec.structs.replace(server, created_at_s=now_s)
+    return start_at_place(view, now_s, context, SAGA, new, placement).changes
 
 
 def record_unplaced(view: View, now_s: int, context: Context, servers: tuple[Server, ...], why: str) -> Enact:
@@ -107,7 +111,7 @@ def record_unplaced(view: View, now_s: int, context: Context, servers: tuple[Ser
         action = Action(
             id=context.ids.uuid(),
             server=server.id,
-            name=NAME,
+            name=SAGA.action,
             request_id=context.request_id,
             project=context.project,
             user=context.user,

@@ -1,25 +1,54 @@
-"""Delete: destroy the server wherever it may be, and let go of everything, its migration's part too."""
+"""Delete: destroy the server on every host that may have it, and release everything, its migration's part
+too.
+
+any state --(check, destroy, release)--> gone
+a changed allocation: refused, unchanged; a host that cannot destroy it: ERROR, still holding
+"""
+
+from dataclasses import replace
 
 import msgspec
 
-from berth.model.commands import ChangeMembers, DeleteAllocations, Enact, LedgerCommand
+from berth.model.commands import DeleteAllocations, Enact, LedgerCommand
 from berth.model.ids import ConsumerId
 from berth.model.rejections import Rejection
-from berth.model.saga_runs import ClaimSnapshot
-from berth.model.servers import Action, Migration, Server
+from berth.model.saga_runs import SagaRun
+from berth.model.servers import Migration, Server
 from berth.sagas.conflicts import ServerHoldings, adopt_holdings, adopt_migration_holdings, find_holdings
-from berth.sagas.proposals import Context, find_startable, make_run, record_run, remove_record
-from berth.sagas.saga import BY_NAME, find_released
+from berth.sagas.endings import keep, stay
+from berth.sagas.proposals import Context, find_startable, remove_server, start_run
+from berth.sagas.saga import CHECK, DESTROY, GONE, RELEASE, UNCHANGED, Outcome, Saga, Step, states
 from berth.view import View
 
-OPERATION = BY_NAME["delete"]
+
+def stop_deleting(server: Server, run: SagaRun, migration: Migration | None) -> Server:
+    """It is where it was; a resize still waits to be confirmed or reverted."""
+    return stay(server, run, None) if migration is None else keep(server, run, migration)
+
+
+SAGA = Saga(
+    name="delete",
+    action="delete",
+    task="deleting",
+    starts_in=states("active", "stopped", "resized", "shelved", "shelved_offloaded", "error"),
+    steps=(
+        replace(CHECK, stopped_as=UNCHANGED),
+        DESTROY,
+        Step("destroy at the source", at="source", do="destroy", skip_if_down=True),
+        RELEASE,
+    ),
+    done=Outcome(state=GONE, on_hosts=(), holds="nothing"),
+    failed=Outcome(state="error", holds="dest"),
+    on_failed=stop_deleting,
+    requested_by="`DELETE /servers/{id}`, `forceDelete`",
+)
 
 
 def propose(
     view: View, now_s: int, context: Context, id: str, *, is_forced: bool = False
 ) -> Enact | Rejection:
     """``is_forced``: whatever others have changed meanwhile."""
-    server = find_startable(view, id, OPERATION)
+    server = find_startable(view, id, SAGA)
     if isinstance(server, Rejection):
         return server
     migration = None if server.migration is None else view.records.get(Migration, server.migration)
@@ -27,10 +56,10 @@ def propose(
         view,
         server,
         context.rules,
-        OPERATION.action,
+        SAGA.action,
         now_s,
         migration=migration,
-        released=find_released(OPERATION),
+        released=SAGA.released,
         is_forced=is_forced,
     )
     if not isinstance(holdings, ServerHoldings):
@@ -40,40 +69,19 @@ def propose(
         end = remove_server(view, server)
         held: tuple[LedgerCommand, ...] = (DeleteAllocations(ConsumerId(id)),) if holdings.held else ()
         return Enact(end.changes, (*held, *end.commands))
-    cell = server.place.cell if server.place is not None else migration.source.cell if migration else ""
-    source = migration.source if migration is not None else None
-    dest = server.place
+    source = None
     if migration is not None:
         migration = adopt_migration_holdings(migration, holdings)
-    if source == dest:
-        source = None
-    server = adopt_holdings(server, holdings)
-    run = make_run(
+        source = None if migration.source == server.place else migration.source
+    shown = msgspec.structs.replace(adopt_holdings(server, holdings), fault=None)
+    return start_run(
+        view,
+        now_s,
         context,
-        server,
-        OPERATION.name,
-        ClaimSnapshot(server.held, server.generation),
+        SAGA,
+        shown,
         source=source,
-        dest=dest,
+        dest=server.place,
         migration=migration,
         is_forced=is_forced,
     )
-    changed = () if migration is None else (migration,)
-    shown = msgspec.structs.replace(server, fault=None)
-    return record_run(view, context, shown, run, cell, now_s, changed=changed)
-
-
-def remove_server(view: View, server: Server) -> Enact:
-    """The command that takes a server's records away, when nothing is held for it any more."""
-    changes = [remove_record(view, server)]
-    changes += [remove_record(view, action) for action in view.records.find(Action, "server", server.id)]
-    changes += [
-        remove_record(view, migration)
-        for migration in view.records.find(Migration, "server", server.id)
-        if migration.status != "done"
-    ]
-    membership = view.groups.memberships.get(ConsumerId(server.id))
-    commands: tuple[LedgerCommand, ...] = ()
-    if membership is not None:
-        commands = (ChangeMembers(membership.group, (), (ConsumerId(server.id),)),)
-    return Enact(tuple(changes), commands)

@@ -5,13 +5,13 @@ from typing import Final
 
 import msgspec
 
+from berth.ledger.records import next_number, replace_record
 from berth.model.commands import Enact, LabelAggregate, LedgerCommand, SetAggregates, SetHostStatus
 from berth.model.events import AnyRecord
 from berth.model.ids import AggregateId, ProviderId
 from berth.model.placement import HEALTHY, HostStatus, Label
 from berth.model.saga_runs import Agent
 from berth.model.servers import Host, Place
-from berth.sagas.proposals import next_number, replace_record
 from berth.scheduler.hosts import CELL_KIND
 from berth.view import ProviderRecord, View
 

@@ -1,7 +1,11 @@
-"""Live migration: to a new place without stopping. Until it is over it can be aborted."""
+"""Live migration: move a running server to another host without stopping it. It can be aborted until it is
+over.
 
-import msgspec
+ACTIVE --(claim, prepare, live migrate, receive, clean up at the source, release)--> ACTIVE
+any failure before it is received, or an abort: undone step by step, back to where it was
+"""
 
+from berth.ledger.records import replace_record
 from berth.model.commands import Enact
 from berth.model.rejections import (
     HostIsDown,
@@ -10,25 +14,63 @@ from berth.model.rejections import (
     Rejection,
     ServerNotFound,
 )
-from berth.model.saga_runs import Outbox, SagaRun
+from berth.model.saga_runs import Outbox
 from berth.model.servers import Migration, Server
+from berth.sagas.endings import arrive, return_to_source
 from berth.sagas.hosts import is_down
 from berth.sagas.move import propose_move
-from berth.sagas.proposals import Context, find_startable, replace_record
-from berth.sagas.saga import BY_NAME
+from berth.sagas.proposals import Context, find_startable
+from berth.sagas.saga import (
+    AS_BEFORE,
+    CLAIM_MOVE,
+    PREPARE,
+    RECEIVE,
+    RELEASE_MIGRATION,
+    Outcome,
+    Saga,
+    Step,
+    states,
+)
 from berth.view import View
 
-OPERATION = BY_NAME["live_migrate"]
+SAGA = Saga(
+    name="live_migrate",
+    action="live-migration",
+    task="migrating",
+    starts_in=states("active"),
+    steps=(
+        CLAIM_MOVE,
+        PREPARE,
+        Step(
+            "live migrate",
+            at="source",
+            do="live_migrate",
+            undo="resume",
+            on_failure="undo",
+            is_abortable=True,
+        ),
+        RECEIVE,
+        Step("clean up", at="source", do="destroy", on_failure="skip"),
+        RELEASE_MIGRATION,
+    ),
+    done=Outcome(state="active", on_hosts=("dest",), holds="dest", migration="completed"),
+    failed=Outcome(state=AS_BEFORE, on_hosts=("source",), holds="source"),
+    on_done=arrive,
+    on_failed=return_to_source,
+    requested_by="`os-migrateLive`",
+    migration_meanwhile="migrating",
+)
 
 
 def propose(view: View, now_s: int, context: Context, id: str, host: str | None = None) -> Enact | Rejection:
-    server = find_startable(view, id, OPERATION)
+    """``host``: the only one considered."""
+    server = find_startable(view, id, SAGA)
     if isinstance(server, Rejection):
         return server
-    assert server.place is not None, "one that is active is somewhere"
+    assert server.place is not None, "a server that is active is on a host"
     if is_down(view, server.place):
-        return HostIsDown(server.place.name, OPERATION.action)
-    return propose_move(view, now_s, context, server, OPERATION.name, "live-migration", server, host=host)
+        return HostIsDown(server.place.name, SAGA.action)
+    return propose_move(view, now_s, context, SAGA, "live-migration", server, server, host=host)
 
 
 def propose_abort(view: View, id: str, migration_id: str) -> Enact | Rejection:
@@ -46,7 +88,3 @@ def propose_abort(view: View, id: str, migration_id: str) -> Enact | Rejection:
         return MigrationNotAbortable(migration_id, migration.type, migration.status)
     outbox = Outbox(id=f"abort {server.run}", cell=migration.source.cell, abort=server.run)
     return Enact((replace_record(view, outbox),))
-
-
-def mark_aborted(run: SagaRun) -> SagaRun:
-    return msgspec.structs.replace(run, abort=True, version=run.version + 1)

@@ -13,11 +13,12 @@ and giving back restores ``migration + shared``. A way that uses another pool ha
 import msgspec
 
 from berth.ledger import decide
+from berth.ledger.records import next_number
 from berth.model.commands import UNCHECKED, Claim, Enact, ReplaceAllocations
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.rejections import HostInAnotherCell, NoFit, Rejection, ServerChangedByOthers
 from berth.model.requests import CandidatesRequest
-from berth.model.saga_runs import ClaimSnapshot
+from berth.model.saga_runs import Destination
 from berth.model.scheduling import ANY_CELL, ScheduleRequest
 from berth.model.servers import Held, Host, Migration, MigrationKind, Place, Server
 from berth.model.vocabulary import MIGRATION, SHARES_VIA_AGGREGATE
@@ -29,10 +30,9 @@ from berth.sagas.conflicts import (
     minus,
     overlap,
 )
-from berth.sagas.proposals import Context, make_run, next_number, record_run
-from berth.sagas.requests import ask_resources as needed_by
-from berth.sagas.requests import drop_stale_hints, kept_needs, make_destination, make_request
-from berth.sagas.saga import BY_NAME
+from berth.sagas.proposals import Context, start_at_place
+from berth.sagas.requests import ask_place, kept_needs
+from berth.sagas.saga import Saga
 from berth.scheduler.plan import plan
 from berth.view import View
 from berth.view.trial import Trial
@@ -42,49 +42,49 @@ def propose_move(
     view: View,
     now_s: int,
     context: Context,
-    server: Server,
-    saga: str,
+    saga: Saga,
     kind: MigrationKind,
+    server: Server,
     after: Server,
     *,
     host: str | None = None,
-    ignore_source: bool = True,
+    may_stay: bool = False,
 ) -> Enact | Rejection:
     """Move a server that may be moved. ``after`` is the record as it shall be while it is under way: with
-    another flavor, in a resize. ``host`` is the only one considered."""
-    assert server.place is not None, "one that may be moved is somewhere"
-    action = BY_NAME[saga].action
+    another flavor, in a resize. ``host``: the only one considered. ``may_stay``: its own host is, too."""
+    place = server.place
+    assert place is not None, "a server that may be moved is on a host"
     known = view.records.find(Host, "name", host) if host is not None else []
-    if known and known[0].cell != server.place.cell:
-        return HostInAnotherCell(server.id, action, server.place.cell, known[0].name, known[0].cell)
-    holdings = find_holdings(view, server, context.rules, action, now_s)
+    if known and known[0].cell != place.cell:
+        return HostInAnotherCell(server.id, saga.action, place.cell, known[0].name, known[0].cell)
+    holdings = find_holdings(view, server, context.rules, saga.action, now_s)
     if not isinstance(holdings, ServerHoldings):
         return holdings
     before, kept = holdings.held, holdings.kept
-    if not _split(view, before, server.place)[0]:
+    if not _split(view, before, place)[0]:
         # It is on its host all the same: the migration claims there what the record says.
         before, kept = drop_missing_providers(view, server.held), drop_missing_providers(view, server.kept)
-    tree, shared = _split(view, before, server.place)
+    tree, shared = _split(view, before, place)
     if not tree:
         found = describe_difference(holdings.held, server.held) or "nothing is held on its host"
-        return ServerChangedByOthers(server.id, action, found, is_recorded=False)
+        return ServerChangedByOthers(server.id, saga.action, found, is_recorded=False)
     others = kept_needs(view, kept)
-    needed = needed_by(after, others)
-    if isinstance(needed, Rejection):
-        return needed
-    id = ConsumerId(context.ids.uuid())
-    request = make_request(
-        drop_stale_hints(view, after),
-        needed,
+    request = ask_place(
+        view,
+        after,
+        others,
         host=host,
-        cell=server.place.cell or ANY_CELL,
-        ignore_hosts=frozenset((server.place.id,)) if ignore_source else frozenset(),
-        alternates=context.alternates if host is None else 0,
+        cell=place.cell or ANY_CELL,
+        ignore_hosts=frozenset() if may_stay else frozenset((place.id,)),
+        alternates=context.alternates,
         generation=UNCHECKED,
         uses=frozenset(provider for provider, _ in shared),
     )
+    if isinstance(request, Rejection):
+        return request
+    id = ConsumerId(context.ids.uuid())
 
-    def migration_claim(held: Held) -> Claim:
+    def claim_source(held: Held) -> Claim:
         return Claim(id, held, server.project, server.user, None, MIGRATION)
 
     with Trial(view) as trial:
@@ -94,65 +94,55 @@ def propose_move(
         verdict = decide(view, ReplaceAllocations((freed,)), now_s) if shared else []
         trial.apply([] if isinstance(verdict, Rejection) else verdict)
         planned = plan(
-            view, request, context.scheduler, context.ids.rng, now_s, lambda _: (migration_claim(tree),)
+            view, request, context.scheduler, context.ids.rng, now_s, lambda _: (claim_source(tree),)
         )
         if isinstance(planned, NoFit) and planned.refused is None:
             planned = msgspec.structs.replace(planned, refused=_full_pool(view, request, shared, now_s))
     if isinstance(planned, Rejection):
         return planned
-    placement = planned.placements[0]
-    chosen = make_destination(view, after, placement.chosen, others, shared)
-    held_at_source = migration_claim(minus(before, overlap(shared, placement.chosen.wanted)))
-    snapshot = ClaimSnapshot(chosen.held, (holdings.generation or 0) + 1)
-    claim = request.claim(ConsumerId(server.id), snapshot.held, holdings.generation)
+    (placement,) = planned.placements
     counter = next_number(view, "migration")
-    migration = Migration(
-        id=id,
-        number=counter.value,
-        server=server.id,
-        type=kind,
-        status="accepted",
-        source=server.place,
-        dest=chosen.place,
-        flavor_before=server.flavor,
-        flavor_after=after.flavor,
-        project=server.project,
-        user=server.user,
-        held=held_at_source.wanted,
-        generation=1,
-        shared=chosen.shared,
-        kept=kept,
-        needs=server.needs,
-        created_at_s=now_s,
-        updated_at_s=now_s,
-    )
-    after = msgspec.structs.replace(
-        after,
-        held=snapshot.held,
-        generation=snapshot.generation,
-        migration=id,
-        kept=chosen.kept,
-        conflict=None,
-        needs=chosen.needs,
-        state_before=server.state,
-        fault=None,
-    )
-    run = make_run(
+    source_claim = claim_source(minus(before, overlap(shared, placement.chosen.wanted)))
+
+    def make_migration(dest: Destination) -> Migration:
+        return Migration(
+            id=id,
+            number=counter.value,
+            server=server.id,
+            type=kind,
+            status="accepted",
+            source=place,
+            dest=dest.place,
+            flavor_before=server.flavor,
+            flavor_after=after.flavor,
+            project=server.project,
+            user=server.user,
+            held=source_claim.wanted,
+            generation=1,
+            shared=dest.shared,
+            kept=kept,
+            needs=server.needs,
+            created_at_s=now_s,
+            updated_at_s=now_s,
+        )
+
+    claim = request.claim(ConsumerId(server.id), placement.chosen.wanted, holdings.generation)
+    return start_at_place(
+        view,
+        now_s,
         context,
-        after,
         saga,
-        snapshot,
-        source=server.place,
-        dest=chosen.place,
-        migration=migration,
-        alternates=tuple(
-            make_destination(view, after, other, others, shared) for other in placement.alternates
-        ),
+        msgspec.structs.replace(after, state_before=server.state),
+        placement,
+        generation=holdings.generation,
+        others=others,
+        shared=shared,
+        source=place,
+        make_migration=make_migration,
         runs=server.state != "stopped",
+        changed=(counter,),
+        commands=(ReplaceAllocations((claim, source_claim)),),
     )
-    commands = (ReplaceAllocations((claim, held_at_source)),)
-    changed = (migration, counter)
-    return record_run(view, context, after, run, server.place.cell, now_s, changed=changed, commands=commands)
 
 
 def _split(view: View, held: Held, place: Place) -> tuple[Held, Held]:

@@ -17,6 +17,7 @@ from typing import Final
 import msgspec
 
 from berth.ledger import decide
+from berth.ledger.records import replace_record
 from berth.model.commands import UNCHECKED, Claim, Enact, ReplaceAllocations
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.rejections import (
@@ -33,7 +34,6 @@ from berth.model.requests import CandidatesRequest
 from berth.model.servers import Held, Need, Place, Server
 from berth.model.vocabulary import INSTANCE
 from berth.sagas.conflicts import Rules, ServerHoldings, find_holdings, minus, plus
-from berth.sagas.proposals import replace_record
 from berth.sagas.requests import group_of
 from berth.search.masks import unknown_traits
 from berth.search.places import slots_of

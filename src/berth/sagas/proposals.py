@@ -1,20 +1,37 @@
-"""What all operations have in common where they begin: may it, and what is written if it may."""
+"""How a saga begins: whether it may, and the one change that starts a run of it.
 
-from collections.abc import Iterable
+Every proposal ends in ``start_run``: the server's record, the run in the outbox and the action in its history
+are one command with what is claimed. A saga that needs a place asks for it (``requests.ask_place``), plans
+(``scheduler.plan``) and starts at what was found (``start_at_place``): create, unshelve and every move alike.
+"""
+
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import msgspec
 
-from berth.model.commands import Enact, LedgerCommand
-from berth.model.events import AnyRecord, RecordChanged
+from berth.ledger.records import remove_record, replace_record
+from berth.model.commands import ChangeMembers, Enact, LedgerCommand
+from berth.model.events import AnyRecord
+from berth.model.ids import ConsumerId
 from berth.model.quotas import RESOURCES, Quotas
-from berth.model.rejections import Rejection, ServerBusy, ServerNotFound, ServerStateWrong, ServerUnsettled
+from berth.model.rejections import (
+    HostIsDown,
+    Rejection,
+    ServerBusy,
+    ServerNotFound,
+    ServerStateWrong,
+    ServerUnsettled,
+)
 from berth.model.saga_runs import ClaimSnapshot, Destination, Outbox, SagaRun, Spec
-from berth.model.servers import Action, ConflictPolicy, Counter, Migration, Place, Server
+from berth.model.scheduling import Placement
+from berth.model.servers import Action, ConflictPolicy, Flavor, Held, Migration, Need, Place, Server
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
-from berth.sagas.conflicts import Repeat, Rules
-from berth.sagas.saga import BY_NAME, Saga
+from berth.sagas.conflicts import Repeat, Rules, ServerHoldings, adopt_holdings, find_holdings
+from berth.sagas.hosts import is_down
+from berth.sagas.requests import make_destination
+from berth.sagas.saga import PLACEMENT, Saga
 from berth.scheduler.options import SchedulerOptions
 from berth.scheduler.spec_table import read_properties
 from berth.view import View
@@ -52,51 +69,61 @@ def read_quotas(settings: Settings) -> Quotas:
 
 
 def find_startable(view: View, id: str, saga: Saga) -> Server | Rejection:
-    """The server, if the operation may begin with it now."""
+    """The server, if the saga may begin with it now."""
     server = view.records.get(Server, id)
     if server is None:
         return ServerNotFound(id)
     if server.run is not None:
         return ServerBusy(id, saga.action, server.task or "busy")
-    if server.state not in saga.before:
-        return ServerStateWrong(id, saga.action, server.state, tuple(sorted(saga.before)))
+    if server.state not in saga.starts_in:
+        return ServerStateWrong(id, saga.action, server.state, tuple(sorted(saga.starts_in)))
     return server
 
 
 def reject_unsettled(server: Server, saga: Saga) -> Rejection:
-    """Why nothing can be done to a server where it is: it is nowhere, or in two places."""
+    """Why nothing can be done to a server where it is: it is on no host, or on two."""
     if server.migration is not None:
         return ServerUnsettled(server.id, saga.action, server.migration)
     state = f"{server.state}, on no host"
-    return ServerStateWrong(server.id, saga.action, state, tuple(sorted(saga.before)))
+    return ServerStateWrong(server.id, saga.action, state, tuple(sorted(saga.starts_in)))
 
 
-def make_run(
+def start_run(
+    view: View,
+    now_s: int,
     context: Context,
+    saga: Saga,
     server: Server,
-    saga: str,
-    claim: ClaimSnapshot,
     *,
     source: Place | None = None,
     dest: Place | None = None,
+    flavor: Flavor | None = None,
     migration: Migration | None = None,
     alternates: tuple[Destination, ...] = (),
     is_forced: bool = False,
     runs: bool = True,
-) -> SagaRun:
-    """The order that goes down. ``server`` is as it will be while it is carried out."""
-    migration_claim = None if migration is None else ClaimSnapshot(migration.held, migration.generation)
-    return SagaRun(
+    changed: tuple[AnyRecord, ...] = (),
+    commands: tuple[LedgerCommand, ...] = (),
+) -> Enact:
+    """The command that starts a run: the server is busy, the run is in the outbox, and the history says so.
+
+    ``server`` is what the record shall be, but for that: what it holds is what the run takes for its claim.
+    ``flavor``: what agents build, where that is not the record's. ``runs``: whether the server is to run
+    afterwards.
+    """
+    at = source or dest
+    assert at is not None, "a run is about some host"
+    run = SagaRun(
         id=context.ids.uuid(),
         number=server.run_count + 1,
         server=server.id,
-        saga=saga,
+        saga=saga.key,
         request_id=context.request_id,
         spec=Spec(
             server.name,
             server.project,
             server.user,
-            server.flavor,
+            flavor or server.flavor,
             server.image,
             read_properties(server.image_properties),
         ),
@@ -104,9 +131,9 @@ def make_run(
         user=server.user,
         source=source,
         dest=dest,
-        claim=claim,
+        claim=ClaimSnapshot(server.held, server.generation),
         migration=None if migration is None else migration.id,
-        migration_claim=migration_claim,
+        migration_claim=None if migration is None else ClaimSnapshot(migration.held, migration.generation),
         kept=server.kept,
         shared=() if migration is None else migration.shared,
         needs=server.needs,
@@ -116,57 +143,118 @@ def make_run(
         is_forced=is_forced,
         runs=runs,
     )
-
-
-def mark_busy(server: Server, run: SagaRun, now_s: int) -> Server:
-    """The server while an order is carried out for it."""
-    return msgspec.structs.replace(
-        server,
-        task=BY_NAME[run.saga].task,
-        run=run.id,
-        run_count=run.number,
-        updated_at_s=now_s,
-    )
-
-
-def make_action(context: Context, run: SagaRun, now_s: int, message: str | None = None) -> Action:
-    return Action(
-        id=run.id,
-        server=run.server,
-        name=BY_NAME[run.saga].action,
-        request_id=context.request_id,
-        project=context.project,
-        user=context.user,
-        started_at_s=now_s,
-        updated_at_s=now_s,
-        message=message,
-        seen=-1,
-    )
-
-
-def record_run(
-    view: View,
-    context: Context,
-    server: Server,
-    run: SagaRun,
-    cell: str,
-    now_s: int,
-    *,
-    changed: Iterable[AnyRecord] = (),
-    commands: tuple[LedgerCommand, ...] = (),
-) -> Enact:
-    """The command that begins an operation: the server is busy, the order is on its way, and the action says
-    so. ``server`` is what the record shall be, but for that."""
     records: list[AnyRecord] = [
-        mark_busy(server, run, now_s),
-        Outbox(id=run.id, cell=cell, run=run),
-        make_action(context, run, now_s),
+        msgspec.structs.replace(server, task=saga.task, run=run.id, run_count=run.number, updated_at_s=now_s),
+        Outbox(id=run.id, cell=at.cell, run=run),
+        Action(
+            id=run.id,
+            server=run.server,
+            name=saga.action,
+            request_id=context.request_id,
+            project=context.project,
+            user=context.user,
+            started_at_s=now_s,
+            updated_at_s=now_s,
+            seen=-1,
+        ),
+        *(() if migration is None else (migration,)),
         *changed,
     ]
     forgotten = (remove_record(view, record) for record in _too_many(view, server))
-    return Enact(
-        (*(replace_record(view, record) for record in records), *forgotten), commands, quotas=context.quotas
+    changes = (*(replace_record(view, record) for record in records), *forgotten)
+    return Enact(changes, commands, quotas=context.quotas)
+
+
+def start_at_place(
+    view: View,
+    now_s: int,
+    context: Context,
+    saga: Saga,
+    server: Server,
+    placement: Placement,
+    *,
+    generation: int | None = None,
+    others: tuple[Need, ...] = (),
+    shared: Held = (),
+    source: Place | None = None,
+    make_migration: Callable[[Destination], Migration] | None = None,
+    runs: bool = True,
+    changed: tuple[AnyRecord, ...] = (),
+    commands: tuple[LedgerCommand, ...] = (),
+) -> Enact:
+    """The command that starts a run at the place that was planned for a server, with its alternates.
+
+    ``generation`` is the server's before the claim, which is among the ``commands``. ``others``: what other
+    clients have added and the plan has asked for; ``shared``: what the server held on sharing providers
+    before. ``make_migration`` says, of a move, which migration holds the other half.
+    """
+    chosen = make_destination(view, server, placement.chosen, others, shared)
+    migration = None if make_migration is None else make_migration(chosen)
+    after = msgspec.structs.replace(
+        server,
+        place=server.place if saga.is_move else chosen.place,
+        held=chosen.held,
+        generation=(generation or 0) + 1,
+        kept=chosen.kept,
+        needs=chosen.needs,
+        migration=None if migration is None else migration.id,
+        conflict=None,
+        fault=None,
     )
+    return start_run(
+        view,
+        now_s,
+        context,
+        saga,
+        after,
+        source=source,
+        dest=chosen.place,
+        migration=migration,
+        alternates=tuple(
+            make_destination(view, server, other, others, shared) for other in placement.alternates
+        ),
+        runs=runs,
+        changed=changed,
+        commands=commands,
+    )
+
+
+def propose_in_place(
+    view: View, now_s: int, context: Context, id: str, saga: Saga, after: Server | None = None
+) -> Enact | Rejection:
+    """Start a run for a server where it is. ``after`` is what its record shall be."""
+    server = find_startable(view, id, saga)
+    if isinstance(server, Rejection):
+        return server
+    place = server.place
+    if place is None or server.migration is not None:
+        return reject_unsettled(server, saga)
+    is_spared = all(step.skip_if_down or step.at == PLACEMENT for step in saga.steps)
+    if is_down(view, place) and not is_spared:
+        return HostIsDown(place.name, saga.action)
+    if any(step.at == PLACEMENT for step in saga.steps):
+        holdings = find_holdings(view, server, context.rules, saga.action, now_s, released=saga.released)
+        if not isinstance(holdings, ServerHoldings):
+            return holdings
+        server = adopt_holdings(server, holdings)
+    shown = msgspec.structs.replace(after or server, state_before=server.state, fault=None)
+    return start_run(view, now_s, context, saga, shown, dest=place, runs=server.state != "stopped")
+
+
+def remove_server(view: View, server: Server) -> Enact:
+    """The command that removes a server's records, when nothing is held for it any more."""
+    changes = [remove_record(view, server)]
+    changes += [remove_record(view, action) for action in view.records.find(Action, "server", server.id)]
+    changes += [
+        remove_record(view, migration)
+        for migration in view.records.find(Migration, "server", server.id)
+        if migration.status != "done"
+    ]
+    membership = view.groups.memberships.get(ConsumerId(server.id))
+    commands: tuple[LedgerCommand, ...] = ()
+    if membership is not None:
+        commands = (ChangeMembers(membership.group, (), (ConsumerId(server.id),)),)
+    return Enact(tuple(changes), commands)
 
 
 def _too_many(view: View, server: Server) -> list[Action | Migration]:
@@ -177,18 +265,3 @@ def _too_many(view: View, server: Server) -> list[Action | Migration]:
     over = [one for one in view.records.find(Migration, "server", server.id) if not one.held]
     past += over[:1] if len(over) >= PAST_MAX else []
     return past
-
-
-def next_number(view: View, kind: str) -> Counter:
-    """The count of what has a number of a kind, one further. Numbers are not given twice."""
-    last = view.records.get(Counter, kind)
-    return Counter(id=kind, value=1 if last is None else last.value + 1)
-
-
-def replace_record(view: View, after: AnyRecord) -> RecordChanged:
-    """The change that puts a record in place of what stands there now."""
-    return RecordChanged(view.records.current(after), after)
-
-
-def remove_record(view: View, record: AnyRecord) -> RecordChanged:
-    return RecordChanged(view.records.current(record), None)

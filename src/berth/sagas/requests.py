@@ -53,6 +53,35 @@ def ask_resources(server: Server, kept: tuple[Need, ...] = ()) -> FlavorAsk | Sp
     return msgspec.structs.replace(flavor_ask, ask=ask)
 
 
+def ask_place(
+    view: View,
+    server: Server,
+    others: tuple[Need, ...] = (),
+    *,
+    host: str | None = None,
+    cell: str = ANY_CELL,
+    ignore_hosts: frozenset[str] = frozenset(),
+    alternates: int,
+    generation: Generation,
+    uses: frozenset[ProviderId] = frozenset(),
+) -> ScheduleRequest | SpecInvalid:
+    """The request for another place of a server that is there. ``host``: the only one considered, and then
+    there are no alternates. ``others``: what other clients have added."""
+    needed = ask_resources(server, others)
+    if isinstance(needed, SpecInvalid):
+        return needed
+    return make_request(
+        drop_stale_hints(view, server),
+        needed,
+        host=host,
+        cell=cell,
+        ignore_hosts=ignore_hosts,
+        alternates=alternates if host is None else 0,
+        generation=generation,
+        uses=uses,
+    )
+
+
 def make_request(
     server: Server,
     needed: FlavorAsk,

@@ -1,40 +1,54 @@
-"""Resize and cold migration: to a new place, there to wait until it is confirmed or reverted."""
+"""Resize: move a server to another flavor, on another host or its own, and wait for the user to confirm or
+revert.
+
+    ACTIVE or SHUTOFF --(claim, prepare, send from the source, receive at the destination)--> VERIFY_RESIZE
+    any failure before the end: undone step by step, back to where it was
+
+While it runs and until it is confirmed, the migration holds the source and the server holds the destination.
+"""
 
 import msgspec
 
 from berth.model.commands import Enact
 from berth.model.rejections import HostIsDown, Rejection, SameFlavor
 from berth.model.servers import Flavor
+from berth.sagas.endings import await_confirmation, return_to_source
 from berth.sagas.hosts import is_down
 from berth.sagas.move import propose_move
 from berth.sagas.proposals import Context, find_startable
-from berth.sagas.saga import BY_NAME
+from berth.sagas.saga import AS_BEFORE, CLAIM_MOVE, PREPARE, RECEIVE, SEND, Outcome, Saga, states
 from berth.view import View
+
+SAGA = Saga(
+    name="resize",
+    action="resize",
+    task="resize_prep",
+    starts_in=states("active", "stopped"),
+    steps=(CLAIM_MOVE, PREPARE, SEND, RECEIVE),
+    done=Outcome(
+        state="resized", on_hosts=("source", "dest"), holds="dest, migration source", migration="finished"
+    ),
+    failed=Outcome(state=AS_BEFORE, on_hosts=("source",), holds="source"),
+    on_done=await_confirmation,
+    on_failed=return_to_source,
+    requested_by="`resize`",
+    migration_meanwhile="migrating",
+)
 
 
 def propose(
-    view: View, now_s: int, context: Context, id: str, flavor: Flavor | None, host: str | None = None
+    view: View, now_s: int, context: Context, id: str, flavor: Flavor, host: str | None = None
 ) -> Enact | Rejection:
-    """``flavor`` None migrates. A resize may stay on its host; a migration may not."""
-    saga = BY_NAME["migrate" if flavor is None else "resize"]
-    server = find_startable(view, id, saga)
+    """Claim the new place and hand the old one to a migration, in one change. ``host``: the only one
+    considered."""
+    server = find_startable(view, id, SAGA)
     if isinstance(server, Rejection):
         return server
-    if flavor is not None and flavor.id == server.flavor.id:
+    if flavor.id == server.flavor.id:
         return SameFlavor(flavor.id)
-    assert server.place is not None, "one that is active or stopped is somewhere"
+    assert server.place is not None, "a server that is active or stopped is on a host"
     if is_down(view, server.place):
-        return HostIsDown(server.place.name, saga.action)
-    after = msgspec.structs.replace(server, flavor=flavor or server.flavor, flavor_before=server.flavor)
-    kind = "migration" if flavor is None else "resize"
-    return propose_move(
-        view,
-        now_s,
-        context,
-        server,
-        saga.name,
-        kind,  # type: ignore[arg-type]
-        after,
-        host=host,
-        ignore_source=flavor is None or not context.resizes_in_place,
-    )
+        return HostIsDown(server.place.name, SAGA.action)
+    after = msgspec.structs.replace(server, flavor=flavor, flavor_before=server.flavor)
+    may_stay = context.resizes_in_place
+    return propose_move(view, now_s, context, SAGA, "resize", server, after, host=host, may_stay=may_stay)

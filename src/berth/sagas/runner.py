@@ -19,10 +19,10 @@ import msgspec
 
 from berth.model.saga_runs import ClaimSnapshot, Destination, SagaRun, StepLog
 from berth.model.servers import Conflict, Held, Place
-from berth.sagas.saga import BY_NAME, PLACEMENT, ClaimChange, Saga, Step, Verb
+from berth.sagas.catalog import find_saga
+from berth.sagas.saga import PLACEMENT, ClaimChange, Outcome, Saga, Step, Verb
 
 LOG_MAX: Final = 60
-ABORTABLE: Final = ("prepare", "live migrate")
 _ON_ONE_HOST: Final[dict[str, Verb | None]] = {"prepare": None, "destroy": None, "receive": "resume"}
 
 
@@ -52,7 +52,7 @@ Task = AgentTask | ClaimTask | MoveClaim | Skip
 
 
 def saga_of(run: SagaRun) -> Saga:
-    return BY_NAME[run.saga]
+    return find_saga(run.saga)
 
 
 def is_finished(run: SagaRun) -> bool:
@@ -69,7 +69,7 @@ def task_of(run: SagaRun) -> Task:
     is_back = run.phase == "back"
     if is_back and run.step == 0 and _may_retry(run):
         return MoveClaim(run.alternates[0])
-    does = step.undo if is_back else step.does
+    does = step.undo if is_back else step.do
     if does is None or does == "claimed" or (is_back and does == "start" and not run.runs):
         return Skip()
     if step.at == PLACEMENT:
@@ -88,7 +88,7 @@ def task_of(run: SagaRun) -> Task:
 def must_succeed(run: SagaRun) -> bool:
     """Whether the change of the books at hand must be made for the order to end well: one that undoes, and
     one that follows what cannot be undone. A check may be refused."""
-    return run.phase == "back" or step_of(run).does != "check"
+    return run.phase == "back" or step_of(run).do != "check"
 
 
 def make_conflict(run: SagaRun, found: tuple[Held, Held] | None, now_ns: int) -> Conflict | None:
@@ -129,14 +129,14 @@ def record_failure(run: SagaRun, now_ns: int, error: str, conflict: Conflict | N
     if run.phase == "back":
         # An agent that cannot undo: its host is swept later.
         return _further_back(_logged(run, now_ns, error))
-    if step.failing == "skip":
+    if step.on_failure == "skip":
         return record_success(run, now_ns, note=error)
-    if step.failing == "again":
+    if step.on_failure == "retry":
         return _next_version(_logged(run, now_ns, error))
     run = _next_version(_logged(run, now_ns, error), reason=error, since_ns=now_ns)
-    if step.failing == "stop":
+    if step.on_failure == "stop":
         return _next_version(run, phase="failed")
-    return _next_version(run, phase="back", retry=step.failing == "next" and not run.abort)
+    return _next_version(run, phase="back", retry=step.on_failure == "next_alternate" and not run.abort)
 
 
 def record_claim_moved(
@@ -172,9 +172,25 @@ def record_claim_refused(run: SagaRun, now_ns: int, error: str) -> SagaRun:
     )
 
 
-def has_given_back(run: SagaRun) -> bool:
-    """Whether the migration has nothing left, in an order that may give back."""
-    return run.migration_claim is None or not run.migration_claim.held
+def may_abort(run: SagaRun) -> bool:
+    """Whether the agent that does the step at hand can be told to give it up."""
+    return run.phase == "forward" and step_of(run).is_abortable
+
+
+def is_aborted(run: SagaRun) -> bool:
+    """Whether the step at hand is not to be begun, because an abort was requested."""
+    return run.abort and run.phase == "forward" and step_of(run).checks_abort
+
+
+def mark_aborted(run: SagaRun) -> SagaRun:
+    """The run once an abort was requested."""
+    return msgspec.structs.replace(run, abort=True, version=run.version + 1)
+
+
+def find_outcome(run: SagaRun) -> Outcome:
+    """What the saga says of a run that has ended as this one has."""
+    saga = saga_of(run)
+    return saga.done if run.phase == "done" else saga.failed
 
 
 def _is_on_one_host(run: SagaRun) -> bool:
@@ -199,7 +215,7 @@ def _logged(
         return msgspec.structs.replace(run, since_ns=now_ns)
     step = step_of(run)
     if name is None:
-        name = f"undo {step.name}" if run.phase == "back" else step.name
+        name = step.undo_name if run.phase == "back" else step.name
         host = task.place.name if isinstance(task, AgentTask) else None
     entry = StepLog(name, host, run.since_ns, now_ns, error)
     return msgspec.structs.replace(run, log=(*run.log, entry)[-LOG_MAX:], since_ns=now_ns)

@@ -1,29 +1,37 @@
-"""What an operation is made of, as data: the conductor, the region, the doctor and the table in the docs all
-read the same.
+"""What a saga is made of, as data. The runner, the conductor, the status sync, the doctor and the table in
+the docs all read it, and know no saga by its name.
 
-A step is an order to an agent, or a change of the books. It can be repeated: an agent knows an order by its
-id, and a change of the books that has been made is recognised. When a step fails, ``failing`` says what then:
+A step is a command to an agent, or a change of allocations in Placement. It can be repeated: an agent knows a
+command by its id, and a change that has been made is recognised. ``on_failure`` says what follows when it
+fails:
 
-* ``back``: undo it and everything before it, and end as failed;
-* ``next``: the same, but where the claim stands, move it to the next alternate and go forward again;
-* ``stop``: end as failed, as it is: who asked may ask again;
-* ``skip``: go on; what it leaves behind on a host is swept when the host says what it has;
-* ``again``: try it until it is done. That is for the books alone, where nobody could go on without it.
+* ``undo``: undo it and everything before it, and end as failed;
+* ``next_alternate``: the same, but move the claim to the next alternate, if one is left, and go forward
+  again;
+* ``stop``: end as failed, as it is; the user may send the request again;
+* ``skip``: go on; what it leaves on a host is destroyed as a leftover when the host reports its servers;
+* ``retry``: try it until it is done. That is for Placement alone, where the saga cannot go on without it.
 
-Undoing by an agent is tried once, within its deadline, for the same reason. Undoing in the books is tried
+Undoing by an agent is tried once, within its deadline, for the same reason. Undoing in Placement is tried
 until it is done.
 
-Before the first step that destroys something for good the books are checked: what others have changed is met
-by the conflict policy there, and nowhere else. From then on an entry in the books is made whatever others
-change, and so no conflict can stop an operation half-way.
+Before the first step that destroys something for good the allocations are checked: a change by another client
+is met by the conflict policy there, and nowhere else. From then on allocations are written whatever others
+change, and so no conflict can stop a saga half-way.
 """
 
-from typing import Final, Literal, NamedTuple
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from typing import Final, Literal
 
-from berth.model.servers import Task, VmState
+from berth.model.commands import Enact
+from berth.model.saga_runs import SagaRun
+from berth.model.servers import Migration, MigrationStatus, Server, Task, VmState
+from berth.sagas.endings import stay
+from berth.view import View
 
 Role = Literal["source", "dest"]
-Failing = Literal["back", "next", "stop", "skip", "again"]
+OnFailure = Literal["undo", "next_alternate", "stop", "skip", "retry"]
 Verb = Literal[
     "build",
     "destroy",
@@ -37,205 +45,174 @@ Verb = Literal[
     "start",
     "stop",
 ]
-"""What an agent can do to a server. ``prepare`` makes room for one that comes, ``send`` shuts one down that
-goes and keeps it, ``receive`` runs what has come, ``resume`` runs again what was sent, or was to be."""
+"""What an agent can do to a server. ``prepare`` makes room for a server that comes, ``send`` shuts a
+server down that goes and keeps it, ``receive`` runs what has come, ``resume`` runs again what was sent, or
+was to be."""
 
 ClaimChange = Literal["claimed", "give_back", "release", "release_migration", "check"]
-"""What can be done in the books. ``claimed`` was done in the region; ``give_back`` gives the server what its
-migration holds; ``release`` releases everything; ``check`` looks whether others have changed what the steps
-after it write."""
+"""What can be done to allocations. ``claimed`` was done in the region; ``give_back`` gives the server what
+its migration holds; ``release`` releases everything; ``check`` looks whether others have changed what the
+steps after it write."""
 
 Holds = Literal["nothing", "source", "dest", "dest, migration source"]
-"""Which parts of a server's are held, and by whom: by itself, unless it says migration."""
+"""Which parts of a server's are held, and by whom: by the server, unless it says migration."""
 
-PLACEMENT: Final = "books"
+PLACEMENT: Final = "placement"
+AS_BEFORE: Final = "as before"
+GONE: Final = "gone"
+UNCHANGED: Final = "unchanged"
 
 
-class Step(NamedTuple):
-    """``unless_down``: where the host is down the step is left out. ``stopped_as``: what the server is if the
-    operation stops here; None: what it is after any other failure; "unchanged": what it was when the
-    operation began."""
+@dataclass(frozen=True, slots=True)
+class Step:
+    """``skip_if_down``: the step is left out where its host is down.
+
+    ``stopped_as``: what the server is if the saga stops here; None: what it is after any other failure;
+    UNCHANGED: what it was when the saga began. ``migration_stopped_as`` is the same for its migration,
+    ``stopped_on`` for the hosts that may have the server.
+
+    ``checks_abort``: the step is not begun once an abort was requested. ``is_abortable``: its agent is told
+    to give it up. ``is_build``: its failures count against the host, in the scheduler's eyes.
+    """
 
     name: str
-    at: Role | Literal["books"]
-    does: Verb | ClaimChange
+    _: KW_ONLY
+    at: Role | Literal["placement"]
+    do: Verb | ClaimChange
     undo: Verb | ClaimChange | None = None
-    failing: Failing = "stop"
-    unless_down: bool = False
+    on_failure: OnFailure = "stop"
+    skip_if_down: bool = False
     stopped_as: VmState | Literal["unchanged"] | None = None
+    migration_stopped_as: MigrationStatus | None = None
+    stopped_on: tuple[Role, ...] | None = None
+    checks_abort: bool = False
+    is_abortable: bool = False
+    is_build: bool = False
+
+    @property
+    def undo_name(self) -> str:
+        """What the undoing of this step is called in a server's history."""
+        return f"undo {self.name}"
+
+    @property
+    def runs_again(self) -> bool:
+        """Whether undoing the step runs the server again: where that fails, the server is in error."""
+        return self.undo in ("resume", "start")
 
 
-class Saga(NamedTuple):
-    """``before``: in which states it may begin. ``done`` and ``failed``: which hosts may have the server then
-    (None: as before), and what is held. ``state_done`` and ``state_failed``: what the server is then; None:
-    what it was before, where a resize begins before its confirmation, and what was in error is active once
-    something was done; "" for gone."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What there is when a run has ended.
+
+    ``state`` AS_BEFORE is what the server was when the saga began (for confirm and revert: when the resize
+    began); a server that was in error is active once something was done. ``on_hosts``: which hosts may have
+    it; None: as before. ``leaves_source``: the source is down and still has it; its migration holds the
+    source until that host is back and clean. ``migration`` is the status of its migration.
+    """
+
+    state: VmState | Literal["as before", "gone"]
+    on_hosts: tuple[Role, ...] | None = None
+    holds: Holds
+    migration: MigrationStatus = "error"
+    leaves_source: bool = False
+
+
+EndOfServer = Callable[[Server, SagaRun, Migration | None], Server]
+"""What else changes in a server's record when a run has ended: where it is, which migration it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saga:
+    """One lifecycle operation.
+
+    ``action`` is what Nova calls it in a server's history, ``task`` what a server shows meanwhile,
+    ``starts_in`` the states in which it may begin, ``requested_by`` the request in the words of the docs.
+    ``migration_meanwhile`` is the status of the migration while a run is under way; None: as before.
+    ``unplaced``: what a new server is if there is no place for it; None: the request is refused.
+
+    A saga that a cell begins by itself has no action in the region: ``apply`` makes its progress known there,
+    and ``is_applied`` says whether that is done. ``recorded_as`` is its name in the journal, where that is
+    another.
+    """
 
     name: str
     action: str
-    task: Task
-    before: frozenset[VmState]
+    task: Task | None
+    starts_in: frozenset[VmState]
     steps: tuple[Step, ...]
-    state_done: VmState | Literal[""] | None
-    state_failed: VmState | None
-    hosts_done: tuple[Role, ...] | None
-    hosts_failed: tuple[Role, ...] | None
-    holds_done: Holds
-    holds_failed: Holds
+    done: Outcome
+    failed: Outcome
+    on_done: EndOfServer = stay
+    on_failed: EndOfServer = stay
+    requested_by: str
+    migration_meanwhile: MigrationStatus | None = None
+    unplaced: VmState | None = None
+    apply: Callable[[View, SagaRun, int], Enact | None] | None = None
+    is_applied: Callable[[View, SagaRun], bool] | None = None
+    recorded_as: str | None = None
+
+    @property
+    def key(self) -> str:
+        """Its name in the journal."""
+        return self.recorded_as or self.name
+
+    @property
+    def is_move(self) -> bool:
+        """Whether its claim was split between the server and a migration."""
+        return self.steps[0].do == "claimed" and self.steps[0].undo == "give_back"
+
+    @property
+    def is_placement(self) -> bool:
+        """Whether the server was nowhere before its claim."""
+        return self.steps[0].do == "claimed" and self.steps[0].undo == "release"
+
+    @property
+    def released(self) -> frozenset[str]:
+        """Whose allocations it releases when it succeeds: "server", "migration", both or none."""
+        whose = {"release": ("server", "migration"), "release_migration": ("migration",)}
+        return frozenset(who for step in self.steps for who in whose.get(step.do, ()))
+
+    @property
+    def written(self) -> frozenset[str]:
+        """Whose allocations the conductor changes, where everything succeeds."""
+        gives_back = any(step.do == "give_back" for step in self.steps)
+        return self.released | (frozenset(("server", "migration")) if gives_back else frozenset())
+
+    def find_step(self, name: str) -> Step | None:
+        """The step that an entry in a server's history is about; None where it is about something else."""
+        return next((step for step in self.steps if step.name == name), None)
+
+    def find_undone(self, name: str) -> Step | None:
+        """The step whose undoing an entry in a server's history is about."""
+        return next((step for step in self.steps if step.undo_name == name), None)
 
 
-def runs_again(step: Step) -> bool:
-    """Whether undoing the step runs the server again: where that fails, it is in error."""
-    return step.undo in ("resume", "start")
+def states(*names: VmState) -> frozenset[VmState]:
+    return frozenset(names)
 
 
-def find_released(saga: Saga) -> frozenset[str]:
-    """Whose allocations the operation releases when it succeeds: "server", "migration", both or none."""
-    by_entry = {"release": ("server", "migration"), "release_migration": ("migration",)}
-    return frozenset(who for step in saga.steps for who in by_entry.get(step.does, ()))
+# -- steps that several sagas have ----------------------------------------------------------------
 
-
-def find_written(saga: Saga) -> frozenset[str]:
-    """Whose allocations the conductor changes in the operation, where everything succeeds."""
-    gives_back = any(step.does == "give_back" for step in saga.steps)
-    return find_released(saga) | (frozenset(("server", "migration")) if gives_back else frozenset())
-
-
-def _on(*states: VmState) -> frozenset[VmState]:
-    return frozenset(states)
-
-
-_CLAIMED_NEW: Final = Step("claim", "books", "claimed", "release")
-_CLAIMED_MOVE: Final = Step("claim", "books", "claimed", "give_back")
-_BUILD: Final = Step("build", "dest", "build", "destroy", "next")
-_PREPARE: Final = Step("prepare", "dest", "prepare", "destroy", "next")
-_SEND: Final = Step("send", "source", "send", "resume", "back")
-_RECEIVE: Final = Step("receive", "dest", "receive", None, "back")
-_CHECK: Final = Step("check", "books", "check")
-_RELEASE: Final = Step("release", "books", "release", None, "again")
-_RELEASE_MIGRATION: Final = Step("release", "books", "release_migration", None, "again")
-_ANY: Final = _on("active", "stopped", "resized", "shelved", "shelved_offloaded", "error")
-
-ALL: Final = (
-    Saga(
-        "create", "create", "spawning", _on(), (_CLAIMED_NEW, _BUILD),
-        "active", "error", ("dest",), (), "dest", "nothing",
-    ),
-    Saga(
-        "delete", "delete", "deleting", _ANY,
-        (
-            _CHECK._replace(stopped_as="unchanged"),
-            Step("destroy", "dest", "destroy", unless_down=True),
-            Step("destroy at the source", "source", "destroy", unless_down=True),
-            _RELEASE,
-        ),
-        "", "error", (), None, "nothing", "dest",
-    ),
-    Saga(
-        "resize", "resize", "resize_prep", _on("active", "stopped"),
-        (_CLAIMED_MOVE, _PREPARE, _SEND, _RECEIVE),
-        "resized", None, ("source", "dest"), ("source",), "dest, migration source", "source",
-    ),
-    Saga(
-        "migrate", "migrate", "resize_prep", _on("active", "stopped"),
-        (_CLAIMED_MOVE, _PREPARE, _SEND, _RECEIVE),
-        "resized", None, ("source", "dest"), ("source",), "dest, migration source", "source",
-    ),
-    Saga(
-        "confirm", "confirmResize", "resize_confirming", _on("resized", "error"),
-        (
-            _CHECK,
-            Step("clean up", "source", "destroy"),
-            _RELEASE_MIGRATION,
-        ),
-        None, "resized", ("dest",), ("source", "dest"), "dest", "dest, migration source",
-    ),
-    Saga(
-        "revert", "revertResize", "resize_reverting", _on("resized", "error"),
-        (
-            _CHECK,
-            Step("destroy", "dest", "destroy", unless_down=True),
-            Step("give back", "books", "give_back"),
-            Step("resume", "source", "resume"),
-        ),
-        None, "error", ("source",), ("source", "dest"), "source", "dest, migration source",
-    ),
-    Saga(
-        "live_migrate", "live-migration", "migrating", _on("active"),
-        (
-            _CLAIMED_MOVE,
-            _PREPARE,
-            Step("live migrate", "source", "live_migrate", "resume", "back"),
-            _RECEIVE,
-            Step("clean up", "source", "destroy", None, "skip"),
-            _RELEASE_MIGRATION,
-        ),
-        "active", None, ("dest",), ("source",), "dest", "source",
-    ),
-    Saga(
-        "evacuate", "evacuate", "rebuilding", _on("active", "stopped", "error"),
-        (_CLAIMED_MOVE, _BUILD),
-        None, "error", ("dest",), ("source",), "dest, migration source", "source",
-    ),
-    Saga(
-        "rebuild", "rebuild", "rebuilding", _on("active", "stopped", "error"),
-        (Step("rebuild", "dest", "rebuild"),),
-        None, "error", None, None, "dest", "dest",
-    ),
-    Saga(
-        "shelve", "shelve", "shelving", _on("active", "stopped"),
-        (
-            Step("stop", "dest", "stop", "start", "back"),
-            Step("snapshot", "dest", "snapshot", None, "back"),
-        ),
-        "shelved", None, None, None, "dest", "dest",
-    ),
-    Saga(
-        "shelve_offload", "shelveOffload", "shelving_offloading", _on("shelved"),
-        (
-            _CHECK,
-            Step("destroy", "dest", "destroy", unless_down=True),
-            _RELEASE,
-        ),
-        "shelved_offloaded", "shelved", (), None, "nothing", "dest",
-    ),
-    Saga(
-        "shelve_away", "shelve", "shelving", _on("active", "stopped"),
-        (
-            Step("stop", "dest", "stop", "start", "back"),
-            Step("snapshot", "dest", "snapshot", None, "back"),
-            _CHECK._replace(failing="back"),
-            Step("destroy", "dest", "destroy", stopped_as="shelved"),
-            _RELEASE,
-        ),
-        "shelved_offloaded", None, (), None, "nothing", "dest",
-    ),
-    Saga(
-        "unshelve", "unshelve", "unshelving", _on("shelved_offloaded"),
-        (_CLAIMED_NEW, _BUILD),
-        "active", "shelved_offloaded", ("dest",), (), "dest", "nothing",
-    ),
-    Saga(
-        "unshelve_here", "unshelve", "unshelving", _on("shelved"),
-        (Step("start", "dest", "start"),),
-        "active", "shelved", None, None, "dest", "dest",
-    ),
-    Saga(
-        "start", "start", "powering-on", _on("stopped"),
-        (Step("start", "dest", "start"),),
-        "active", None, None, None, "dest", "dest",
-    ),
-    Saga(
-        "stop", "stop", "powering-off", _on("active", "error"),
-        (Step("stop", "dest", "stop"),),
-        "stopped", None, None, None, "dest", "dest",
-    ),
-    Saga(
-        "sweep", "sweep", "deleting", _on(),
-        (_RELEASE_MIGRATION,),
-        None, None, None, None, "dest", "dest, migration source",
-    ),
-)  # fmt: skip
-"""``sweep`` is the cell's own: the source of an evacuated server is back, and clean."""
-
-BY_NAME: Final = {saga.name: saga for saga in ALL}
+CLAIM_NEW: Final = Step("claim", at=PLACEMENT, do="claimed", undo="release")
+CLAIM_MOVE: Final = Step("claim", at=PLACEMENT, do="claimed", undo="give_back")
+BUILD: Final = Step(
+    "build", at="dest", do="build", undo="destroy", on_failure="next_alternate", is_build=True
+)
+PREPARE: Final = Step(
+    "prepare",
+    at="dest",
+    do="prepare",
+    undo="destroy",
+    on_failure="next_alternate",
+    checks_abort=True,
+    is_abortable=True,
+    is_build=True,
+)
+SEND: Final = Step("send", at="source", do="send", undo="resume", on_failure="undo")
+RECEIVE: Final = Step("receive", at="dest", do="receive", on_failure="undo")
+STOP: Final = Step("stop", at="dest", do="stop", undo="start", on_failure="undo")
+SNAPSHOT: Final = Step("snapshot", at="dest", do="snapshot", on_failure="undo")
+CHECK: Final = Step("check", at=PLACEMENT, do="check")
+DESTROY: Final = Step("destroy", at="dest", do="destroy", skip_if_down=True)
+RELEASE: Final = Step("release", at=PLACEMENT, do="release", on_failure="retry")
+RELEASE_MIGRATION: Final = Step("release", at=PLACEMENT, do="release_migration", on_failure="retry")

@@ -1,20 +1,18 @@
-"""The table of all operations in the docs (``make docs``): what a server is and who holds what, before,
-during and after, whichever step fails. All of it follows from ``steps``; that ``runner`` and ``absorbing`` do
-what it says is for the tests to show, operation by operation and step by step."""
+"""The table of all sagas in the docs (``make docs``): what a server is and what is held for whom, before,
+during and after, whichever step fails. All of it follows from the sagas' data; the tests show, saga by
+saga and step by step, that conductor and status sync do what it says."""
 
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from berth.model.servers import STATUS, VmState
-from berth.sagas.saga import ALL, PLACEMENT, ClaimChange, Holds, Saga, Step, Verb, runs_again
-
-AS_BEFORE: Final = "as before"
-GONE: Final = "gone"
+from berth.sagas.catalog import all_sagas
+from berth.sagas.saga import AS_BEFORE, PLACEMENT, UNCHANGED, ClaimChange, Holds, Saga, Step, Verb
 
 
-class Outcome(NamedTuple):
-    """What a server is when an order has ended, and what is held then. ``state`` is a state, "as before" or
-    "gone"."""
+class Ending(NamedTuple):
+    """What a server is when a run has ended, and what is held then. ``state`` is a state, AS_BEFORE or
+    GONE."""
 
     state: VmState | str
     holds: Holds
@@ -31,66 +29,45 @@ def held_at(saga: Saga, number: int) -> Holds:
     """What is held while a step is being done: what the steps before it have left."""
     claims = {"release": "dest", "give_back": "dest, migration source"}
     first = saga.steps[0]
-    held: Holds = saga.holds_failed
-    if first.does == "claimed":
+    held: Holds = saga.failed.holds
+    if first.do == "claimed":
         held = claims[first.undo or ""]  # type: ignore[assignment]
     for step in saga.steps[:number]:
-        held = _HELD_AFTER.get(step.does, held)
+        held = _HELD_AFTER.get(step.do, held)
     if held == "dest" and saga.steps[number].at == "source":
         # There is a source only where there is a migration.
         return "dest, migration source"
     return held
 
 
-def find_success(saga: Saga) -> Outcome:
-    state = saga.state_done
-    return Outcome(GONE if state == "" else state or AS_BEFORE, saga.holds_done)
+def find_success(saga: Saga) -> Ending:
+    return Ending(saga.done.state, saga.done.holds)
 
 
-def find_failure(saga: Saga, number: int) -> Outcome | None:
+def find_failure(saga: Saga, number: int) -> Ending | None:
     """What there is when the order has ended because a step failed, and what was to be undone was; None where
     it goes on all the same."""
     step = saga.steps[number]
-    if step.does == "claimed" or step.failing in ("skip", "again"):
+    if step.do == "claimed" or step.on_failure in ("skip", "retry"):
         return None
-    if step.failing == "stop":
-        state = step.stopped_as or saga.state_failed or AS_BEFORE
-        if state == "unchanged":
+    if step.on_failure == "stop":
+        state = step.stopped_as or saga.failed.state
+        if state == UNCHANGED:
             state = AS_BEFORE
-        return Outcome(state, held_at(saga, number))
+        return Ending(state, held_at(saga, number))
     held = held_at(saga, number)
     for undone in reversed(saga.steps[: number + 1]):
         held = _HELD_AFTER.get(undone.undo or "", held)
-    return Outcome(saga.state_failed or AS_BEFORE, held)
+    return Ending(saga.failed.state, held)
 
 
 def may_end_in_error(saga: Saga, number: int) -> bool:
     """Whether a failure there ends in error if, on top of it, the server cannot be run again where it was."""
-    is_undone = saga.steps[number].failing in ("back", "next")
-    return is_undone and any(runs_again(step) for step in saga.steps[: number + 1])
+    is_undone = saga.steps[number].on_failure in ("undo", "next_alternate")
+    return is_undone and any(step.runs_again for step in saga.steps[: number + 1])
 
 
 # -- words --------------------------------------------------------------------------------------
-
-_ASKED: Final[dict[str, str]] = {
-    "create": "`POST /servers`",
-    "delete": "`DELETE /servers/{id}`, `forceDelete`",
-    "resize": "`resize`",
-    "migrate": "`migrate`",
-    "confirm": "`confirmResize`",
-    "revert": "`revertResize`",
-    "live_migrate": "`os-migrateLive`",
-    "evacuate": "`evacuate`",
-    "rebuild": "`rebuild`",
-    "shelve": "`shelve`, with `shelve_offload` off",
-    "shelve_offload": "`shelveOffload`",
-    "shelve_away": "`shelve`",
-    "unshelve": "`unshelve`",
-    "unshelve_here": "`unshelve` of one that is still on its host",
-    "start": "`os-start`",
-    "stop": "`os-stop`",
-    "sweep": "nobody: the host of an evacuated server is back, and clean",
-}
 
 _HOLDS: Final[dict[Holds, str]] = {
     "nothing": "nothing",
@@ -100,16 +77,16 @@ _HOLDS: Final[dict[Holds, str]] = {
 }
 
 _FAILING: Final[dict[str, str]] = {
-    "back": "everything is undone",
-    "next": "it is undone and tried at the next alternate; without one, everything is undone",
+    "undo": "everything is undone",
+    "next_alternate": "it is undone and tried at the next alternate; without one, everything is undone",
     "stop": "it stops there",
     "skip": "it goes on",
-    "again": "it is tried until it is done",
+    "retry": "it is tried until it is done",
 }
 
 VERBS: Final[dict[Verb, str]] = {
     "build": "make the server from its image (or from what was kept of it), and run it if it is to run",
-    "destroy": "nothing is left of the server on this host; one that is not there is fine",
+    "destroy": "nothing is left of the server on this host; a server that is not there is fine",
     "prepare": "make room for a server that comes",
     "send": "shut the server down and hand over what it has; keep it, so that it can be resumed",
     "receive": "what has come is the server now; run it if it is to run",
@@ -121,9 +98,9 @@ VERBS: Final[dict[Verb, str]] = {
     "stop": "shut it down",
 }
 
-ENTRIES: Final[dict[ClaimChange, str]] = {
-    "claimed": "done in the region, when the operation began: the claim, the records and the order are one "
-    "change",
+CHANGES: Final[dict[ClaimChange, str]] = {
+    "claimed": "done in the region, when the operation began: the claim, the records and the saga run are "
+    "one change",
     "give_back": "the server gets what its migration holds, the migration holds nothing: one change",
     "release": "the server holds nothing any more, nor does its migration, whatever others have changed",
     "release_migration": "the migration holds nothing any more, whatever others have changed",
@@ -137,12 +114,12 @@ ENTRIES: Final[dict[ClaimChange, str]] = {
 _INTRODUCTION: Final = """\
 # Every operation on servers
 
-Written by `make docs` from `src/berth/sagas/saga.py`, which is what the conductors carry out; a test
+Written by `make docs` from the sagas in `src/berth/sagas`, which are what the conductors carry out; a test
 compares the two, and others do every operation, let every step of it fail, and look at what is left.
 
-An operation begins in the region with one change: the claim, the server's record and the order are written
+An operation begins in the region with one change: the claim, the server's record and the saga run are written
 together, or nothing is. From then on the server is *busy* (it has a task) and every other operation is
-refused with 409 until the order has ended. The steps are carried out by the conductor of the server's cell.
+refused with 409 until the run has ended. The steps are carried out by the conductor of the server's cell.
 *Source* and *destination* are the two ends of a move; what is done to a server where it is, is done at its
 place. Status names are those of the compute API.
 
@@ -155,13 +132,14 @@ place. Status names are those of the compute API.
 _STEPS: Final = """
 `as before`: what it was when the operation began (for confirm and revert: when the resize began); one that
 was in ERROR is ACTIVE once it was built anew. An evacuated server's migration holds the source until that
-host is back and has cleaned up; that is `sweep`.
+host is back and has cleaned up; that is `release`.
 
 ## Step by step, and what is left when a step fails
 
-A step is an order to the agent of a host, or a change of the books. Each can be repeated. An agent that is
-silent past its deadline, or whose host is down, has failed the step. Undoing by an agent is tried once: what
-it leaves on a host is swept when that host says what it has. Undoing in the books is tried until it is done.
+A step is a command to the agent of a host, or a change of allocations in Placement. Each can be repeated. An
+agent that does not answer within its deadline, or whose host is down, has failed the step. Undoing by an
+agent is tried once: what it leaves on a host is destroyed when that host reports its servers. Undoing in
+Placement is tried until it is done.
 
 | operation | step | where | does | undone by | if it fails | status then | held then |
 | --- | --- | --- | --- | --- | --- | --- | --- |
@@ -177,16 +155,16 @@ it would be received.
 
 ## What an agent can do
 
-Each is done at most once for an order, however often it is handed out.
+Each is done at most once, however often the command is handed out.
 
-| order | meaning |
+| command | meaning |
 | --- | --- |
 """
 
-_BOOKS_WORDS: Final = """
-## What is done in the books
+_CHANGES_WORDS: Final = """
+## What is done in Placement
 
-| entry | meaning |
+| change | meaning |
 | --- | --- |
 """
 
@@ -195,13 +173,13 @@ def render_page() -> str:
     """The whole of docs/guides/operations.md."""
     return (
         _INTRODUCTION
-        + "".join(_row(_summary(saga)) for saga in ALL)
+        + "".join(_row(_summarize(saga)) for saga in all_sagas())
         + _STEPS
-        + "".join(_row(row) for saga in ALL for row in _steps(saga))
+        + "".join(_row(row) for saga in all_sagas() for row in _list_steps(saga))
         + _WORDS
         + "".join(_row((f"`{verb}`", meaning)) for verb, meaning in VERBS.items())
-        + _BOOKS_WORDS
-        + "".join(_row((f"`{entry}`", meaning)) for entry, meaning in ENTRIES.items())
+        + _CHANGES_WORDS
+        + "".join(_row((f"`{change}`", meaning)) for change, meaning in CHANGES.items())
     )
 
 
@@ -213,42 +191,42 @@ def _status(state: str) -> str:
     return STATUS.get(state, state)
 
 
-def _summary(saga: Saga) -> tuple[str, ...]:
-    before = ", ".join(STATUS[state] for state in STATUS if state in saga.before) or "-"
+def _summarize(saga: Saga) -> tuple[str, ...]:
+    before = ", ".join(STATUS[state] for state in STATUS if state in saga.starts_in) or "-"
     after = find_success(saga)
     return (
         saga.name,
-        _ASKED[saga.name],
+        saga.requested_by,
         before,
-        f"`{saga.task}`" if saga.name != "sweep" else "-",
+        "-" if saga.task is None else f"`{saga.task}`",
         _held(saga, held_at(saga, 0)),
         _status(after.state),
         _held(saga, after.holds),
     )
 
 
-def _steps(saga: Saga) -> Iterable[tuple[str, ...]]:
+def _list_steps(saga: Saga) -> Iterable[tuple[str, ...]]:
     for number, step in enumerate(saga.steps):
-        yield (saga.name, step.name, *_deed(saga, step), *_failure(saga, number))
+        yield (saga.name, step.name, *_describe_step(saga, step), *_describe_failure(saga, number))
 
 
-def _deed(saga: Saga, step: Step) -> tuple[str, str, str]:
-    places = {PLACEMENT: PLACEMENT, "source": "source", "dest": _dest(saga)}
-    note = "²" if step.unless_down else ""
-    return places[step.at], f"`{step.does}`{note}", "-" if step.undo is None else f"`{step.undo}`"
+def _describe_step(saga: Saga, step: Step) -> tuple[str, str, str]:
+    places = {PLACEMENT: "Placement", "source": "source", "dest": _dest(saga)}
+    note = "²" if step.skip_if_down else ""
+    return places[step.at], f"`{step.do}`{note}", "-" if step.undo is None else f"`{step.undo}`"
 
 
-def _failure(saga: Saga, number: int) -> tuple[str, str, str]:
+def _describe_failure(saga: Saga, number: int) -> tuple[str, str, str]:
     step = saga.steps[number]
-    if step.does == "claimed" and saga.name == "create":
-        return "there is no place for it", _status("error"), _HOLDS["nothing"]
-    if step.does == "claimed":
+    if step.do == "claimed" and saga.unplaced is not None:
+        return "there is no place for it", _status(saga.unplaced), _HOLDS["nothing"]
+    if step.do == "claimed":
         return "the operation does not begin", AS_BEFORE, AS_BEFORE
     after = find_failure(saga, number)
     if after is None:
-        return _FAILING[step.failing], "-", "-"
+        return _FAILING[step.on_failure], "-", "-"
     note = "¹" if may_end_in_error(saga, number) and after.state != "error" else ""
-    return _FAILING[step.failing], _status(after.state) + note, _held(saga, after.holds)
+    return _FAILING[step.on_failure], _status(after.state) + note, _held(saga, after.holds)
 
 
 def _held(saga: Saga, holds: Holds) -> str:
@@ -257,4 +235,4 @@ def _held(saga: Saga, holds: Holds) -> str:
 
 def _dest(saga: Saga) -> str:
     """What the place is called where a server is, or is to be."""
-    return "destination" if "migration" in saga.holds_done + held_at(saga, 0) else "its place"
+    return "destination" if "migration" in saga.done.holds + held_at(saga, 0) else "its place"

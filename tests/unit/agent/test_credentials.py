@@ -19,12 +19,12 @@ from berth.agent.state import StateError
 from berth.cell import protocol
 from berth.cli import main
 from berth.client import connect_directly
+from berth.ledger.records import replace_record
 from berth.model.batches import Origin
 from berth.model.commands import Enact
 from berth.model.ids import Index
 from berth.model.saga_runs import Agent, Spec
 from berth.runtime.secrets import digest_of
-from berth.sagas.proposals import replace_record
 from berth.sim.cloud import SimCloud
 from tests.servers import ROOT
 from tests.unit.agent.conductors import (

@@ -4,11 +4,12 @@ clusters when a story says so."""
 from typing import Any
 
 from berth.clusters.reconciler import is_due, propose_next
+from berth.ledger.records import remove_record
 from berth.model.clusters import Cluster
 from berth.model.commands import Enact
 from berth.model.saga_runs import Outbox
 from berth.runtime.ids import Ids
-from berth.sagas.proposals import Context, read_quotas, remove_record
+from berth.sagas.proposals import Context, read_quotas
 from berth.scheduler.options import scheduler_options
 from tests.unit.compute.regions import CIRROS, INVENTORY, LARGE, SECRET, SMALL, Region
 from tests.unit.native.worlds import Answer, uuid_of

@@ -23,7 +23,22 @@ from berth.model.saga_runs import Agent, Instance, Outbox, SagaRun
 from berth.model.servers import ConflictPolicy, Flavor, Held, Host, Image, Migration, Place, Server
 from berth.region.progress import apply_progress
 from berth.runtime.ids import Ids
-from berth.sagas import create, delete, evacuate, in_place, live_migrate, resize, settling, unshelve
+from berth.sagas import (
+    confirm,
+    create,
+    delete,
+    evacuate,
+    live_migrate,
+    migrate,
+    rebuild,
+    resize,
+    revert,
+    shelve,
+    shelve_offload,
+    start,
+    stop,
+    unshelve,
+)
 from berth.sagas import release as sweeping
 from berth.sagas.conflicts import as_dict, held_now, name_classes
 from berth.sagas.hosts import cell_aggregate
@@ -55,6 +70,16 @@ IMAGE = Image(id="image-2", status="active")
 SCHEDULER = scheduler_options()
 RUNNER = asyncio.Runner()
 BANDWIDTH = "NET_BW_EGR_KILOBIT_PER_SEC"
+_PLAIN = {
+    "confirm": confirm.propose,
+    "revert": revert.propose,
+    "shelve": shelve.propose,
+    "shelve_away": shelve.propose_away,
+    "shelve_offload": shelve_offload.propose,
+    "start": start.propose,
+    "stop": stop.propose,
+}
+"""Sagas that need nothing but the server."""
 
 
 def host_id(number: int) -> ProviderId:
@@ -215,19 +240,17 @@ class Region:
                 case "resize":
                     return resize.propose(view, now_s, asked, id, more.pop("flavor", LARGE), **more)
                 case "migrate":
-                    return resize.propose(view, now_s, asked, id, None, **more)
-                case "confirm" | "revert":
-                    return settling.propose(view, now_s, asked, id, saga)
+                    return migrate.propose(view, now_s, asked, id, **more)
                 case "live_migrate":
                     return live_migrate.propose(view, now_s, asked, id, **more)
                 case "evacuate":
                     return evacuate.propose(view, now_s, asked, id, **more)
                 case "rebuild":
-                    return in_place.propose_rebuild(view, now_s, asked, id, IMAGE)
+                    return rebuild.propose(view, now_s, asked, id, IMAGE)
                 case "unshelve" | "unshelve_here":
                     return unshelve.propose(view, now_s, asked, id, **more)
                 case _:
-                    return in_place.propose(view, now_s, asked, id, saga)
+                    return _PLAIN[saga](view, now_s, asked, id)
 
         return self.tries(propose)
 
@@ -292,7 +315,7 @@ class Region:
         """What a conductor would do, without waiting."""
         now_ns = self.now_s * 10**9
         task = task_of(run)
-        name = f"undo {step_of(run).name}" if run.phase == "back" else step_of(run).name
+        name = step_of(run).undo_name if run.phase == "back" else step_of(run).name
         claim = ClaimWriter(_Placement(self))
         match task:
             case Skip():
@@ -319,7 +342,7 @@ class Region:
                 agent = self.cell.records.get(Agent, task.place.id)
                 if agent is not None and agent.is_down:
                     error = f"{task.place.name} is down"
-                    if step_of(run).unless_down and run.phase == "forward":
+                    if step_of(run).skip_if_down and run.phase == "forward":
                         return lambda order: record_success(order, now_ns, note=error)
                 if error is not None:
                     return lambda order: record_failure(order, now_ns, error)

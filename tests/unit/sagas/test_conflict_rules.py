@@ -12,8 +12,8 @@ from berth.model.ids import ConsumerId, ProviderId
 from berth.model.rejections import Rejection, ServerChangedByOthers, ServerHoldsAlready
 from berth.model.saga_runs import SagaRun
 from berth.model.servers import ConflictPolicy, Held, Migration, Server
+from berth.sagas.catalog import find_saga
 from berth.sagas.conflicts import held_now, same
-from berth.sagas.saga import BY_NAME
 from tests.unit.sagas.regions import BANDWIDTH, Faults, Region, nic_id, prepared
 
 pytestmark = pytest.mark.fast
@@ -79,7 +79,7 @@ def is_refused_once(name: str, policy: ConflictPolicy, kind: Kind, victim: Victi
 
 def is_stopped(name: str, policy: ConflictPolicy, kind: Kind, victim: Victim, step: int) -> bool:
     """When the foreign write came before a step."""
-    checks = [number for number, each in enumerate(saga(name).steps) if each.does == "check"]
+    checks = [number for number, each in enumerate(saga(name).steps) if each.do == "check"]
     is_in_time = bool(checks) and step <= checks[0]
     is_looked_at = victim in CHECKED.get(name, set())
     return policy == "fail" and is_in_time and is_looked_at and is_conflict(name, kind, victim)
@@ -102,7 +102,7 @@ class Write(NamedTuple):
 
 
 def saga(name: str):  # type: ignore[no-untyped-def]
-    return BY_NAME[name.removeprefix("forced ")]
+    return find_saga(name.removeprefix("forced "))
 
 
 def consumer_of(region: Region, victim: Victim) -> str | None:
@@ -275,7 +275,7 @@ def test_a_write_before_each_step(name: str, policy: ConflictPolicy, kind: Kind)
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", PLACED)
 def test_a_write_before_each_step_of_what_is_undone(name: str, policy: ConflictPolicy, kind: Kind) -> None:
-    last = [step.name for step in saga(name).steps if step.failing in ("back", "next")][-1]
+    last = [step.name for step in saga(name).steps if step.on_failure in ("undo", "next_alternate")][-1]
     for run, saga_run in runs(name, policy, kind, fails=(last,)):
         assert saga_run.phase == "failed", run.write
         server = run.region.server("s")

@@ -7,21 +7,22 @@ import pytest
 
 from berth.doctor.findings import examine
 from berth.model.servers import Held, Migration, Server, VmState
+from berth.sagas.catalog import all_sagas, find_saga
 from berth.sagas.conflicts import as_dict, held_now
-from berth.sagas.saga import ALL, BY_NAME, Holds
-from berth.sagas.table import AS_BEFORE, GONE, Outcome, find_failure, find_success, may_end_in_error
+from berth.sagas.saga import AS_BEFORE, GONE, PLACEMENT, Holds
+from berth.sagas.table import Ending, find_failure, find_success, may_end_in_error
 from tests.unit.sagas.regions import LARGE, SMALL, Faults, Region, prepared
 
 pytestmark = pytest.mark.fast
 
-NAMES = [saga.name for saga in ALL if saga.name != "sweep"]
+NAMES = [saga.name for saga in all_sagas() if saga.task is not None]
 STEPS = [
     (saga.name, number)
-    for saga in ALL
+    for saga in all_sagas()
     for number, step in enumerate(saga.steps)
-    if step.does != "claimed" and saga.name != "sweep"
+    if step.do != "claimed" and saga.task is not None
 ]
-UNDONE = [(name, number) for name, number in STEPS if may_end_in_error(BY_NAME[name], number)]
+UNDONE = [(name, number) for name, number in STEPS if may_end_in_error(find_saga(name), number)]
 
 
 class Story:
@@ -49,7 +50,7 @@ class Story:
         if run.attempt > 1:
             self.dest = run.claim.held or self.dest
 
-    def check(self, wanted: Outcome) -> None:
+    def check(self, wanted: Ending) -> None:
         server = self.region.view.records.get(Server, "s")
         if wanted.state == GONE:
             assert server is None
@@ -86,16 +87,16 @@ class Story:
 def test_success(name: str) -> None:
     story = Story(name)
     story.ends()
-    story.check(find_success(BY_NAME[name]))
+    story.check(find_success(find_saga(name)))
 
 
 @pytest.mark.parametrize(("name", "number"), STEPS)
 def test_a_step_that_fails(name: str, number: int) -> None:
-    saga = BY_NAME[name]
+    saga = find_saga(name)
     # One that is to be deleted has a source only while a resize waits.
     story = Story(name, is_resized=name == "delete" and saga.steps[number].at == "source")
     wanted = find_failure(saga, number)
-    if saga.steps[number].failing == "again":
+    if saga.steps[number].on_failure == "retry":
         story.region.carry_out(Faults(once=[saga.steps[number].name]))
     else:
         story.ends(saga.steps[number].name)
@@ -105,23 +106,23 @@ def test_a_step_that_fails(name: str, number: int) -> None:
 @pytest.mark.parametrize(("name", "number"), UNDONE)
 def test_a_step_that_fails_and_cannot_be_undone(name: str, number: int) -> None:
     """The books are undone all the same; what cannot be run again where it was is in error."""
-    saga = BY_NAME[name]
+    saga = find_saga(name)
     story = Story(name)
     step = saga.steps[number]
-    undoing = [f"undo {one.name}" for one in saga.steps[: number + 1] if one.at != "books"]
+    undoing = [f"undo {one.name}" for one in saga.steps[: number + 1] if one.at != PLACEMENT]
     story.ends(step.name, *undoing)
     wanted = find_failure(saga, number)
     assert wanted is not None
-    story.check(Outcome("error", wanted.holds))
+    story.check(Ending("error", wanted.holds))
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if "stopped" in BY_NAME[name].before])
+@pytest.mark.parametrize("name", [name for name in NAMES if "stopped" in find_saga(name).starts_in])
 def test_one_that_is_stopped_stays_so_where_it_is_to_be_as_before(name: str) -> None:
     story = Story(name, "stopped")
     story.ends()
-    story.check(find_success(BY_NAME[name]))
-    for number, step in enumerate(BY_NAME[name].steps):
-        wanted = find_failure(BY_NAME[name], number)
+    story.check(find_success(find_saga(name)))
+    for number, step in enumerate(find_saga(name).steps):
+        wanted = find_failure(find_saga(name), number)
         if wanted is not None:
             story = Story(name, "stopped", is_resized=name == "delete" and step.at == "source")
             story.ends(step.name)
@@ -133,7 +134,7 @@ def test_a_resize_of_one_that_was_stopped_ends_stopped(name: str) -> None:
     story = Story(name, "stopped")
     assert story.state_before == "stopped"
     story.ends()
-    story.check(find_success(BY_NAME[name]))
+    story.check(find_success(find_saga(name)))
 
 
 @pytest.mark.parametrize("name", ["create", "resize", "migrate", "live_migrate", "evacuate", "unshelve"])
@@ -146,14 +147,14 @@ def test_the_next_alternate_is_taken_when_a_host_fails(name: str) -> None:
     assert server.place is not None
     assert story.region.hosts_of("s") == [server.place.name]
     story.dest = server.held
-    story.check(find_success(BY_NAME[name]))
+    story.check(find_success(find_saga(name)))
 
 
 def test_an_alternate_that_is_refused_is_passed_over() -> None:
     story = Story("create")
     run = story.region.carry_out(Faults(fails=["build"], once=["move the claim"]))
     assert [entry.step for entry in run.log].count("build") == 2
-    story.check(Outcome("error", "nothing"))
+    story.check(Ending("error", "nothing"))
 
 
 def test_attempts_are_counted() -> None:
@@ -174,7 +175,7 @@ def test_an_evacuated_server_lets_go_of_its_source_when_that_is_swept() -> None:
     (run,) = region.sweep(number)
     assert run.phase == "done"
     assert (region.migration("s").status, region.migration("s").held) == ("completed", ())
-    story.check(Outcome(AS_BEFORE, "dest"))
+    story.check(Ending(AS_BEFORE, "dest"))
     assert region.sweep(number) == []
 
 

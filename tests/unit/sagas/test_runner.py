@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from berth.model.ids import ProviderId
 from berth.model.saga_runs import ClaimSnapshot, Destination, SagaRun, Spec
 from berth.model.servers import Held, Place
-from berth.sagas.live_migrate import mark_aborted
+from berth.sagas.catalog import all_sagas, find_saga
 from berth.sagas.runner import (
     LOG_MAX,
     AgentTask,
@@ -17,6 +17,7 @@ from berth.sagas.runner import (
     MoveClaim,
     Skip,
     is_finished,
+    mark_aborted,
     record_claim_moved,
     record_claim_refused,
     record_failure,
@@ -25,7 +26,6 @@ from berth.sagas.runner import (
     step_of,
     task_of,
 )
-from berth.sagas.saga import ALL, BY_NAME
 from tests.unit.sagas.regions import SMALL
 
 pytestmark = pytest.mark.fast
@@ -38,7 +38,7 @@ def held(place: Place) -> Held:
 
 
 def order(name: str, alternates: int = 3, attempts_max: int = 3, *, runs: bool = True) -> SagaRun:
-    has_source = any(step.at == "source" for step in BY_NAME[name].steps) or name == "evacuate"
+    has_source = any(step.at == "source" for step in find_saga(name).steps) or name == "evacuate"
     return SagaRun(
         id="order",
         number=1,
@@ -75,7 +75,7 @@ def next_version(run: SagaRun, is_good: bool, now_ns: int) -> SagaRun:
 
 
 @given(
-    st.sampled_from(ALL),
+    st.sampled_from(all_sagas()),
     st.integers(0, 6),
     st.integers(1, 20),
     st.lists(st.booleans(), max_size=80),
@@ -85,7 +85,7 @@ def next_version(run: SagaRun, is_good: bool, now_ns: int) -> SagaRun:
 def test_every_path_ends(
     saga: object, alternates: int, attempts_max: int, outcomes: list[bool], abort_at: int, runs: bool
 ) -> None:
-    run = order(saga.name, alternates, attempts_max, runs=runs)  # type: ignore[attr-defined]
+    run = order(saga.key, alternates, attempts_max, runs=runs)  # type: ignore[attr-defined]
     coming = iter(outcomes)
     tried = 0
     while not is_finished(run):

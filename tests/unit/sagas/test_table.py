@@ -4,8 +4,9 @@ from typing import get_args
 
 import pytest
 
-from berth.sagas.saga import ALL, PLACEMENT, ClaimChange, Verb
-from berth.sagas.table import ENTRIES, VERBS, find_failure, find_success, render_page
+from berth.sagas.catalog import all_sagas
+from berth.sagas.saga import PLACEMENT, ClaimChange, Verb
+from berth.sagas.table import CHANGES, VERBS, find_failure, find_success, render_page
 from tests.servers import ROOT
 
 pytestmark = pytest.mark.fast
@@ -17,38 +18,38 @@ def test_the_page_is_that_of_the_program() -> None:
 
 def test_every_step_of_every_operation_is_on_it() -> None:
     rows = render_page().splitlines()
-    for saga in ALL:
+    for saga in all_sagas():
         for step in saga.steps:
             assert len([row for row in rows if row.startswith(f"| {saga.name} | {step.name} |")]) == 1
 
 
 def test_every_order_and_entry_is_explained() -> None:
     assert tuple(VERBS) == get_args(Verb)
-    assert tuple(ENTRIES) == get_args(ClaimChange)
-    used = {step.does for saga in ALL for step in saga.steps}
-    used |= {step.undo for saga in ALL for step in saga.steps if step.undo is not None}
-    assert used <= VERBS.keys() | ENTRIES.keys()
+    assert tuple(CHANGES) == get_args(ClaimChange)
+    used = {step.do for saga in all_sagas() for step in saga.steps}
+    used |= {step.undo for saga in all_sagas() for step in saga.steps if step.undo is not None}
+    assert used <= VERBS.keys() | CHANGES.keys()
 
 
 def test_a_step_is_an_order_or_an_entry_according_to_where_it_is() -> None:
-    for saga in ALL:
+    for saga in all_sagas():
         for step in saga.steps:
-            known: object = ENTRIES if step.at == PLACEMENT else VERBS
-            assert step.does in known, (saga.name, step)  # type: ignore[operator]
+            known: object = CHANGES if step.at == PLACEMENT else VERBS
+            assert step.do in known, (saga.name, step)  # type: ignore[operator]
             assert step.undo is None or step.undo in known, (saga.name, step)  # type: ignore[operator]
 
 
 def test_what_an_operation_says_it_leaves_is_what_its_steps_leave() -> None:
-    """``holds_failed`` is what is held after the first step that can fail has."""
-    for saga in ALL:
+    """``failed.holds`` is what is held after the first step that can fail has."""
+    for saga in all_sagas():
         failures = [find_failure(saga, number) for number in range(len(saga.steps))]
         first = next((failure for failure in failures if failure is not None), None)
         if first is not None:
-            assert first.holds == saga.holds_failed, saga.name
-        assert find_success(saga).holds == saga.holds_done
+            assert first.holds == saga.failed.holds, saga.name
+        assert find_success(saga).holds == saga.done.holds
 
 
 def test_only_the_books_are_tried_until_it_is_done() -> None:
-    again = [step for saga in ALL for step in saga.steps if step.failing == "again"]
+    again = [step for saga in all_sagas() for step in saga.steps if step.on_failure == "retry"]
     assert again
     assert {step.at for step in again} == {PLACEMENT}

@@ -22,11 +22,11 @@ from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import nova_problem
 from berth.api.kernel.router import Route
 from berth.api.kernel.times import show_plain_time
+from berth.ledger.records import remove_record, replace_record
 from berth.model.commands import Command, Enact, LabelAggregate, LedgerCommand
 from berth.model.ids import AggregateId, ProviderId
 from berth.model.placement import Label
 from berth.model.servers import Aggregate, Host
-from berth.sagas.proposals import remove_record, replace_record
 from berth.scheduler.filters.zone import NO_ZONE
 from berth.scheduler.spec_table import wrong_metadata
 from berth.view import ProviderRecord, View

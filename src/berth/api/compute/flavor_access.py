@@ -10,9 +10,9 @@ from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
+from berth.ledger.records import replace_record
 from berth.model.commands import Command, Enact
 from berth.model.servers import Flavor
-from berth.sagas.proposals import replace_record
 from berth.view import View
 
 _PROJECTS_MAX: Final = 10_000

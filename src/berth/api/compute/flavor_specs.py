@@ -16,9 +16,9 @@ from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import nova_problem
 from berth.api.kernel.router import Route
+from berth.ledger.records import replace_record
 from berth.model.commands import Command, Enact
 from berth.model.servers import Flavor
-from berth.sagas.proposals import replace_record
 from berth.scheduler.flavors import SPECS_MAX
 from berth.scheduler.spec_table import wrong_extra_spec
 from berth.view import View

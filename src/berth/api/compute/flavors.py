@@ -19,11 +19,11 @@ from berth.api.kernel.paging import number_in, page, query_of
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import nova_problem
 from berth.api.kernel.router import Route
+from berth.ledger.records import remove_record, replace_record
 from berth.model.commands import Command, Enact
 from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import SpecInvalid
 from berth.model.servers import Flavor
-from berth.sagas.proposals import remove_record, replace_record
 from berth.sagas.requests import flavor_sizes
 from berth.scheduler.flavors import ask_of
 from berth.scheduler.spec_table import count_bytes

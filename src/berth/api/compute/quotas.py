@@ -17,6 +17,7 @@ from berth.api.kernel.paging import query_of
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
 from berth.ledger.quotas import limits_of, used_by
+from berth.ledger.records import remove_record, replace_record
 from berth.model.commands import Command, Enact
 from berth.model.quotas import (
     DEFAULT_CLASS,
@@ -27,7 +28,6 @@ from berth.model.quotas import (
     project_key,
 )
 from berth.model.servers import QuotaSet
-from berth.sagas.proposals import remove_record, replace_record
 from berth.view import View
 
 _CLASS: Final = "default"

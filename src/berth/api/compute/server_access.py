@@ -10,10 +10,10 @@ from berth.api.compute.errors import not_found
 from berth.api.kernel.call import Call
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import nova_problem
+from berth.ledger.records import replace_record
 from berth.model.commands import Enact
 from berth.model.rejections import SpecInvalid
 from berth.model.servers import Flavor, Image, Server
-from berth.sagas.proposals import replace_record
 from berth.scheduler.spec_table import wrong_extra_spec, wrong_image_property
 from berth.view import View
 

@@ -31,8 +31,20 @@ from berth.api.kernel.router import Route
 from berth.model.commands import Enact
 from berth.model.rejections import Rejection
 from berth.model.servers import Server
-from berth.sagas import evacuate as evacuating
-from berth.sagas import in_place, live_migrate, resize, settling, unshelve
+from berth.sagas import (
+    confirm,
+    evacuate,
+    live_migrate,
+    migrate,
+    rebuild,
+    resize,
+    revert,
+    shelve,
+    shelve_offload,
+    start,
+    stop,
+    unshelve,
+)
 from berth.sagas.proposals import Context
 from berth.view import View
 
@@ -108,23 +120,17 @@ async def _migrate(call: Call, raw: msgspec.Raw) -> Response:
         call.require("os_compute_api:os-migrate-server:migrate:host")
 
     def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
-        return resize.propose(view, now_s, context, id, None, _host(view, body.host))
+        return migrate.propose(view, now_s, context, id, _host(view, body.host))
 
     return await _begun(call, begin)
 
 
 async def _confirm(call: Call, raw: msgspec.Raw) -> Response:
-    def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
-        return settling.propose(view, now_s, context, id, "confirm")
-
-    return await _begun(call, begin, 204)
+    return await _begun(call, confirm.propose, 204)
 
 
 async def _revert(call: Call, raw: msgspec.Raw) -> Response:
-    def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
-        return settling.propose(view, now_s, context, id, "revert")
-
-    return await _begun(call, begin)
+    return await _begun(call, revert.propose)
 
 
 async def _live_migrate(call: Call, raw: msgspec.Raw) -> Response:
@@ -145,7 +151,7 @@ async def _evacuate(call: Call, raw: msgspec.Raw) -> Response:
     refuse_fields("evacuate", body)
 
     def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
-        return evacuating.propose(view, now_s, context, id, _host(view, body.host))
+        return evacuate.propose(view, now_s, context, id, _host(view, body.host))
 
     return await _begun(call, begin, 200)
 
@@ -173,7 +179,7 @@ async def _rebuild(call: Call, raw: msgspec.Raw) -> Response:
 
     def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
         image = usable_image(call, view, body.image_ref)
-        return in_place.propose_rebuild(view, now_s, context, id, image, renewed)
+        return rebuild.propose(view, now_s, context, id, image, renewed)
 
     def answer(view: View) -> Response:
         return json({"server": detail(call, view, visible(call, view, call.params[0]))}, 202)
@@ -181,18 +187,16 @@ async def _rebuild(call: Call, raw: msgspec.Raw) -> Response:
     return await _begun_and_answered(call, begin, answer)
 
 
-def _in_place(name: str) -> "Handler":
+def _in_place(propose: Begin) -> "Handler":
     async def handle(call: Call, raw: msgspec.Raw) -> Response:
-        return await _begun(
-            call, lambda view, now_s, context, id: in_place.propose(view, now_s, context, id, name)
-        )
+        return await _begun(call, propose)
 
     return handle
 
 
 async def _shelve(call: Call, raw: msgspec.Raw) -> Response:
-    name = "shelve_away" if call.services.settings.shelve_offload else "shelve"
-    return await _in_place(name)(call, raw)
+    is_away = call.services.settings.shelve_offload
+    return await _begun(call, shelve.propose_away if is_away else shelve.propose)
 
 
 async def _unshelve(call: Call, raw: msgspec.Raw) -> Response:
@@ -286,11 +290,11 @@ _ACTIONS: Final[dict[str, _Action]] = {
     "evacuate": _Action(_evacuate, "os_compute_api:os-evacuate"),
     "rebuild": _Action(_rebuild, "os_compute_api:servers:rebuild"),
     "shelve": _Action(_shelve, "os_compute_api:os-shelve:shelve"),
-    "shelveOffload": _Action(_in_place("shelve_offload"), "os_compute_api:os-shelve:shelve_offload"),
+    "shelveOffload": _Action(_in_place(shelve_offload.propose), "os_compute_api:os-shelve:shelve_offload"),
     "unshelve": _Action(_unshelve, "os_compute_api:os-shelve:unshelve"),
     "forceDelete": _Action(_force_delete, "os_compute_api:os-deferred-delete:force"),
-    "os-start": _Action(_in_place("start"), "os_compute_api:servers:start"),
-    "os-stop": _Action(_in_place("stop"), "os_compute_api:servers:stop"),
+    "os-start": _Action(_in_place(start.propose), "os_compute_api:servers:start"),
+    "os-stop": _Action(_in_place(stop.propose), "os_compute_api:servers:stop"),
     "lock": _Action(_lock, "os_compute_api:os-lock-server:lock"),
     "unlock": _Action(_unlock, "os_compute_api:os-lock-server:unlock"),
 }

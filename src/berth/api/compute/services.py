@@ -18,12 +18,12 @@ from berth.api.kernel.paging import query_of
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
 from berth.api.kernel.times import show_plain_time
+from berth.ledger.records import replace_record
 from berth.model.commands import Command, Enact, SetHostStatus
 from berth.model.ids import ProviderId
 from berth.model.placement import HEALTHY, HostStatus
 from berth.model.servers import Host
 from berth.sagas.hosts import status_of
-from berth.sagas.proposals import replace_record
 from berth.view import View
 
 _FORCED_DOWN: Final = 11

@@ -15,9 +15,9 @@ from berth.api.kernel.http import Response
 from berth.api.kernel.paging import flag_in, number_in, render_page
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
+from berth.ledger.records import remove_record, replace_record
 from berth.model.commands import Command, Enact
 from berth.model.servers import Image
-from berth.sagas.proposals import remove_record, replace_record
 from berth.view import View
 
 _LIMIT: Final = 25

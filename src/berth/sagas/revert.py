@@ -1,19 +1,22 @@
-"""Confirm and revert: the second half of a resize. The migration lets go of what it holds, or gives it
-back."""
+"""Revert: give a resized or migrated server its source and its flavor back.
+
+VERIFY_RESIZE --(check, destroy at the destination, give back, resume at the source)--> what it was before
+a changed allocation or a failing host: ERROR; what was not given back stays with the migration
+"""
 
 from itertools import islice
-from typing import Literal
 
 import msgspec
 
 from berth.ledger import decide
 from berth.model.commands import Claim, Enact, LedgerCommand, ReplaceAllocations
 from berth.model.ids import ConsumerId, ProviderId
-from berth.model.rejections import ConfirmBegun, NeedDoesNotFit, Rejection, RevertBegun, ServerStateWrong
+from berth.model.rejections import ConfirmBegun, NeedDoesNotFit, Rejection
 from berth.model.requests import CandidatesRequest
-from berth.model.saga_runs import ClaimSnapshot
+from berth.model.saga_runs import SagaRun
 from berth.model.servers import Held, Migration, Server
 from berth.model.vocabulary import MIGRATION
+from berth.sagas.confirm import find_resized
 from berth.sagas.conflicts import (
     ServerHoldings,
     adopt_holdings,
@@ -23,82 +26,90 @@ from berth.sagas.conflicts import (
     overlap,
     plus,
 )
-from berth.sagas.proposals import Context, find_startable, make_run, record_run
+from berth.sagas.endings import has_given_back, keep, return_to_source
+from berth.sagas.proposals import Context, start_run
 from berth.sagas.requests import group_of, kept_needs
-from berth.sagas.saga import BY_NAME, find_released
+from berth.sagas.saga import AS_BEFORE, CHECK, DESTROY, PLACEMENT, Outcome, Saga, Step, states
 from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.options import CANDIDATES_TRIED_MAX
 from berth.view import View
 
 
-def propose(
-    view: View, now_s: int, context: Context, id: str, name: Literal["confirm", "revert"]
-) -> Enact | Rejection:
-    saga = BY_NAME[name]
-    server = find_startable(view, id, saga)
-    if isinstance(server, Rejection):
-        return server
-    migration = None if server.migration is None else view.records.get(Migration, server.migration)
-    if migration is None:
-        return ServerStateWrong(id, saga.action, server.state, ("resized",))
-    if name == "revert" and migration.status == "confirming":
+def stop_reverting(server: Server, run: SagaRun, migration: Migration | None) -> Server:
+    """It is at its source again if that was given back; else it waits to be reverted again."""
+    return (return_to_source if has_given_back(run) else keep)(server, run, migration)
+
+
+SAGA = Saga(
+    name="revert",
+    action="revertResize",
+    task="resize_reverting",
+    starts_in=states("resized", "error"),
+    steps=(
+        CHECK,
+        DESTROY,
+        Step("give back", at=PLACEMENT, do="give_back"),
+        Step("resume", at="source", do="resume", stopped_on=("source",)),
+    ),
+    done=Outcome(state=AS_BEFORE, on_hosts=("source",), holds="source", migration="reverted"),
+    failed=Outcome(state="error", on_hosts=("source", "dest"), holds="dest, migration source"),
+    on_done=return_to_source,
+    on_failed=stop_reverting,
+    requested_by="`revertResize`",
+    migration_meanwhile="reverting",
+)
+
+
+def propose(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
+    found = find_resized(view, id, SAGA)
+    if isinstance(found, Rejection):
+        return found
+    server, migration = found
+    if migration.status == "confirming":
         return ConfirmBegun(id)
-    if name == "confirm" and migration.status not in ("finished", "confirming"):
-        return RevertBegun(id)
-    # Refused here already, where it can be told: the conductor would find the same.
+    # A conflict is refused here already, where it can be told: the conductor would find the same.
     holdings = find_holdings(
-        view,
-        server,
-        context.rules,
-        saga.action,
-        now_s,
-        migration=migration,
-        released=find_released(saga),
+        view, server, context.rules, SAGA.action, now_s, migration=migration, released=SAGA.released
     )
     if not isinstance(holdings, ServerHoldings):
         return holdings
-    added_since = minus(holdings.kept, server.kept) if name == "revert" else ()
-    last = server
+    added_since = minus(holdings.kept, server.kept)
     server = adopt_holdings(server, holdings)
     migration = adopt_migration_holdings(migration, holdings)
-    if name == "confirm" and not server.held:
-        # Nothing is written for it here. What it should hold is what the doctor claims again.
-        server = msgspec.structs.replace(server, held=last.held, kept=last.kept)
-    missing = minus(migration.shared, server.held) if name == "revert" else ()
+    missing = minus(migration.shared, server.held)
     migration = msgspec.structs.replace(
         migration, held=plus((migration.held, missing)), shared=minus(migration.shared, missing)
     )
     claims: tuple[LedgerCommand, ...] = ()
     if added_since:
-        # The server goes back, and what others have added at the destination goes with it.
-        taken = _taken_along(view, now_s, server, migration, added_since)
+        taken = _take_along(view, now_s, server, migration, added_since)
         if isinstance(taken, Rejection):
             return taken
         migration, claims = taken
-    elif name == "revert" and (missing or (migration.held and migration.generation is None)):
+    elif missing or (migration.held and migration.generation is None):
         # What the server is to have back is gone: it is claimed again first.
         claims = (ReplaceAllocations((_claim(migration, migration.held),)),)
         migration = msgspec.structs.replace(migration, generation=(migration.generation or 0) + 1)
-    sized = server.flavor_before if name == "revert" else None
-    run = make_run(
+    return start_run(
+        view,
+        now_s,
         context,
-        msgspec.structs.replace(server, flavor=sized or server.flavor),
-        name,
-        ClaimSnapshot(server.held, server.generation),
+        SAGA,
+        server,
         source=migration.source,
         dest=server.place,
+        flavor=server.flavor_before,
         migration=migration,
         runs=server.state_before != "stopped",
-    )
-    return record_run(
-        view, context, server, run, migration.source.cell, now_s, changed=(migration,), commands=claims
+        commands=claims,
     )
 
 
-def _taken_along(
+def _take_along(
     view: View, now_s: int, server: Server, migration: Migration, more: Held
 ) -> tuple[Migration, tuple[LedgerCommand, ...]] | Rejection:
-    """The migration when it holds at the source what others have added at the destination as well."""
+    """The migration when it holds at the source what others have added at the destination, too: the server
+    goes back, and that goes with it."""
     source = view.providers.get(ProviderId(migration.source.id))
     needs = kept_needs(view, more)
     ask = CandidatesRequest(groups=tuple(group_of(need) for need in needs))

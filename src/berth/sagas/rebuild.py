@@ -1,4 +1,8 @@
-"""What is done to a server where it is: rebuild, shelve, offload, start, stop."""
+"""Rebuild: make a server anew from an image, on the host where it is.
+
+ACTIVE, SHUTOFF or ERROR --(rebuild)--> as before, or ACTIVE
+a failing host: ERROR
+"""
 
 from collections.abc import Callable
 from typing import Final
@@ -7,56 +11,32 @@ import msgspec
 
 from berth.model.commands import Enact
 from berth.model.ids import ProviderId
-from berth.model.rejections import HostIsDown, HostLacksTraits, HostUnfitForImage, Rejection, SpecInvalid
-from berth.model.saga_runs import ClaimSnapshot
+from berth.model.rejections import HostLacksTraits, HostUnfitForImage, Rejection, SpecInvalid
 from berth.model.servers import Image, Server
-from berth.sagas.conflicts import ServerHoldings, adopt_holdings, find_holdings
-from berth.sagas.hosts import is_down
-from berth.sagas.proposals import Context, find_startable, make_run, record_run, reject_unsettled
+from berth.sagas.proposals import Context, find_startable, propose_in_place
 from berth.sagas.requests import flavor_sizes, make_request
-from berth.sagas.saga import BY_NAME, find_released
+from berth.sagas.saga import AS_BEFORE, Outcome, Saga, Step, states
 from berth.scheduler.flavors import FlavorAsk, ask_of
 from berth.scheduler.plugins import name_of
 from berth.scheduler.spec_table import keep_properties
 from berth.view import View
+
+SAGA = Saga(
+    name="rebuild",
+    action="rebuild",
+    task="rebuilding",
+    starts_in=states("active", "stopped", "error"),
+    steps=(Step("rebuild", at="dest", do="rebuild"),),
+    done=Outcome(state=AS_BEFORE, holds="dest"),
+    failed=Outcome(state="error", holds="dest"),
+    requested_by="`rebuild`",
+)
 
 _READ_IMAGES: Final = ("architecture", "hypervisor_type", "image_isolation")
 """Filters that are asked when a server gets another image where it is."""
 
 
 def propose(
-    view: View, now_s: int, context: Context, id: str, name: str, after: Server | None = None
-) -> Enact | Rejection:
-    """``name`` is one of start, stop, shelve, shelve_away, shelve_offload, unshelve_here, rebuild."""
-    saga = BY_NAME[name]
-    server = find_startable(view, id, saga)
-    if isinstance(server, Rejection):
-        return server
-    place = server.place
-    if place is None or server.migration is not None:
-        return reject_unsettled(server, saga)
-    is_spared = all(step.unless_down or step.at == "books" for step in saga.steps)
-    if is_down(view, place) and not is_spared:
-        return HostIsDown(place.name, saga.action)
-    if any(step.at == "books" for step in saga.steps):
-        released = find_released(saga)
-        holdings = find_holdings(view, server, context.rules, saga.action, now_s, released=released)
-        if not isinstance(holdings, ServerHoldings):
-            return holdings
-        server = adopt_holdings(server, holdings)
-    run = make_run(
-        context,
-        after or server,
-        name,
-        ClaimSnapshot(server.held, server.generation),
-        dest=place,
-        runs=server.state != "stopped",
-    )
-    shown = msgspec.structs.replace(after or server, state_before=server.state, fault=None)
-    return record_run(view, context, shown, run, place.cell, now_s)
-
-
-def propose_rebuild(
     view: View,
     now_s: int,
     context: Context,
@@ -66,7 +46,7 @@ def propose_rebuild(
 ) -> Enact | Rejection:
     """Rebuild from an image. What the image requires of its host must be there: the server stays on it.
     ``renewed`` gives it what else it shall be called from now on."""
-    server = find_startable(view, id, BY_NAME["rebuild"])
+    server = find_startable(view, id, SAGA)
     if isinstance(server, Rejection):
         return server
     needed = ask_of(flavor_sizes(server.flavor), image.properties)
@@ -82,7 +62,7 @@ def propose_rebuild(
     unfit = _unfit(view, context, after, needed)
     if unfit is not None:
         return unfit
-    return propose(view, now_s, context, id, "rebuild", after)
+    return propose_in_place(view, now_s, context, id, SAGA, after)
 
 
 def _unfit(view: View, context: Context, server: Server, needed: FlavorAsk) -> HostUnfitForImage | None:
