@@ -32,10 +32,10 @@ from berth.api.kernel.http import Receive, Scope, Send
 from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
 from berth.cell.application import opened
-from berth.clusters.keeper import ClusterReconciler
+from berth.clusters.reconciler import ClusterReconciler
 from berth.engine import Engine, Forks
 from berth.journal import Address, Journal, JournalFailure, SqliteAddress, open_journal, parse_address
-from berth.region.courier import Courier
+from berth.region.cell_links import CellLinks
 from berth.runtime.backoff import Backoff, retry
 from berth.runtime.clock import Clock, SystemClock
 from berth.runtime.ids import Ids
@@ -91,8 +91,8 @@ class Server:
             body_bytes_max=self._settings.body_bytes_max,
             public_url=self._settings.public_url,
         )
-        keeper = ClusterReconciler(engine, clock, ids, scheduler, self._settings)
-        async with _at_work(self._settings, engine, clock, ids, keeper, is_ours=self._number == 1):
+        reconciler = ClusterReconciler(engine, clock, ids, scheduler, self._settings)
+        async with _at_work(self._settings, engine, clock, ids, reconciler, is_ours=self._number == 1):
             await send({"type": "lifespan.startup.complete"})
             while (await receive())["type"] != "lifespan.shutdown":
                 self._application.drain()
@@ -104,10 +104,16 @@ class Server:
 
 @contextlib.asynccontextmanager
 async def _at_work(
-    settings: Settings, engine: Engine, clock: Clock, ids: Ids, keeper: ClusterReconciler, *, is_ours: bool
+    settings: Settings,
+    engine: Engine,
+    clock: Clock,
+    ids: Ids,
+    reconciler: ClusterReconciler,
+    *,
+    is_ours: bool,
 ) -> AsyncIterator[None]:
-    """Courier and keeper at work, where there are cells. It is one worker's business: the others need not
-    know the cells."""
+    """The links to the cells and the reconciler at work, where there are cells. They run in one worker:
+    the others need not know the cells."""
     if not settings.cells or not is_ours:
         yield
         return
@@ -115,8 +121,8 @@ async def _at_work(
         name: functools.partial(opened, database, clock, ids) for name, database in cells_of(settings.cells)
     }
     tasks = [
-        asyncio.create_task(Courier(engine, cells, clock).run(), name="courier"),
-        asyncio.create_task(keeper.run(), name="keeper"),
+        asyncio.create_task(CellLinks(engine, cells, clock).run(), name="links to cells"),
+        asyncio.create_task(reconciler.run(), name="reconciler"),
     ]
     try:
         yield

@@ -169,8 +169,8 @@ class Chaos:
             elif what > 0.93:
                 await cloud.restart_region()
             elif what > 0.9:
-                await cloud.kill_courier()
-                cloud.start_courier()
+                await cloud.kill_links()
+                cloud.start_links()
 
 
 async def check_at_rest(cloud: SimCloud) -> None:

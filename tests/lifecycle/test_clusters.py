@@ -172,7 +172,7 @@ class Life:
 
 
 class Breaking:
-    """Hosts, conductors, courier, keeper and the region die and come back, until it is over."""
+    """Hosts, conductors, links, reconciler and the region die and come back, until it is over."""
 
     def __init__(self, cloud: SimCloud, done: Counter[str]) -> None:
         self._cloud = cloud
@@ -183,12 +183,13 @@ class Breaking:
     async def run(self) -> None:
         while not self.is_over:
             await asyncio.sleep(self._rng.uniform(0.1, 0.4))
-            what = self._rng.choices(("host", "conductor", "courier", "keeper", "region"), (4, 2, 2, 3, 1))[0]
+            names = ("host", "conductor", "links", "reconciler", "region")
+            what = self._rng.choices(names, (4, 2, 2, 3, 1))[0]
             await {
                 "host": self._host,
                 "conductor": self._conductor,
-                "courier": self._courier,
-                "keeper": self._keeper,
+                "links": self._links,
+                "reconciler": self._reconciler,
                 "region": self._cloud.restart_region,
             }[what]()
             self._done[f"killed {what}"] += 1
@@ -212,14 +213,14 @@ class Breaking:
         await asyncio.sleep(self._rng.uniform(0, 0.3))
         await cell.start()
 
-    async def _courier(self) -> None:
-        await self._cloud.kill_courier()
-        self._cloud.start_courier()
+    async def _links(self) -> None:
+        await self._cloud.kill_links()
+        self._cloud.start_links()
 
-    async def _keeper(self) -> None:
-        await self._cloud.kill_keeper()
+    async def _reconciler(self) -> None:
+        await self._cloud.kill_reconciler()
         await asyncio.sleep(self._rng.uniform(0, 0.3))
-        self._cloud.start_keeper()
+        self._cloud.start_reconciler()
 
 
 async def _label_racks(cloud: SimCloud) -> None:
@@ -278,7 +279,7 @@ def test_no_policy_is_broken_and_nothing_is_left(tmp_path: Path) -> None:
     assert watch.created == done["create"]
     assert watch.full
     assert done["replace"]
-    assert done["killed keeper"]
+    assert done["killed reconciler"]
     assert _nothing_is_left(watch.view)
 
 

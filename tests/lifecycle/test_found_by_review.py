@@ -288,9 +288,9 @@ def test_a_cell_that_is_away_does_not_hold_up_the_others(tmp_path: Path) -> None
         cells = {s.id: (await _at_rest(cloud, s.id)).place for s in servers}
         here = next(s for s in servers if (place := cells[s.id]) and place.cell == "cell1")
         there = next(s for s in servers if (place := cells[s.id]) and place.cell == "cell2")
-        await cloud.kill_courier()
+        await cloud.kill_links()
         cloud.unreachable.add("cell2")
-        cloud.start_courier()
+        cloud.start_links()
         assert await cloud.begin(beginning(cloud, "stop", there)) is None
         assert (await done(cloud, "stop", here)) is not None
         waiting = await cloud.server(there.id)

@@ -1,18 +1,22 @@
-"""Which nodes a cluster has, and which server group each is in: a cluster that grows deals, one that shrinks
-takes back.
+"""How the nodes of a cluster are distributed over its server groups, when it grows and when it shrinks.
 
-New nodes are dealt to the server groups in turn, across node groups; where nodes have left, to a group that
-has the fewest first, so that no two groups differ by more than one if they did not before. The same holds for
-those that leave: of a node group, one goes whose server group has the most. Nodes that are leaving are not
-counted, nodes that are being replaced are.
+New nodes go to the server groups in turn, across node groups; where nodes have left, first to a group that
+has the fewest, so that no two groups differ by more than one if they did not before. Nodes that are leaving
+are not counted, nodes that are being replaced are.
+
+When the cluster shrinks, so many nodes of each node group leave that the server groups stay as even as they
+can be. First one after the other is chosen, out of the largest server group; of a node group that has the
+least choice left; then a node that has failed; then the last that came. That is even nearly always. Where it
+is not, two nodes of a node group change places, the one that was to go and the one that was to stay, along a
+path of such exchanges from a smaller server group to one that has two more or beyond: when there is none any
+more, no choice is more even.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
-from berth.clusters.leaving import choose_leavers
 from berth.model.clusters import Cluster, Node, NodeGroup
 
 
@@ -96,3 +100,69 @@ def remove_node_group(cluster: Cluster, name: str) -> Cluster:
 def _with_node_group(cluster: Cluster, changed: NodeGroup) -> Cluster:
     node_groups = tuple(changed if group.name == changed.name else group for group in cluster.node_groups)
     return msgspec.structs.replace(cluster, node_groups=node_groups)
+
+
+# -- who leaves ---------------------------------------------------------------------------------
+
+Exchange = tuple[Node, Node]
+"""Who stays after all, and who goes in its place."""
+
+
+def choose_leavers(
+    candidates: Sequence[Node],
+    sizes: Mapping[str, int],
+    fewer: Mapping[str, int],
+    failed: Collection[str] = (),
+) -> set[str]:
+    """The names of those that leave. ``sizes``: how many nodes each server group has now."""
+    size = dict(sizes)
+    goes, stays = _one_by_one(candidates, size, fewer, failed)
+    while (path := _path(size, goes, stays)) is not None:
+        for back, gone in path:
+            goes[goes.index(back)] = gone
+            stays[stays.index(gone)] = back
+        size[path[0][0].group or ""] += 1
+        size[path[-1][1].group or ""] -= 1
+    return {node.name for node in goes}
+
+
+def _one_by_one(
+    candidates: Sequence[Node], size: dict[str, int], fewer: Mapping[str, int], failed: Collection[str]
+) -> tuple[list[Node], list[Node]]:
+    """Who goes and who stays; ``size`` is what is left of the groups then."""
+    goes: list[Node] = []
+    stays = list(candidates)
+    owed = {name: count for name, count in fewer.items() if count}
+    while owed:
+        choice = {name: sum(node.node_group == name for node in stays) - owed[name] for name in owed}
+        ranked = [
+            (size.get(node.group or "", 0), -choice[node.node_group], node.name in failed, node.index)
+            if node.node_group in owed
+            else ()
+            for node in stays
+        ]
+        node = stays.pop(ranked.index(max(ranked)))
+        goes.append(node)
+        if node.group is not None:
+            size[node.group] -= 1
+        owed[node.node_group] -= 1
+        owed = {name: count for name, count in owed.items() if count}
+    return goes, stays
+
+
+def _path(size: Mapping[str, int], goes: Sequence[Node], stays: Sequence[Node]) -> list[Exchange] | None:
+    """Exchanges that give a smaller group one more, and take it from one that has at least two more."""
+    for start in sorted(size, key=lambda group: size[group]):
+        reached: dict[str, list[Exchange]] = {start: []}
+        waiting = [start]
+        for group in waiting:
+            for back in (node for node in goes if node.group == group):
+                for gone in stays:
+                    if gone.node_group != back.node_group or gone.group is None or gone.group in reached:
+                        continue
+                    path = [*reached[group], (back, gone)]
+                    if size[gone.group] >= size[start] + 2:
+                        return path
+                    reached[gone.group] = path
+                    waiting.append(gone.group)
+    return None

@@ -1,29 +1,48 @@
-"""What a cluster still needs done, one change after the other, until it is what it shall be.
+"""The reconciler: drives each cluster to what its record says it should be, one change after the other.
 
     leaving:    server there -> its deletion begins -> server gone -> the node goes
     replacing:  server there -> its deletion begins -> server gone -> a new one, in the same group -> wanted
     deleting:   no nodes left -> the server groups and the cluster's record go
 
-Each step follows from the records alone, and brings them on: whoever is stopped between two of them, or does
-one twice, breaks nothing. A server that something else is being done to is waited for, and so is one that is
-locked, until it is unlocked. What did not work is tried again, a while later.
+Each step follows from the records alone: a reconciler that is stopped between two of them, or does one twice,
+breaks nothing. A busy server is waited for, and so is a locked one. What did not work is tried again later.
+The reconciler looks whenever the region has changed, and again after a while.
 """
 
+import asyncio
+import logging
+from itertools import islice
 from typing import Final, NamedTuple
 
 import msgspec
 
 from berth.clusters.placement import place_nodes
+from berth.engine import Engine, Unavailable
+from berth.engine.engine import Overloaded
+from berth.model.batches import Origin
 from berth.model.clusters import Cluster, Node
 from berth.model.commands import DeleteGroup, Enact, LedgerCommand
 from berth.model.events import RecordChanged
-from berth.model.ids import GroupId
+from berth.model.ids import GroupId, Index
 from berth.model.rejections import NoFit, QuotaExceeded, Rejection
 from berth.model.servers import Action, Server
+from berth.runtime.backoff import keep_running
+from berth.runtime.clock import Clock
+from berth.runtime.ids import Ids
+from berth.runtime.settings import Settings
 from berth.sagas import delete
 from berth.sagas.groups import leave_group
-from berth.sagas.proposals import Context
+from berth.sagas.proposals import Context, read_quotas
+from berth.scheduler.options import SchedulerOptions
 from berth.view import View
+
+_log = logging.getLogger(__name__)
+_WAIT_S: Final = 1.0
+_AT_ONCE_MAX: Final = 100
+"""How many clusters are reconciled at the same time."""
+_REST_S: Final = 10
+_STEPS_MAX: Final = 100
+"""How many steps of one cluster are taken before the others have their turn."""
 
 DELETE_AGAIN_S: Final = 2
 REPLACE_AGAIN_S: Final = 10
@@ -60,16 +79,16 @@ def propose_next(view: View, now_s: int, context: Context, cluster_id: str) -> E
         return None
     due = _due(view, cluster, now_s)
     if due.deletable:
-        deletions = _deletions(view, now_s, context, due.deletable)
+        deletions = _delete(view, now_s, context, due.deletable)
         if deletions is not None:
             return deletions
     if due.gone:
         names = {node.name for node in due.gone}
         staying = tuple(node for node in cluster.nodes if node.name not in names)
-        return _changed(cluster, msgspec.structs.replace(cluster, nodes=staying, updated_at_s=now_s))
+        return _change(cluster, msgspec.structs.replace(cluster, nodes=staying, updated_at_s=now_s))
     if due.missing:
-        return _replaced(view, now_s, context, cluster, due.missing)
-    return _ended(view, cluster) if due.is_over else None
+        return _replace(view, now_s, context, cluster, due.missing)
+    return _end(view, cluster) if due.is_over else None
 
 
 def _due(view: View, cluster: Cluster, now_s: int) -> _Due:
@@ -116,7 +135,7 @@ def _is_deletable(view: View, node: Node, now_s: int) -> bool:
     return not tried or now_s >= max(tried) + pause_s
 
 
-def _deletions(view: View, now_s: int, context: Context, nodes: tuple[Node, ...]) -> Enact | None:
+def _delete(view: View, now_s: int, context: Context, nodes: tuple[Node, ...]) -> Enact | None:
     changes: list[RecordChanged] = []
     commands: list[LedgerCommand] = []
     for node in nodes[:_DELETIONS_MAX]:
@@ -130,7 +149,7 @@ def _deletions(view: View, now_s: int, context: Context, nodes: tuple[Node, ...]
 # -- replacements -------------------------------------------------------------------------------
 
 
-def _replaced(
+def _replace(
     view: View, now_s: int, context: Context, cluster: Cluster, missing: tuple[Node, ...]
 ) -> Enact | None:
     """The first of the nodes that can be placed has a server again; if none can, the cluster says why."""
@@ -147,7 +166,7 @@ def _replaced(
     return (
         None
         if cluster.fault == why
-        else _changed(cluster, msgspec.structs.replace(cluster, fault=why, updated_at_s=now_s))
+        else _change(cluster, msgspec.structs.replace(cluster, fault=why, updated_at_s=now_s))
     )
 
 
@@ -162,17 +181,96 @@ def _sentence(node: Node, refused: Rejection) -> str:
     return f"there is no place for a replacement of {node.name} now ({said}); it is tried again"
 
 
-def _changed(before: Cluster, after: Cluster) -> Enact | None:
+def _change(before: Cluster, after: Cluster) -> Enact | None:
     return None if before == after else Enact((RecordChanged(before, after),))
 
 
 # -- the end ------------------------------------------------------------------------------------
 
 
-def _ended(view: View, cluster: Cluster) -> Enact:
+def _end(view: View, cluster: Cluster) -> Enact:
     """Somebody else's server that was put into one of the groups is no reason to keep it; it is in none
     then."""
     groups = [GroupId(id) for id in cluster.groups if GroupId(id) in view.groups.records]
     commands = tuple(DeleteGroup(id, force=True, cluster=cluster.id) for id in groups)
     strangers = (change for id in groups for change in leave_group(view, id))
     return Enact((RecordChanged(cluster, None), *strangers), commands)
+
+
+# -- the loop -----------------------------------------------------------------------------------
+
+
+class ClusterReconciler:
+    """Remembers nothing but which clusters could not be brought forward just now: it can be stopped
+    anywhere and start anew, and two of them do no harm."""
+
+    def __init__(
+        self, engine: Engine, clock: Clock, ids: Ids, scheduler: SchedulerOptions, settings: Settings
+    ) -> None:
+        self._engine = engine
+        self._clock = clock
+        self._ids = ids
+        self._scheduler = scheduler
+        self._settings = settings
+        self._index = Index(-1)
+        self._resting: dict[str, int] = {}
+
+    async def run(self) -> None:
+        """Until cancelled, or until the region's engine stops."""
+        await keep_running(
+            "cluster reconciler",
+            self._reconcile_all,
+            is_stopping=lambda: self._engine.stopping,
+            outages=(Unavailable, Overloaded),
+            log=_log,
+        )
+
+    async def _reconcile_all(self) -> None:
+        """Wait until the region has changed, and bring every cluster forward that can be."""
+        self._index = await self._engine.wait_beyond(self._index, _WAIT_S)
+        now_s = self._clock.now_ns() // 1_000_000_000
+        due = await self._engine.read(
+            lambda view: [cluster for cluster in view.records.all(Cluster) if is_due(view, cluster, now_s)]
+        )
+        now_ns = self._clock.monotonic_ns()
+        self._resting = {id: until_ns for id, until_ns in self._resting.items() if until_ns > now_ns}
+        waiting = (cluster for cluster in due if cluster.id not in self._resting)
+        while some := list(islice(waiting, _AT_ONCE_MAX)):
+            # A cluster that fails does not hold up the others.
+            outcomes = await asyncio.gather(*map(self._reconcile, some), return_exceptions=True)
+            for cluster, outcome in zip(some, outcomes, strict=True):
+                if isinstance(outcome, (Unavailable, Overloaded)):
+                    raise outcome
+                if isinstance(outcome, BaseException):
+                    _log.error("cluster %s: failed, retrying in %g s", cluster.id, _REST_S, exc_info=outcome)
+                    self._rest(cluster)
+
+    async def _reconcile(self, cluster: Cluster) -> None:
+        context = Context(
+            self._ids.request_id(),
+            cluster.project,
+            cluster.user,
+            self._ids,
+            self._scheduler,
+            attempts_max=self._settings.build_attempts_max,
+            quotas=read_quotas(self._settings),
+        )
+
+        def propose(view: View, now_s: int) -> Enact | Rejection | None:
+            return propose_next(view, now_s, context, cluster.id)
+
+        origin = Origin(context.request_id, cluster.user, cluster.project, "reconciler")
+        for number in range(_STEPS_MAX):
+            outcome = await self._engine.submit(propose, origin, lambda view, changed: changed)
+            if isinstance(outcome, Rejection):
+                _log.error("cluster %s: refused, retrying in %g s: %s", cluster.id, _REST_S, outcome)
+                self._rest(cluster)
+                return
+            if not outcome:
+                if number == 0:
+                    self._rest(cluster)
+                return
+
+    def _rest(self, cluster: Cluster) -> None:
+        """Leave a cluster alone for a while: it was its turn, and there was nothing that could be done."""
+        self._resting[cluster.id] = self._clock.monotonic_ns() + _REST_S * 1_000_000_000

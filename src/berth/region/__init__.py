@@ -1,1 +1,1 @@
-"""The region's side of its cells: orders go down, and what came of them comes up."""
+"""What of a region talks to its cells: saga runs go down, progress comes up."""

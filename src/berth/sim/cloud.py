@@ -36,7 +36,7 @@ from berth.cell.hosts import Hosts
 from berth.cell.placement import VERSION, ClaimWriter
 from berth.cell.providers import Providers
 from berth.client import Unreachable, connect_directly
-from berth.clusters.keeper import ClusterReconciler
+from berth.clusters.reconciler import ClusterReconciler
 from berth.engine import Engine, Unavailable
 from berth.journal import open_journal, parse_address
 from berth.model.batches import Origin
@@ -44,7 +44,7 @@ from berth.model.commands import Enact
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import ConflictPolicy, Host, Server
-from berth.region.courier import Courier
+from berth.region.cell_links import CellLinks
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
@@ -83,7 +83,7 @@ class SimCell:
         await self._api(scope, receive, send)
 
     async def open(self) -> Engine:
-        """Another way into its journal, for a courier of its own; once there is one."""
+        """Another way into its journal, for the region; once there is one."""
         while self.name in self._cloud.unreachable:
             await asyncio.sleep(0.05)
         return await opened(self._database, self._cloud.clock, self._cloud.ids)
@@ -155,7 +155,7 @@ class SimCloud:
         self.join_token = join_token
         self.plan = FaultPlan()
         self.unreachable: set[str] = set()
-        """Cells whose journals a courier that starts cannot open."""
+        """Cells whose journals the region cannot open when it starts its links."""
         self.settings = Settings(
             cells=tuple(f"cell{number}=sqlite:///cell{number}.db" for number in range(1, cells + 1))
         )
@@ -165,8 +165,8 @@ class SimCloud:
         self._seed = seed
         self._host_count = hosts
         self._rack_count = racks
-        self._courier: asyncio.Task[None] | None = None
-        self._keeper: asyncio.Task[None] | None = None
+        self._links: asyncio.Task[None] | None = None
+        self._reconciler: asyncio.Task[None] | None = None
         self._background: set[asyncio.Task[None]] = set()
         self._agents: dict[str, asyncio.Task[None]] = {}
         self._turns = asyncio.Semaphore(20)
@@ -183,8 +183,8 @@ class SimCloud:
         for cell in self.cells.values():
             await cell.from_region.start()
             await cell.start()
-        self.start_courier()
-        self.start_keeper()
+        self.start_links()
+        self.start_reconciler()
         self._start_agents()
         try:
             await self.until(self._all_up)
@@ -306,30 +306,30 @@ class SimCloud:
 
     async def restart_region(self) -> None:
         """The region's process ends, with all that is in it, and starts again on its journal."""
-        await self.kill_keeper()
-        await self.kill_courier()
+        await self.kill_reconciler()
+        await self.kill_links()
         await self.region.stop()
         await self._start_region()
-        self.start_courier()
-        self.start_keeper()
+        self.start_links()
+        self.start_reconciler()
 
-    def start_courier(self) -> None:
+    def start_links(self) -> None:
         cells = {name: cell.open for name, cell in self.cells.items()}
-        self._courier = asyncio.create_task(Courier(self.region, cells, self.clock).run())
+        self._links = asyncio.create_task(CellLinks(self.region, cells, self.clock).run())
 
-    async def kill_courier(self) -> None:
-        if self._courier is not None:
-            self._courier.cancel()
-            await asyncio.gather(self._courier, return_exceptions=True)
+    async def kill_links(self) -> None:
+        if self._links is not None:
+            self._links.cancel()
+            await asyncio.gather(self._links, return_exceptions=True)
 
-    def start_keeper(self) -> None:
-        keeper = ClusterReconciler(self.region, self.clock, self.ids, self.scheduler, self.settings)
-        self._keeper = asyncio.create_task(keeper.run())
+    def start_reconciler(self) -> None:
+        reconciler = ClusterReconciler(self.region, self.clock, self.ids, self.scheduler, self.settings)
+        self._reconciler = asyncio.create_task(reconciler.run())
 
-    async def kill_keeper(self) -> None:
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+    async def kill_reconciler(self) -> None:
+        if self._reconciler is not None:
+            self._reconciler.cancel()
+            await asyncio.gather(self._reconciler, return_exceptions=True)
 
     def _start_agents(self) -> None:
         names = list(self.cells)
@@ -344,8 +344,8 @@ class SimCloud:
         return view.records.count(Host) == self._host_count and not len(view.down)
 
     async def _stop(self) -> None:
-        await self.kill_keeper()
-        await self.kill_courier()
+        await self.kill_reconciler()
+        await self.kill_links()
         for task in [*self._agents.values(), *self._background]:
             task.cancel()
         await asyncio.gather(*self._agents.values(), *self._background, return_exceptions=True)

@@ -519,7 +519,7 @@ def test_a_deletion_that_failed_is_tried_again() -> None:
 
 @pytest.mark.parametrize("crash_after", range(6))
 def test_a_deletion_goes_on_wherever_it_was_stopped(crash_after: int) -> None:
-    """A keeper has no memory: what comes after a crash is a step from the records, as any other."""
+    """A reconciler has no memory: what comes after a crash is a step from the records, as any other."""
     region = ClusterRegion()
     before = region.view.state()
     assert region.create(workers(4), ratio=2) is None

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from berth.clusters.leaving import choose_leavers
+from berth.clusters.distribution import choose_leavers
 from berth.model.clusters import Node
 
 pytestmark = pytest.mark.fast

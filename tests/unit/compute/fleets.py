@@ -2,7 +2,8 @@
 
 from berth.model.commands import Enact
 from berth.model.saga_runs import Agent
-from berth.sagas.hosts import apply_host, cell_aggregate
+from berth.region.status_sync import apply_host
+from berth.sagas.hosts import cell_aggregate
 from tests.unit.compute.regions import INVENTORY, LARGE, SMALL, Region
 from tests.unit.native.worlds import uuid_of
 
@@ -10,7 +11,7 @@ CELL = "cell-1"
 
 
 async def hear(region: Region, number: int, *, is_down: bool = False, cell: str = CELL) -> None:
-    """The courier brings up what the cell knows of a host."""
+    """The status sync brings up what the cell knows of a host."""
     agent = Agent(id=uuid_of(number), name=f"host-{number}", driver="sim", is_down=is_down)
     await region.enact(lambda view, now_s: apply_host(view, agent, cell, now_s) or Enact(()))
 

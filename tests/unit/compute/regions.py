@@ -29,7 +29,7 @@ from berth.model.events import AnyRecord, RecordChanged
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import Flavor, Image, Migration, Server
-from berth.region.progress import apply_progress
+from berth.region.status_sync import apply_progress
 from berth.runtime.ids import Ids
 from berth.runtime.telemetry import Telemetry
 from berth.sagas import runner

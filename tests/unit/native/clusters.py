@@ -99,5 +99,5 @@ async def _carried_out(region: Region, outbox: Outbox, error: str | None) -> Non
 
 async def _brought_on(region: Region, one: Cluster) -> None:
     quotas = read_quotas(region.settings)
-    asked = Context("req-keeper", one.project, one.user, _IDS, scheduler_options(), quotas=quotas)
+    asked = Context("req-reconciler", one.project, one.user, _IDS, scheduler_options(), quotas=quotas)
     await region.enact(lambda view, now_s: propose_next(view, now_s, asked, one.id) or Enact(()))

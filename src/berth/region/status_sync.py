@@ -1,16 +1,27 @@
-"""What comes back up: an order as its cell has it now, into the records of the region.
+"""The status sync: brings the progress of saga runs, and the state of hosts, up from a cell's journal.
 
-It is always the whole order, so that it does not matter which of its versions were seen. What a server is
-after its order follows from the order alone (``apply_end``): how it ended, and what stands in the books.
+It is always the whole run that is applied, so that it does not matter which of its versions were seen. What a
+server is after a run follows from the run and its saga alone (``apply_end``): how it ended, and what is held.
+A run stays in the cell until the region has its end, so the sync can be stopped anywhere and start anew, and
+two of them do no harm.
 """
+
+import logging
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
-from berth.ledger.records import remove_record, replace_record
-from berth.model.commands import Enact, LedgerCommand, SetHostStatus
-from berth.model.events import RecordChanged
-from berth.model.placement import HEALTHY
-from berth.model.saga_runs import ClaimSnapshot, Outbox, SagaRun, StepLog
+from berth.cell import saga_runs
+from berth.engine import Engine, Unavailable
+from berth.ledger.records import next_number, remove_record, replace_record
+from berth.model.batches import Origin
+from berth.model.commands import Enact, LabelAggregate, LedgerCommand, SetAggregates, SetHostStatus
+from berth.model.events import AnyRecord, RecordChanged
+from berth.model.ids import AggregateId, Index, ProviderId
+from berth.model.placement import HEALTHY, Label
+from berth.model.rejections import Rejection
+from berth.model.saga_runs import Agent, ClaimSnapshot, Outbox, SagaRun, StepLog
 from berth.model.servers import (
     NO_STATE,
     RUNNING,
@@ -18,17 +29,23 @@ from berth.model.servers import (
     Action,
     ActionEvent,
     Fault,
+    Host,
     Migration,
     Server,
     VmState,
 )
+from berth.region.dispatcher import WAIT_S, finish_all
 from berth.sagas.conflicts import plus
 from berth.sagas.endings import has_given_back
+from berth.sagas.hosts import cell_aggregate
 from berth.sagas.proposals import remove_server
 from berth.sagas.runner import find_outcome, is_finished, saga_of, step_of
 from berth.sagas.saga import AS_BEFORE, GONE, UNCHANGED
-from berth.view import View
+from berth.scheduler.hosts import CELL_KIND
+from berth.view import ProviderRecord, View
 
+_log = logging.getLogger(__name__)
+_ORIGIN: Final = Origin("", "status-sync", None, "status-sync")
 _NOTHING = ClaimSnapshot((), None)
 _POWER: dict[VmState, int] = {
     "active": RUNNING,
@@ -39,7 +56,7 @@ _POWER: dict[VmState, int] = {
 
 
 def apply_progress(view: View, run: SagaRun, now_s: int) -> Enact | None:
-    """The command that brings the records up to an order; None where they are."""
+    """The command that brings the records up to what a run says; None where they are."""
     saga = saga_of(run)
     if saga.apply is not None:
         return saga.apply(view, run, now_s)
@@ -239,3 +256,122 @@ def _host_records(view: View, run: SagaRun) -> tuple[LedgerCommand, ...]:
         if total != status.build_failures:
             commands.append(SetHostStatus(host.id, msgspec.structs.replace(status, build_failures=total)))
     return tuple(commands)
+
+
+def apply_host(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
+    """The command that brings what is known of a host up to what its cell says; None where it is.
+
+    A host joins before its provider is written: without a provider it is known when it has complaints."""
+    id = ProviderId(agent.id)
+    provider = view.providers.get(id)
+    known = view.records.get(Host, agent.id)
+    if provider is None and known is None and not agent.complaints:
+        return None
+    name = _name(view, agent, provider)
+    counter = next_number(view, "host")
+    host = known or Host(
+        id=agent.id,
+        number=counter.value,
+        name=name,
+        cell=cell,
+        registered_at_s=now_s,
+    )
+    after = msgspec.structs.replace(
+        host,
+        name=name,
+        cell=cell,
+        driver=agent.driver,
+        is_silent=agent.is_down,
+        complaints=agent.complaints,
+    )
+    commands: list[LedgerCommand] = []
+    status = view.hosts.get(id, HEALTHY)
+    down = after.is_silent or after.is_forced_down
+    if provider is not None and status.down != down:
+        commands.append(SetHostStatus(id, msgspec.structs.replace(status, down=down)))
+    label = Label(CELL_KIND, cell)
+    aggregate = cell_aggregate(cell)
+    if view.groups.labels.get(aggregate) != label:
+        commands.append(LabelAggregate(aggregate, label))
+        commands += _without_hosts_of_others(view, aggregate, cell)
+    if after == known and not commands:
+        return None
+    changed: list[AnyRecord] = []
+    if after != known:
+        changed.append(msgspec.structs.replace(after, updated_at_s=now_s))
+    if known is None:
+        changed.append(counter)
+    return Enact(tuple(replace_record(view, record) for record in changed), tuple(commands))
+
+
+def _name(view: View, agent: Agent, provider: ProviderRecord | None) -> str:
+    """Another's name is not taken over: Placement has refused it, and the host goes on under its own."""
+    if view.names.get(agent.name, provider) is not provider:
+        return agent.id if provider is None else provider.name
+    is_taken = provider is None and any(
+        other.id != agent.id for other in view.records.find(Host, "name", agent.name)
+    )
+    return agent.id if is_taken else agent.name
+
+
+def _without_hosts_of_others(view: View, aggregate: AggregateId, cell: str) -> list[SetAggregates]:
+    """A cell that is new has no hosts of other cells: its uuid follows from its name, and can be known."""
+    found = map(view.record, view.rows_in_aggregate(aggregate))
+    others = [record for record in found if (host := view.records.get(Host, record.id)) and host.cell != cell]
+    return [
+        SetAggregates(record.id, record.generation, tuple(id for id in record.aggregates if id != aggregate))
+        for record in others
+    ]
+
+
+# -- the loop -----------------------------------------------------------------------------------
+
+
+class StatusSync:
+    """Brings up what changes in one cell."""
+
+    def __init__(self, region: Engine, cell: Engine, name: str) -> None:
+        self._region = region
+        self._cell = cell
+        self._name = name
+        self._index = Index(-1)
+        # What has been brought up of each run and host, so that it is not looked at again.
+        self._seen: dict[str, SagaRun | Agent] = {}
+
+    async def sync(self) -> None:
+        """Wait until the cell has changed, and bring up what has."""
+        index = await self._cell.wait_beyond(self._index, WAIT_S)
+        runs, agents = await self._cell.read(
+            lambda view: (list(view.records.all(SagaRun)), list(view.records.all(Agent)))
+        )
+        await finish_all(self._sync_host(agent) for agent in agents)
+        await finish_all(self._sync_run(run) for run in runs)
+        current = {one.id for one in (*runs, *agents)}
+        self._seen = {id: record for id, record in self._seen.items() if id in current}
+        self._index = index
+
+    async def _sync_host(self, agent: Agent) -> None:
+        if self._seen.get(agent.id) is agent:
+            return
+        is_refused = await self._submit(lambda view, now_s: apply_host(view, agent, self._name, now_s))
+        # A host joins before its provider is written: it is looked at again until that is there.
+        is_there = await self._region.read(lambda view: ProviderId(agent.id) in view.providers)
+        if is_there and not is_refused:
+            self._seen[agent.id] = agent
+
+    async def _sync_run(self, run: SagaRun) -> None:
+        if self._seen.get(run.id) is run:
+            return
+        await self._submit(lambda view, now_s: apply_progress(view, run, now_s))
+        if not await self._region.read(lambda view: is_applied(view, run)):
+            raise Unavailable(f"the progress of saga run {run.id} ({run.saga}) could not be written")
+        self._seen[run.id] = run
+        if is_finished(run):
+            await self._cell.submit(
+                lambda view, _: saga_runs.remove_finished(view, run.id), _ORIGIN, lambda view, changed: None
+            )
+
+    async def _submit(self, propose: Callable[[View, int], Enact | None]) -> bool:
+        """Have a change made that may turn out not to be needed. Whether it was refused."""
+        outcome = await self._region.submit(propose, _ORIGIN, lambda view, changed: None)
+        return isinstance(outcome, Rejection)

@@ -1,0 +1,79 @@
+"""The region's links to its cells: a dispatcher and a status sync for each, restarted whenever they fail.
+
+A cell whose journal cannot be reached is waited for; the others go on.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from berth.engine import Engine, Unavailable
+from berth.engine.engine import Overloaded
+from berth.model.ids import Index
+from berth.model.saga_runs import Outbox
+from berth.region.dispatcher import WAIT_S, Dispatcher
+from berth.region.status_sync import StatusSync
+from berth.runtime.backoff import Backoff, keep_running, retry
+from berth.runtime.clock import Clock
+
+_log = logging.getLogger(__name__)
+_PAUSE_S: Final = 1.0
+_PAUSE_LONGEST_S: Final = 2.0
+
+OpenCell = Callable[[], Awaitable[Engine]]
+"""Opens a cell's journal, however long that takes."""
+
+
+class CellLinks:
+    """``cells``: how the journal of each cell is opened, by the cell's name."""
+
+    def __init__(self, region: Engine, cells: Mapping[str, OpenCell], clock: Clock) -> None:
+        self._region = region
+        self._cells = cells
+        self._clock = clock
+        self._index = Index(-1)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for name, open_cell in self._cells.items():
+                group.create_task(self._link(name, open_cell), name=f"link to {name}")
+            group.create_task(self._repeat("outbox", self._report_unknown_cells), name="outbox")
+
+    async def _link(self, name: str, open_cell: OpenCell) -> None:
+        cell = await retry(
+            open_cell,
+            (Exception,),
+            Backoff(_PAUSE_S, _PAUSE_LONGEST_S),
+            notice=lambda error, pause_s: _log.error(
+                "%s: cannot open its journal, retrying in %g s: %s", name, pause_s, error
+            ),
+        )
+        dispatcher = Dispatcher(self._region, cell, name, self._clock)
+        status_sync = StatusSync(self._region, cell, name)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._repeat(f"{name}: dispatcher", dispatcher.dispatch))
+                group.create_task(self._repeat(f"{name}: status sync", status_sync.sync))
+        finally:
+            await cell.stop()
+
+    async def _repeat(self, name: str, turn: Callable[[], Awaitable[None]]) -> None:
+        await keep_running(
+            name,
+            turn,
+            is_stopping=lambda: self._region.stopping,
+            outages=(Unavailable, Overloaded),
+            log=_log,
+            first_s=_PAUSE_S,
+            longest_s=_PAUSE_LONGEST_S,
+        )
+
+    async def _report_unknown_cells(self) -> None:
+        self._index = await self._region.wait_beyond(self._index, WAIT_S)
+        waiting = await self._region.read(lambda view: list(view.records.all(Outbox)))
+        for cell in sorted({outbox.cell for outbox in waiting} - self._cells.keys()):
+            _log.error("saga runs wait for cell %r, which is not configured: see the setting cells", cell)
+        if waiting:
+            await asyncio.sleep(_PAUSE_S)
