@@ -1,0 +1,61 @@
+"""The saga that docs/guides/add-an-operation.md shows is found, carried out, and ends as the guide says."""
+
+import re
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from berth.sagas import catalog
+from berth.sagas.saga import Saga
+from berth.sagas.table import Ending, find_failure, find_success
+from tests.servers import ROOT
+from tests.unit.sagas.regions import Faults, Region, prepared
+
+pytestmark = pytest.mark.fast
+
+GUIDE = ROOT / "docs" / "guides" / "add-an-operation.md"
+
+
+@pytest.fixture
+def reboot(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """The module of the guide, as if it stood beside the others."""
+    [code] = re.findall(r"^```python\n(.*?)^```", GUIDE.read_text(), re.DOTALL | re.MULTILINE)
+    module = ModuleType("berth.sagas.reboot")
+    exec(compile(code, str(GUIDE), "exec"), vars(module))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    found = (*catalog.all_sagas(), module.SAGA)
+    monkeypatch.setattr(catalog, "all_sagas", lambda: found)
+    catalog._by_key.cache_clear()
+    yield module
+    catalog._by_key.cache_clear()
+
+
+def rebooted(reboot: Any, faults: Faults) -> Region:
+    region = prepared("stop")
+    assert region.tries(lambda view, now_s: reboot.propose(view, now_s, region.asked(), "s")) is None
+    assert region.server("s").task == "powering-on"
+    region.carry_out(faults)
+    assert region.server("s").task is None
+    return region
+
+
+def test_it_ends_as_the_table_says(reboot: Any) -> None:
+    saga: Saga = reboot.SAGA
+    assert find_success(saga) == Ending("active", "dest")
+    assert [find_failure(saga, number) for number in range(2)] == [
+        Ending("as before", "dest"),
+        Ending("stopped", "dest"),
+    ]
+
+
+@pytest.mark.parametrize(("fails", "state"), [(None, "active"), ("stop", "active"), ("start", "stopped")])
+def test_it_is_carried_out(reboot: Any, fails: str | None, state: str) -> None:
+    faults = Faults([] if fails is None else [fails])
+    region = rebooted(reboot, faults)
+    server = region.server("s")
+    assert server.state == state
+    assert (server.fault is None) == (fails is None)
+    assert region.held("s")
