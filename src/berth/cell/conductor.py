@@ -1,9 +1,9 @@
-"""The conductor: carries the orders of its cell out, each in its own task, one step after the other.
+"""The conductor: executes the saga runs of its cell, each in its own task, one step after the other.
 
-    order in the journal -> step -> its outcome in the journal -> next step -> ... -> done | failed
+    run in the journal -> step -> its outcome in the journal -> next step -> ... -> done | failed
 
-What a step is and what follows from its outcome is said by ``operations``; here it is done. Everything that
-must survive is in the journal: a conductor that starts finds the orders that are not finished, and repeats
+What is next, and what follows from an outcome, is decided by ``sagas.runner``; here it is done. Everything
+that must survive is in the journal: a conductor that starts finds the runs that are not finished, and repeats
 for each the step it is at.
 """
 
@@ -46,18 +46,19 @@ from berth.view import View
 
 _log = logging.getLogger(__name__)
 
+_PAUSE_S: Final = 1.0
 _PAUSE_FIRST_S: Final = 0.1
 _PAUSE_LONGEST_S: Final = 5.0
 _FOLLOW_S: Final = 5.0
 _FORGET_AFTER_S: Final = 3600
 _REFUSALS_MAX: Final = 8
-"""How often an entry in the books that must be made may be refused before the order ends without it."""
+"""How often Placement may refuse a change that must be made before the run ends without it."""
 _FORGET_EVERY_NS: Final = 60_000_000_000
 _ORIGIN: Final = Origin("", "conductor", None, "conductor")
 
 
 class Deadlines(NamedTuple):
-    """How long an agent may take for an order, in seconds."""
+    """How long an agent may take for a command, in seconds."""
 
     ordinary: float = 60
     build: float = 300
@@ -70,14 +71,15 @@ class Deadlines(NamedTuple):
 
 
 class Conductor:
-    """Runs until its task is cancelled, or another takes the cell over. There is one at a time: who begins
-    writes a term into the journal, and who finds a later one there than its own does nothing more."""
+    """Runs until its task is cancelled, or another conductor takes the cell over. There is one at a time:
+    a conductor that starts writes a new term into the journal, and one that finds a later term than its
+    own ends."""
 
     def __init__(
-        self, engine: Engine, claim: ClaimWriter, mailbox: Mailbox, clock: Clock, deadlines: Deadlines
+        self, engine: Engine, claims: ClaimWriter, mailbox: Mailbox, clock: Clock, deadlines: Deadlines
     ) -> None:
         self._engine = engine
-        self._claims = claim
+        self._claims = claims
         self._mailbox = mailbox
         self._clock = clock
         self._deadlines = deadlines
@@ -87,7 +89,7 @@ class Conductor:
         self._forgets_at_ns = 0
 
     async def take_over(self) -> None:
-        """Begin to conduct."""
+        """Write a new term: from now on the conductor before this one does nothing more."""
 
         def written(view: View, changed: bool) -> None:
             self.term = saga_runs.term_of(view)
@@ -95,36 +97,36 @@ class Conductor:
         await self._engine.submit(lambda view, _: saga_runs.begin_term(view), _ORIGIN, written)
 
     async def run(self) -> None:
-        """Look for orders until another has taken over."""
+        """Execute runs until another conductor has taken over."""
         try:
             while not self._engine.stopping:
                 try:
                     index = await self._engine.read(self._look)
                     if index is None:
-                        _log.error("another conductor has taken this cell over: this one ends")
+                        _log.error("another conductor has taken over this cell, stopping")
                         return
                     await self._forget()
                     await self._engine.wait_beyond(index, _FOLLOW_S)
-                except (Unavailable, Overloaded) as away:
-                    _log.warning("the cell's journal is away: %s", away)
-                    await asyncio.sleep(1)
+                except (Unavailable, Overloaded) as error:
+                    _log.warning("the cell's journal is unavailable, retrying in %g s: %s", _PAUSE_S, error)
+                    await asyncio.sleep(_PAUSE_S)
                 except Exception:
-                    _log.exception("the conductor stumbled")
-                    await asyncio.sleep(1)
+                    _log.exception("conductor failed unexpectedly, retrying in %g s", _PAUSE_S)
+                    await asyncio.sleep(_PAUSE_S)
         finally:
             for task in self._tasks.values():
                 task.cancel()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
     def _look(self, view: View) -> Index | None:
-        """Begin with the orders that have not been begun with. None if they are not ours any more."""
+        """Start a task for each run that has none. None if another conductor has taken over."""
         if saga_runs.is_replaced(view, self.term):
             return None
         for run in view.records.all(SagaRun):
             if is_finished(run):
                 continue
             if run.id not in self._tasks:
-                task = asyncio.create_task(self._carry_out(run.id), name=f"order {run.id}")
+                task = asyncio.create_task(self._carry_out(run.id), name=f"saga run {run.id}")
                 self._tasks[run.id] = task
                 task.add_done_callback(lambda _, id=run.id: self._forget_task(id))  # type: ignore[misc]
             elif run.abort:
@@ -148,11 +150,10 @@ class Conductor:
         if await self._engine.read(lambda view: saga_runs.forget_instances(view, before_s)) is not None:
             await self._submit(lambda view, _: saga_runs.forget_instances(view, before_s))
 
-    # -- one order ------------------------------------------------------------------------------
+    # -- one run --------------------------------------------------------------------------------
 
     async def _carry_out(self, id: str) -> None:
-        """All steps of an order. What is in the way of it is waited out; a bug stops this order, and no
-        other."""
+        """Execute all steps of a run. An outage is waited out; a bug stops this run, and no other."""
         pause_s = _PAUSE_FIRST_S
         while True:
             try:
@@ -162,62 +163,66 @@ class Conductor:
                 await self._advance(run, await self._step(run))
                 pause_s = _PAUSE_FIRST_S
                 self._refused.pop(id, None)
-            except (PlacementUnavailable, Unavailable, Overloaded) as away:
-                _log.warning("order %s waits: %s", id, away)
+            except (PlacementUnavailable, Unavailable, Overloaded) as error:
+                _log.warning("saga run %s: step failed, retrying in %g s: %s", id, pause_s, error)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _PAUSE_LONGEST_S)
             except asyncio.CancelledError:
                 raise
             except Exception:
-                _log.exception("order %s is stuck", id)
+                _log.exception(
+                    "saga run %s: step failed unexpectedly, retrying in %g s", id, _PAUSE_LONGEST_S
+                )
                 await asyncio.sleep(_PAUSE_LONGEST_S)
 
     async def _advance(self, run: SagaRun, change: Callable[[SagaRun], SagaRun]) -> None:
         await self._submit(lambda view, now_s: saga_runs.advance_run(view, self.term, run, change, now_s))
 
     async def _step(self, run: SagaRun) -> Callable[[SagaRun], SagaRun]:
-        """Do what is next; what that makes of the order."""
+        """Do what is next; how that changes the run."""
         task = task_of(run)
         now = self._clock.now_ns
         match task:
             case Skip():
-                return lambda order: record_success(order, now())
-            case ClaimTask(entry):
+                return lambda run: record_success(run, now())
+            case ClaimTask(change):
                 try:
-                    claim, migration = await self._claims.write(run, entry)
+                    claim, migration = await self._claims.write(run, change)
                 except ClaimRefused as refused:
                     reason = str(refused)
-                    if must_succeed(run) and self._insists(run):
-                        raise PlacementUnavailable(f"what must be done is refused: {reason}") from refused
+                    if must_succeed(run) and self._may_retry_refused(run):
+                        raise PlacementUnavailable(
+                            f"Placement refuses a change that must be made: {reason}"
+                        ) from refused
                     conflict = make_conflict(run, refused.found, now())
-                    return lambda order: record_failure(order, now(), reason, conflict)
-                return lambda order: record_success(order, now(), claim, migration)
-            case MoveClaim(way):
+                    return lambda run: record_failure(run, now(), reason, conflict)
+                return lambda run: record_success(run, now(), claim, migration)
+            case MoveClaim(destination):
                 try:
-                    claim, migration = await self._claims.move(run, way)
+                    claim, migration = await self._claims.move(run, destination)
                 except ClaimRefused as refused:
                     reason = str(refused)
-                    return lambda order: record_claim_refused(order, now(), reason)
-                return lambda order: record_claim_moved(order, now(), claim, migration)
+                    return lambda run: record_claim_refused(run, now(), reason)
+                return lambda run: record_claim_moved(run, now(), claim, migration)
             case AgentTask():
                 return await self._by_agent(run, task)
 
-    def _insists(self, run: SagaRun) -> bool:
-        """Whether to ask once more for what must be undone: something may be in its way for a moment."""
+    def _may_retry_refused(self, run: SagaRun) -> bool:
+        """Whether to try once more what Placement has refused: the cause may pass."""
         self._refused[run.id] = self._refused.get(run.id, 0) + 1
         return self._refused[run.id] < _REFUSALS_MAX
 
     async def _by_agent(self, run: SagaRun, task: AgentTask) -> Callable[[SagaRun], SagaRun]:
         now = self._clock.now_ns
         if is_aborted(run):
-            return lambda order: record_failure(order, now(), "aborted")
+            return lambda run: record_failure(run, now(), "aborted")
         agent = await self._engine.read(lambda view: view.records.get(Agent, task.place.id))
         if agent is None or agent.is_down:
             reason = f"the host {task.place.name} is down"
             if step_of(run).skip_if_down and run.phase == "forward":
-                return lambda order: record_success(order, now(), note=f"left out: {reason}")
-            return lambda order: record_failure(order, now(), reason)
-        order = AgentCommand(
+                return lambda run: record_success(run, now(), note=f"skipped: {reason}")
+            return lambda run: record_failure(run, now(), reason)
+        command = AgentCommand(
             id=task.id,
             fence=(run.number, run.version),
             verb=task.verb,
@@ -226,13 +231,13 @@ class Conductor:
             runs=run.runs,
             to_host=run.dest.name if task.verb == "live_migrate" and run.dest is not None else None,
         )
-        # Counted from now, and not from when the step began: an agent cannot be blamed for the time in which
-        # there was no conductor.
-        error = await self._mailbox.carry_out(task.place.id, order, self._deadlines.of(task.verb))
+        # The deadline counts from now, not from when the step began: without a conductor the agent could do
+        # nothing.
+        error = await self._mailbox.deliver(task.place.id, command, self._deadlines.of(task.verb))
         if error is None:
-            return lambda order: record_success(order, now())
-        return lambda order: record_failure(order, now(), error)
+            return lambda run: record_success(run, now())
+        return lambda run: record_failure(run, now(), error)
 
     async def _submit(self, propose: Callable[[View, int], Command | Rejection | None]) -> None:
-        # One who was first with the same order has done what was to be done.
+        # A rejection means that another conductor has advanced the run, or has taken over.
         await self._engine.submit(propose, _ORIGIN, lambda view, changed: None)

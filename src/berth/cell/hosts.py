@@ -248,11 +248,11 @@ class Hosts:
         known = await self._hear(host, poll.servers)
         leftovers = known.leftovers
         again = version >= WITH_CREDENTIALS and self._must_retry(host, known)
-        commands, aborts = self._mailbox.for_host(host, poll.busy)
+        commands, aborts = self._mailbox.find_commands(host, poll.busy)
         fresh_aborts = tuple(id for id in aborts if id in poll.busy)
         if not leftovers and not commands and not fresh_aborts and not again and poll.wait_seconds:
-            await self._mailbox.news(host, poll.wait_seconds)
-            commands, aborts = self._mailbox.for_host(host, poll.busy)
+            await self._mailbox.wait(host, poll.wait_seconds)
+            commands, aborts = self._mailbox.find_commands(host, poll.busy)
         self._heard_ns[host] = self._clock.monotonic_ns()
         return PollAnswer(commands=commands, aborts=aborts, leftovers=leftovers, must_register=again)
 

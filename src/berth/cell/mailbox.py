@@ -1,8 +1,7 @@
-"""The orders that agents are to carry out now, by host: put there by the conductor, handed out to whoever
-polls, and settled by a report, a deadline, or the host's death.
+"""The mailbox: commands that wait for the agents of hosts, from when the conductor delivers one until the
+agent reports its outcome, its deadline passes, or its host is down.
 
-Nothing here is kept: after a restart the conductor puts the same orders on the desk again, under the same
-ids.
+Nothing here survives a restart: the conductor then delivers the same commands again, under the same ids.
 """
 
 import asyncio
@@ -23,13 +22,13 @@ class Mailbox:
         self._by_host: dict[str, dict[str, _Waiting]] = {}
         self._news: dict[str, asyncio.Event] = {}
 
-    async def carry_out(self, host: str, command: AgentCommand, within_s: float) -> str | None:
-        """Have an agent carry an order out: None when it has, else why not. Past its deadline it has failed,
-        whatever the agent may still do."""
+    async def deliver(self, host: str, command: AgentCommand, within_s: float) -> str | None:
+        """Have an agent carry a command out: None when it has, else the error. Past its deadline the
+        command has failed, whatever the agent may still do."""
         outcome: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
         waiting = _Waiting(command, outcome)
         self._by_host.setdefault(host, {})[command.id] = waiting
-        self._tell(host)
+        self._wake(host)
         try:
             async with asyncio.timeout(max(within_s, 0)):
                 return await outcome
@@ -40,7 +39,7 @@ class Mailbox:
                 del self._by_host[host][command.id]
 
     def settle(self, host: str, command: str, error: str | None) -> bool:
-        """Take an agent's report. Whether anybody waits for it."""
+        """Take an agent's report. Whether the conductor waits for it."""
         waiting = self._by_host.get(host, {}).get(command)
         if waiting is None or waiting.outcome.done():
             return False
@@ -48,7 +47,7 @@ class Mailbox:
         return True
 
     def give_up(self, host: str, reason: str) -> None:
-        """The host is gone: nobody need wait for it."""
+        """Fail all commands of a host that is down."""
         for command in list(self._by_host.get(host, {})):
             self.settle(host, command, reason)
 
@@ -56,17 +55,19 @@ class Mailbox:
         waiting = self._by_host.get(host, {}).get(command)
         if waiting is not None and not waiting.is_aborted:
             waiting.is_aborted = True
-            self._tell(host)
+            self._wake(host)
 
-    def for_host(self, host: str, busy: Iterable[str]) -> tuple[tuple[AgentCommand, ...], tuple[str, ...]]:
-        """Orders for a host that is not at them yet, and those it is to give up."""
+    def find_commands(
+        self, host: str, busy: Iterable[str]
+    ) -> tuple[tuple[AgentCommand, ...], tuple[str, ...]]:
+        """Commands that a host is not busy with yet, and the ids of those that it is to give up."""
         known = set(busy)
         here = self._by_host.get(host, {})
         fresh = tuple(waiting.command for id, waiting in here.items() if id not in known)
         return fresh, tuple(id for id, waiting in here.items() if waiting.is_aborted)
 
-    async def news(self, host: str, within_s: float) -> None:
-        """Wait until there may be something new for a host, or for as long as that."""
+    async def wait(self, host: str, within_s: float) -> None:
+        """Wait until there may be something new for a host, or for ``within_s``."""
         event = self._news.setdefault(host, asyncio.Event())
         try:
             async with asyncio.timeout(within_s):
@@ -75,5 +76,5 @@ class Mailbox:
             pass
         event.clear()
 
-    def _tell(self, host: str) -> None:
+    def _wake(self, host: str) -> None:
         self._news.setdefault(host, asyncio.Event()).set()

@@ -1,9 +1,9 @@
-"""A conductor's way into the books: Placement's API, and nothing else.
+"""How a conductor changes allocations: through Placement's API, and nothing else.
 
-Every change is one POST of all the consumers it is about, each at the generation that was last written. If
-one of them has moved, they are read. If they hold what they were to hold, the change has been made, and only
-its answer was lost; else it is made at the generations that were read. What others have changed is refused
-by a check alone, before anything is destroyed, by the rules of ``sagas.conflicts``.
+Every change is one POST of all the consumers it is about, each at the generation that was last written. On a
+generation conflict they are read. If they hold what they should hold after the change, the change was made
+and only its answer was lost; else it is made at the generations that were read. A change by another client is
+refused by a check alone, before anything is destroyed, by the rules of ``sagas.conflicts``.
 """
 
 from collections.abc import Sequence
@@ -24,8 +24,8 @@ _TIMEOUT_S: Final = 10
 
 
 class ClaimRefused(Exception):
-    """Placement says no; the message is its own. Where others have changed the allocations, ``found`` is what
-    the server and its migration hold."""
+    """Placement refuses a change; the message is its own. Where others have changed the allocations,
+    ``found`` is what the server and its migration hold."""
 
     def __init__(self, reason: str, found: tuple[Held, Held] | None = None) -> None:
         super().__init__(reason)
@@ -33,12 +33,12 @@ class ClaimRefused(Exception):
 
 
 class PlacementUnavailable(Exception):
-    """Placement cannot say now. Whether a change was made is not known."""
+    """Placement does not answer. Whether a change was made is not known."""
 
 
 class _Change(NamedTuple):
-    """What a consumer shall hold, in place of what it was last given. ``keeps``: and what others have added
-    to that meanwhile, except on the host ``left``: the server is not there any more."""
+    """What a consumer is to hold, in place of what it was last given. ``keeps``: with what others have
+    added to that meanwhile, except on the host ``left``: the server is not there any more."""
 
     consumer: str
     type: str
@@ -52,49 +52,50 @@ class ClaimWriter:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def write(self, run: SagaRun, entry: ClaimChange) -> tuple[ClaimSnapshot, ClaimSnapshot | None]:
-        """Make an entry for an order, whatever others have changed: what server and migration hold
-        afterwards. Only a check is refused because of others."""
+    async def write(self, run: SagaRun, wanted: ClaimChange) -> tuple[ClaimSnapshot, ClaimSnapshot | None]:
+        """Make a change for a run, whatever others have changed; what server and migration hold afterwards.
+        Only a check is refused because of others."""
         server = _Change(run.server, INSTANCE, run.claim)
         last = run.migration_claim or ClaimSnapshot((), None)
         migration = None if run.migration is None else _Change(run.migration, MIGRATION, last)
-        match entry:
+        match wanted:
             case "release":
                 changes = [server] if migration is None else [server, migration]
-                claim = await self._change(run, changes)
-                return claim[0], None if migration is None else claim[1]
+                released = await self._change(run, changes)
+                return released[0], None if migration is None else released[1]
             case "release_migration" if migration is not None:
-                (book,) = await self._change(run, [migration])
-                return run.claim, book
+                (released_migration,) = await self._change(run, [migration])
+                return run.claim, released_migration
             case "give_back" if migration is not None:
-                wanted = plus((last.held, run.shared))
+                given = plus((last.held, run.shared))
                 if not last.held:
-                    # It was given back already, before a crash; the books know.
-                    wanted = minus(run.claim.held, run.claim.kept)
+                    # It was given back already, before a crash.
+                    given = minus(run.claim.held, run.claim.kept)
                 left = None if run.dest == run.source else run.dest
-                back = server._replace(wanted=wanted, keeps=True, left=left)
+                back = server._replace(wanted=given, keeps=True, left=left)
                 first, second = await self._change(run, [back, migration])
                 return first, second
             case "check":
                 await self._check(run)
         return run.claim, run.migration_claim
 
-    async def move(self, run: SagaRun, way: Destination) -> tuple[ClaimSnapshot, ClaimSnapshot | None]:
+    async def move(self, run: SagaRun, dest: Destination) -> tuple[ClaimSnapshot, ClaimSnapshot | None]:
         """Move the server's claim to an alternate: group policies and capacity are judged there. The
         migration holds what the server does not go on using there."""
-        left = None if way.place == run.dest else run.dest
-        changes = [_Change(run.server, INSTANCE, run.claim, way.held, keeps=True, left=left)]
+        left = None if dest.place == run.dest else run.dest
+        changes = [_Change(run.server, INSTANCE, run.claim, dest.held, keeps=True, left=left)]
         last = run.migration_claim
-        if last is None or run.migration is None or same(way.shared, run.shared):
-            (book,) = await self._change(run, changes)
-            return book, last
-        wanted = minus(plus((last.held, run.shared)), way.shared)
+        if last is None or run.migration is None or same(dest.shared, run.shared):
+            (moved,) = await self._change(run, changes)
+            return moved, last
+        wanted = minus(plus((last.held, run.shared)), dest.shared)
         changes.append(_Change(run.migration, MIGRATION, last, wanted))
         first, second = await self._change(run, changes)
         return first, second
 
     async def _change(self, run: SagaRun, changes: Sequence[_Change]) -> list[ClaimSnapshot]:
-        """Have all the changes made, in one step. Who has written meanwhile is read, and written over."""
+        """Make all changes in one step. A consumer that another client has written is read, and written
+        over."""
         given = [change.last.generation for change in changes]
         kept = [await self._kept(change, change.last.kept) for change in changes]
         for _ in range(_ATTEMPTS):
@@ -116,11 +117,11 @@ class ClaimWriter:
                 raise ClaimRefused(answer.detail)
             now = [await self._held(change.consumer) for change in changes]
             if all(map(_is_made, changes, now)):
-                return [_as_made(change, book) for change, book in zip(changes, now, strict=True)]
-            given = [book.generation for book in now]
+                return [_as_made(change, snapshot) for change, snapshot in zip(changes, now, strict=True)]
+            given = [snapshot.generation for snapshot in now]
             kept = [
-                await self._kept(change, added(book.held, minus(change.last.held, change.last.kept)))
-                for change, book in zip(changes, now, strict=True)
+                await self._kept(change, added(snapshot.held, minus(change.last.held, change.last.kept)))
+                for change, snapshot in zip(changes, now, strict=True)
             ]
         raise PlacementUnavailable(f"Placement write contention: gave up after {_ATTEMPTS} attempts")
 
@@ -132,8 +133,7 @@ class ClaimWriter:
         return tuple(part for part in more if roots[part[0]] != change.left.id)
 
     async def _check(self, run: SagaRun) -> None:
-        """Refuse what others have changed, if the policy says so, before anything is done that is for
-        good."""
+        """Refuse what others have changed, if the policy says so, before anything is destroyed."""
         if run.policy != "fail" or run.is_forced:
             return
         released, written = saga_of(run).released, saga_of(run).written
@@ -155,7 +155,7 @@ class ClaimWriter:
             raise ClaimRefused(reason, (server, migration))
 
     async def _root_of(self, provider: str) -> str:
-        """The host that a provider belongs to; itself, if it is gone."""
+        """The root of a provider's tree; the provider itself, if it is gone."""
         answer = await self._ask("GET", f"/resource_providers/{provider}", None)
         return str(answer.body["root_provider_uuid"]) if answer.status == 200 else provider
 
@@ -178,8 +178,8 @@ class ClaimWriter:
 
 
 def _is_made(change: _Change, now: ClaimSnapshot) -> bool:
-    """Whether a consumer has what it was to have, and others at most have added to it since: then it was only
-    the answer that was lost. A migration is nobody else's, and has exactly that."""
+    """Whether a consumer holds what it was to hold, and others at most have added to it since: then only
+    the answer was lost. A migration is written by nobody else, and holds exactly that."""
     if change.type == MIGRATION or not change.wanted:
         return same(now.held, change.wanted)
     is_as_it_was = not added(change.last.held, now.held) and bool(added(change.last.held, change.wanted))

@@ -1,7 +1,7 @@
-"""The records of a cell as orders come and go on: commands for its journal, made from its view.
+"""Saga runs in a cell's journal: the commands that accept, advance and remove them.
 
-Beside each order stands the server's ``Instance``: which hosts may have it. While an order is carried out
-these are all it touches; afterwards, what the operation says.
+Each server of a run has an ``Instance``: which hosts may have it. While a run is under way these are all
+hosts that it is about; afterwards, those that the saga's outcome names.
 """
 
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _CONDUCTOR: Final = "conductor"
 
 
 def accept_run(view: View, run: SagaRun, now_ns: int) -> Enact | None:
-    """The command that takes an order into a cell; None for one that it has, or has had."""
+    """The command that puts a run into the cell's journal; None for a run that the cell has, or has had."""
     instance = view.records.get(Instance, run.server) or Instance(id=run.server)
     if view.records.get(SagaRun, run.id) is not None or instance.last >= run.number:
         return None
@@ -36,7 +36,7 @@ def accept_run(view: View, run: SagaRun, now_ns: int) -> Enact | None:
 
 
 def abort_run(view: View, id: str) -> Enact | None:
-    """The command that has an order aborted; None if it is over."""
+    """The command that notes that a run is to be aborted; None if it has ended."""
     run = view.records.get(SagaRun, id)
     if run is None or is_finished(run) or run.abort:
         return None
@@ -44,7 +44,7 @@ def abort_run(view: View, id: str) -> Enact | None:
 
 
 def advance_run(view: View, term: int, seen: SagaRun, change: Change, now_s: int) -> Enact | Rejection:
-    """The command by which who conducts in a term brings an order on from the step at which it was seen."""
+    """The command that advances a run from the step at which the conductor of ``term`` has seen it."""
     run = view.records.get(SagaRun, seen.id)
     if is_replaced(view, term):
         return RecordMoved("Term", _CONDUCTOR)
@@ -54,37 +54,37 @@ def advance_run(view: View, term: int, seen: SagaRun, change: Change, now_s: int
     changes = [RecordChanged(run, after)]
     instance = view.records.get(Instance, run.server)
     if instance is not None:
-        stands = _instance_after(view, instance, after, now_s)
-        if stands != instance:
-            changes.append(RecordChanged(instance, stands))
+        placed = _place_instance(view, instance, after, now_s)
+        if placed != instance:
+            changes.append(RecordChanged(instance, placed))
     return Enact(tuple(changes))
 
 
 def term_of(view: View) -> int:
-    """The number of who conducts the cell."""
+    """The term of the cell's conductor."""
     term = view.records.get(Term, _CONDUCTOR)
     return 0 if term is None else term.number
 
 
 def is_replaced(view: View, term: int) -> bool:
-    """Whether another conducts the cell than the one who began with this term."""
+    """Whether another conductor has taken over since this term began."""
     return term != term_of(view)
 
 
 def begin_term(view: View) -> Enact:
-    """The command by which somebody begins to conduct the cell, in place of whoever does."""
+    """The command by which a conductor takes the cell over."""
     return Enact((replace_record(view, Term(id=_CONDUCTOR, number=term_of(view) + 1)),))
 
 
 def remove_finished(view: View, id: str) -> Enact | None:
-    """The command that takes a finished order away, when the region has it."""
+    """The command that removes a finished run, once the region has its end."""
     run = view.records.get(SagaRun, id)
     return None if run is None or not is_finished(run) else Enact((remove_record(view, run),))
 
 
 def forget_instances(view: View, before_s: int) -> Enact | None:
-    """The command that forgets servers that have been nowhere since before a time. As long as a host may have
-    one still it is not forgotten: its number is what the host is told by that it is the last."""
+    """The command that forgets servers that have been on no host since ``before_s``. A server is not
+    forgotten while a host may still have it: the number of its last run is what makes the host destroy it."""
     gone = [
         instance
         for instance in view.records.all(Instance)
@@ -101,7 +101,7 @@ def _with(hosts: tuple[str, ...], run: SagaRun) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*hosts, *places)))
 
 
-def _instance_after(view: View, instance: Instance, run: SagaRun, now_s: int) -> Instance:
+def _place_instance(view: View, instance: Instance, run: SagaRun, now_s: int) -> Instance:
     if not is_finished(run):
         return msgspec.structs.replace(instance, hosts=_with(instance.hosts, run))
     saga = saga_of(run)
@@ -146,7 +146,7 @@ def mark_host(view: View, host: str, is_down: bool, now_s: int) -> Enact | None:
         return None
     changes = [RecordChanged(agent, msgspec.structs.replace(agent, is_down=is_down, changed_at_s=now_s))]
     if not is_down:
-        # It is clean: of what was deleted meanwhile nothing is left on it.
+        # It has destroyed what was deleted meanwhile.
         for instance in view.records.find(Instance, "left_on", host):
             left = tuple(other for other in instance.left_on if other != host)
             changes.append(RecordChanged(instance, msgspec.structs.replace(instance, left_on=left)))
@@ -159,6 +159,6 @@ def expected_servers(view: View, host: str) -> set[str]:
 
 
 def last_number(view: View, server: str) -> int:
-    """The number of the last order that the cell has had for a server; 0 for one that it knows nothing of."""
+    """The number of the last run that the cell has had for a server; 0 for an unknown one."""
     instance = view.records.get(Instance, server)
     return 0 if instance is None else instance.last

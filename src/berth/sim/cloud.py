@@ -51,7 +51,7 @@ from berth.runtime.settings import Settings
 from berth.runtime.telemetry import Telemetry
 from berth.sagas.proposals import Context
 from berth.scheduler.options import scheduler_options
-from berth.sim.faults import FaultPlan, FaultyConductor, FaultyDesk
+from berth.sim.faults import FaultPlan, FaultyConductor, FaultyMailbox
 from berth.view import View
 
 T = TypeVar("T")
@@ -92,7 +92,7 @@ class SimCell:
         cloud = self._cloud
         engine = self._engine = cell_engine(self._database, cloud.clock, cloud.ids)
         await engine.start()
-        mailbox = FaultyDesk()
+        mailbox = FaultyMailbox()
         client = connect_directly(cloud.call_api, _HEADERS)
         conductor = FaultyConductor(
             engine, ClaimWriter(client), mailbox, cloud.clock, cloud.deadlines, cloud.plan, self._crash_soon

@@ -1,4 +1,4 @@
-"""Faults at single steps of operations: a conductor and a desk that go wrong where they are told to.
+"""Faults at single steps of sagas: a conductor and a mailbox that go wrong where they are told to.
 
 A fault is for one step of one server's order, on the way forward or back, and happens once:
 
@@ -61,7 +61,7 @@ class FaultPlan:
         return None
 
 
-class FaultyDesk(Mailbox):
+class FaultyMailbox(Mailbox):
     """Does not hear the answers to some orders: the next one, or none at all."""
 
     def __init__(self) -> None:
@@ -91,14 +91,14 @@ class FaultyConductor(Conductor):
         self,
         engine: Engine,
         claim: ClaimWriter,
-        mailbox: FaultyDesk,
+        mailbox: FaultyMailbox,
         clock: Clock,
         deadlines: Deadlines,
         plan: FaultPlan,
         crashed: Callable[[], None],
     ) -> None:
         super().__init__(engine, claim, mailbox, clock, deadlines)
-        self._faulty_desk = mailbox
+        self._faulty_mailbox = mailbox
         self._plan = plan
         self._crashed = crashed
 
@@ -123,9 +123,9 @@ class FaultyConductor(Conductor):
                 await self._die()
             case "lose" | "late" if isinstance(task, AgentTask):
                 if fault.kind == "lose":
-                    self._faulty_desk.lose(task.id)
+                    self._faulty_mailbox.lose(task.id)
                 else:
-                    self._faulty_desk.never_hear(task.id)
+                    self._faulty_mailbox.never_hear(task.id)
             case "lose":
                 await super()._step(run)
                 raise PlacementUnavailable("injected: the answer was lost")

@@ -124,15 +124,15 @@ class FakeConductor:
             await _respond(send, 404, {"errors": [{"detail": "who is that?"}]})
             return
         leftovers = tuple(leftover for leftover in self.leftovers if leftover.server in poll.servers)
-        commands, aborts = self.desk.for_host(poll.host, poll.busy)
+        commands, aborts = self.desk.find_commands(poll.host, poll.busy)
         if not (leftovers or commands or set(aborts) & set(poll.busy)):
-            await self.desk.news(poll.host, poll.wait_seconds)
-            commands, aborts = self.desk.for_host(poll.host, poll.busy)
+            await self.desk.wait(poll.host, poll.wait_seconds)
+            commands, aborts = self.desk.find_commands(poll.host, poll.busy)
         await _respond(send, 200, PollAnswer(commands=commands, aborts=aborts, leftovers=leftovers))
 
     async def have(self, command: AgentCommand, host: SimHost = THE_HOST) -> str | None:
         """Have a host carry an order out."""
-        return await self.desk.carry_out(host.id, command, PATIENCE_S)
+        return await self.desk.deliver(host.id, command, PATIENCE_S)
 
 
 @contextlib.asynccontextmanager
