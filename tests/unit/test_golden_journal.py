@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from berth.agent.state import Kept
+from berth.agent.state import StoredState
 from berth.cell import protocol
 from berth.model.batches import Entry
 from berth.model.events import AnyRecord, Event
@@ -48,7 +48,7 @@ def test_a_message_of_the_agent_protocol_is_encoded_as_it_always_was(message: di
 
 def test_the_file_of_an_agent_is_encoded_as_it_always_was() -> None:
     body = (GOLDEN / "agent_state.json").read_bytes()
-    assert msgspec.json.encode(msgspec.json.decode(body, type=Kept)) == body
+    assert msgspec.json.encode(msgspec.json.decode(body, type=StoredState)) == body
 
 
 @pytest.mark.parametrize(

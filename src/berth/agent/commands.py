@@ -1,10 +1,10 @@
-"""The orders that a host is at.
+"""The commands that a host's agent is carrying out.
 
     handed out --> its turn --> being carried out --> result kept --> reported
          \\--(an earlier one, or known already)-------^
 
-Of one server, one order is carried out at a time. A later one (by its fence) stops an earlier one and waits
-until that has ended; an earlier one that comes after a later is refused. An order is known by its id for as
+Of one server, one command is carried out at a time. A later one (by its fence) stops an earlier one and waits
+until that has ended; an earlier one that comes after a later is refused. A command is known by its id for as
 long as its result is kept: handed out again it is not carried out again, only reported.
 """
 
@@ -19,7 +19,7 @@ from berth.cell.protocol import AgentCommand, Leftover
 from berth.model.saga_runs import Spec
 from berth.model.servers import Flavor
 
-SUPERSEDED: Final = "superseded by a later order"
+SUPERSEDED: Final = "superseded by a later command"
 ABORTED: Final = "aborted"
 ERROR_LENGTH_MAX: Final = 2_000
 
@@ -29,11 +29,11 @@ _LEFTOVER_SPEC: Final = Spec("", "", "", Flavor(id="", name="", vcpus=0, memory_
 _log = logging.getLogger(__name__)
 
 Report = Callable[[str, str | None], Awaitable[None]]
-"""Tells the conductor what came of an order; returns when it knows, or need not know any more."""
+"""Reports the result of a command to the conductor; returns when it has it, or need not have it any more."""
 
 
 class _Job:
-    """``stopped``: why it is not to be gone on with. ``is_on``: the driver is at it."""
+    """``stopped``: why it is given up. ``is_on``: the driver is carrying it out."""
 
     def __init__(self, command: AgentCommand, is_leftover: bool = False) -> None:
         self.command = command
@@ -46,7 +46,7 @@ class _Job:
         return self.stopped or str(error)[:ERROR_LENGTH_MAX]
 
 
-class Workbench:
+class CommandRunner:
     def __init__(self, driver: Driver, state: HostState, report: Report) -> None:
         self._driver = driver
         self._state = state
@@ -58,16 +58,16 @@ class Workbench:
 
     @property
     def busy(self) -> tuple[str, ...]:
-        """The orders that need not be handed out again."""
+        """The commands that need not be handed out again."""
         return tuple(id for id, job in self._jobs.items() if not job.is_leftover)
 
     @property
-    def being_swept(self) -> tuple[str, ...]:
-        """Servers that are here until it is durable that they are not."""
+    def being_destroyed(self) -> tuple[str, ...]:
+        """Leftovers: they count as being here until it is durable that they are not."""
         return tuple(job.command.server for job in self._jobs.values() if job.is_leftover)
 
     def take(self, command: AgentCommand) -> bool:
-        """Begin an order. Whether there was anything to begin: not with one that is at hand."""
+        """Begin a command. False if it is being carried out already."""
         if command.id in self._jobs:
             return False
         job = _Job(command)
@@ -77,16 +77,17 @@ class Workbench:
         return True
 
     def abort(self, id: str) -> bool:
-        """Give an order up. Whether that is news."""
+        """Give a command up. False if it is not here, or is given up already."""
         job = self._jobs.get(id)
         if job is None or job.stopped is not None:
             return False
         self._stop(job, ABORTED)
         return True
 
-    def sweep(self, leftover: Leftover) -> bool:
-        """Destroy what is not to be here, unless there was a later order for it. Whether that is begun."""
-        id = f"stray {leftover.server}"
+    def destroy_leftover(self, leftover: Leftover) -> bool:
+        """Destroy a server that should not be here, unless there was a later command for it. Whether that
+        is begun."""
+        id = f"leftover {leftover.server}"
         if id in self._jobs or self._state.fence_of(leftover.server) > leftover.fence:
             return False
         command = AgentCommand(
@@ -98,15 +99,16 @@ class Workbench:
         return True
 
     async def end(self) -> None:
-        """Drop everything as it is. What has no result yet is handed out again to whoever comes next."""
+        """Stop everything as it is. A command without a result is handed out again to the next agent of
+        this host."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # -- one order ------------------------------------------------------------------------------
+    # -- one command ----------------------------------------------------------------------------
 
     def _make_way(self, job: _Job) -> None:
-        """Stop whatever is earlier; or this one, if it is."""
+        """Stop the server's earlier commands; or this one, if there was a later one."""
         command = job.command
         if command.fence < self._state.fence_of(command.server):
             job.stopped = SUPERSEDED
@@ -123,7 +125,7 @@ class Workbench:
 
     def _start(self, job: _Job) -> None:
         self._jobs[job.command.id] = job
-        task = asyncio.create_task(self._live(job), name=f"order {job.command.id}")
+        task = asyncio.create_task(self._live(job), name=f"command {job.command.id}")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -140,7 +142,7 @@ class Workbench:
             if not job.is_leftover:
                 await self._report(id, error)
             elif error is not None:
-                _log.warning("the stray server %s could not be destroyed: %s", job.command.server, error)
+                _log.warning("leftover server %s could not be destroyed: %s", job.command.server, error)
         finally:
             self._forget(job)
 
@@ -151,7 +153,7 @@ class Workbench:
             self._turns.pop(server, None)
 
     async def _outcome(self, job: _Job) -> str | None:
-        """Why an order was not carried out; None when it was."""
+        """Why a command was not carried out; None when it was."""
         command = job.command
         async with self._turns.setdefault(command.server, asyncio.Lock()):
             if job.stopped is not None:
@@ -162,8 +164,8 @@ class Workbench:
             except DriverError as error:
                 return job.why(error)
             except Exception:
-                _log.exception("order %s: the driver failed", command.id)
-                return "an unexpected error of the driver; the agent's log has it"
+                _log.exception("command %s: the driver failed unexpectedly", command.id)
+                return "unexpected error of the driver: see the agent's log"
             finally:
                 job.is_on = False
         return None
@@ -175,5 +177,5 @@ class Workbench:
                 await self._state.save()
                 return
             except OSError as error:
-                _log.error("the state of the host cannot be written, orders wait: %s", error)
+                _log.error("cannot write the host's state, retrying in %g s: %s", _SAVE_AGAIN_S, error)
                 await asyncio.sleep(_SAVE_AGAIN_S)

@@ -1,4 +1,4 @@
-"""The conductor, as an agent hears it: a few questions, and what can be in the way of an answer."""
+"""The agent's client of its conductor: four requests, and the ways in which they fail."""
 
 from typing import Final, TypeVar
 
@@ -14,12 +14,12 @@ _POLL_MARGIN_S: Final = 15
 T = TypeVar("T")
 
 
-class ConductorAway(Exception):
-    """There is no answer now; there may be one soon."""
+class ConductorUnreachable(Exception):
+    """There is no answer; a retry may help."""
 
 
 class ConductorRefuses(Exception):
-    """The answer is no, and will be until somebody does something about it."""
+    """The request is refused, and will be until an operator changes something."""
 
 
 class NotRegistered(ConductorRefuses):
@@ -27,7 +27,7 @@ class NotRegistered(ConductorRefuses):
 
 
 class CredentialRefused(ConductorRefuses):
-    """The conductor does not take what was shown to it."""
+    """The conductor does not accept the credential."""
 
 
 class Conductor:
@@ -40,7 +40,7 @@ class Conductor:
             client.set_header(protocol.TOKEN_HEADER, token)
 
     def show(self, header: tuple[str, str]) -> None:
-        """Show a credential from now on."""
+        """Send a credential from now on."""
         self._client.set_header(*header)
 
     async def register(self, register: protocol.Register) -> protocol.Registered:
@@ -62,13 +62,13 @@ class Conductor:
         try:
             answer = await self._client.ask("POST", path, message, timeout_s)
         except Unreachable as error:
-            raise ConductorAway(str(error)) from error
+            raise ConductorUnreachable(str(error)) from error
         if answer.status == 401:
             raise CredentialRefused(f"{path}: {answer.status}: {answer.detail}")
         if answer.status == 404:
             raise NotRegistered(answer.detail)
         if answer.status == 429 or answer.status >= 500:
-            raise ConductorAway(f"{path}: {answer.status}: {answer.detail}")
+            raise ConductorUnreachable(f"{path}: {answer.status}: {answer.detail}")
         if answer.status != 200:
             raise ConductorRefuses(f"{path}: {answer.status}: {answer.detail}")
         try:

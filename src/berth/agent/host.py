@@ -1,10 +1,10 @@
-"""The agent of one host: it registers, polls, has orders carried out, and reports.
+"""The agent of one host: it registers, polls, carries commands out, and reports.
 
     registering --(answered)--> polling --(the conductor does not know the host)--> registering
 
-It never gives up: a conductor that is away is asked again, a little later each time; one that refuses is
-asked again slowly, for somebody will have to change something. What must survive is in the host's state. A
-credential that is refused is looked for again in its file, where somebody may have changed it.
+It never gives up: requests to an unreachable conductor are retried, a little later each time; refused
+requests are retried slowly, because an operator has to change something first. What must survive is in the
+host's state. A credential that is refused is read again from its file, where an operator may have changed it.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from berth.agent.commands import Workbench
+from berth.agent.commands import CommandRunner
 from berth.agent.conductor import (
     Conductor,
-    ConductorAway,
     ConductorRefuses,
+    ConductorUnreachable,
     CredentialRefused,
     NotRegistered,
 )
@@ -41,7 +41,7 @@ class Pace(NamedTuple):
     longest: float = 5.0
     refused: float = 15.0
     report_within: float = 600.0
-    """After so long a result is not reported any more, unless the order is handed out again."""
+    """After so long a result is not reported any more, unless the command is handed out again."""
     poll_longest: float = 10.0
     restless_longest: float = 1.0
     """Between polls that are answered at once, with nothing new."""
@@ -68,7 +68,7 @@ class HostAgent:
         self._rng = rng
         self._turns = turns
         self._pace = pace
-        self._workbench = Workbench(driver, state, self._report)
+        self._commands = CommandRunner(driver, state, self._report)
         self.registered = asyncio.Event()
 
     async def run(self) -> None:
@@ -76,13 +76,13 @@ class HostAgent:
         try:
             self._conductor.show(self._credential.header())
             while True:
-                registered = await self._insist("registration", self._ask_to_register)
+                registered = await self._request("registration", self._ask_to_register)
                 self.registered.set()
-                _log.debug("%s is registered in the cell %s", self._register.name, registered.cell)
+                _log.debug("%s: registered in cell %s", self._register.name, registered.cell)
                 await self._poll_while_known(registered.heartbeat_timeout_seconds)
-                _log.info("%s registers again: the conductor does not know it", self._register.name)
+                _log.info("%s: the conductor does not know this host, registering again", self._register.name)
         finally:
-            await self._workbench.end()
+            await self._commands.end()
             await self._conductor.close()
 
     async def _ask_to_register(self) -> Registered:
@@ -95,36 +95,36 @@ class HostAgent:
         """Register again because the conductor asks for it. It can wait: the host goes on polling."""
         try:
             await self._ask_to_register()
-        except (ConductorAway, ConductorRefuses) as error:
-            _log.info("%s: registering again failed, it is tried later: %s", self._register.name, error)
+        except (ConductorUnreachable, ConductorRefuses) as error:
+            _log.info("%s: registering again failed, retrying later: %s", self._register.name, error)
 
     def _servers(self) -> tuple[str, ...]:
-        return tuple({*self._driver.servers(), *self._workbench.being_swept})
+        return tuple({*self._driver.servers(), *self._commands.being_destroyed})
 
-    async def _poll_while_known(self, silence_s: float) -> None:
-        wait_s = min(silence_s / 3, self._pace.poll_longest)
+    async def _poll_while_known(self, heartbeat_timeout_s: float) -> None:
+        wait_s = min(heartbeat_timeout_s / 3, self._pace.poll_longest)
         restless = Backoff(0.02, self._pace.restless_longest)
         while True:
             started_s = asyncio.get_running_loop().time()
-            commands = await self._insist("poll", lambda: self._poll(wait_s))
-            if commands is None:
+            answer = await self._request("poll", lambda: self._poll(wait_s))
+            if answer is None:
                 return
-            is_new = self._take(commands)
-            if commands.must_register:
+            is_new = self._take(answer)
+            if answer.must_register:
                 await self._register_once()
             took_s = asyncio.get_running_loop().time() - started_s
             if is_new or took_s > wait_s / 2:
                 restless.reset()
             else:
-                # Answered at once with what is at hand already: it is not ready sooner for being asked.
+                # Answered at once with nothing new: polling faster would not help.
                 await restless.pause()
 
     async def _poll(self, wait_s: float) -> PollAnswer | None:
-        """What there is to do; None if the host must register first."""
+        """The conductor's answer; None if the host must register first."""
         poll = Poll(
             host=self._register.host,
             servers=self._servers(),
-            busy=self._workbench.busy,
+            busy=self._commands.busy,
             wait_seconds=wait_s,
         )
         try:
@@ -132,38 +132,38 @@ class HostAgent:
         except NotRegistered:
             return None
 
-    def _take(self, commands: PollAnswer) -> bool:
+    def _take(self, answer: PollAnswer) -> bool:
         """Begin what is to be done. Whether any of it is new."""
-        taken = [self._workbench.take(command) for command in commands.commands]
-        aborted = [self._workbench.abort(id) for id in commands.aborts]
-        swept = [self._workbench.sweep(leftover) for leftover in commands.leftovers]
-        return any((*taken, *aborted, *swept))
+        taken = [self._commands.take(command) for command in answer.commands]
+        aborted = [self._commands.abort(id) for id in answer.aborts]
+        destroyed = [self._commands.destroy_leftover(leftover) for leftover in answer.leftovers]
+        return any((*taken, *aborted, *destroyed))
 
     async def _report(self, command: str, error: str | None) -> None:
         report = Report(host=self._register.host, command=command, error=error)
         try:
             async with asyncio.timeout(self._pace.report_within):
-                await self._insist("report", lambda: self._conductor.report(report))
+                await self._request("report", lambda: self._conductor.report(report))
         except TimeoutError:
             _log.warning(
-                "%s: the result of the order %s was not taken in %g seconds and is kept",
+                "%s: the result of command %s could not be reported within %g s and is kept",
                 self._register.name,
                 command,
                 self._pace.report_within,
             )
 
-    async def _insist(self, does: str, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask the conductor until it answers."""
+    async def _request(self, does: str, ask: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a request until the conductor answers it."""
         backoff = Backoff(self._pace.first, self._pace.longest, self._rng)
-        has_told = has_switched = False
+        has_logged = has_switched = False
         while True:
             try:
                 return await ask()
-            except ConductorAway as away:
-                # Whole fleets lose their conductor at once: told once, and if it stays away.
-                level = logging.WARNING if backoff.is_longest and not has_told else logging.DEBUG
-                has_told = has_told or level == logging.WARNING
-                _log.log(level, "%s: %s failed, retrying: %s", self._register.name, does, away)
+            except ConductorUnreachable as error:
+                # Whole fleets lose their conductor at once: log it once, and only if it stays unreachable.
+                level = logging.WARNING if backoff.is_longest and not has_logged else logging.DEBUG
+                has_logged = has_logged or level == logging.WARNING
+                _log.log(level, "%s: %s failed, retrying: %s", self._register.name, does, error)
             except ConductorRefuses as refusal:
                 is_other = isinstance(refusal, CredentialRefused) and await self._take_other_credential()
                 if not is_other or has_switched:

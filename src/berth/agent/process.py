@@ -2,9 +2,8 @@
 
     a host:  dead <--(DATA/control)--> alive: its agent runs
 
-A host that dies takes its agent with it, in the middle of whatever it does; one that is healed starts as
-after a power cut, with what is on its disk. An agent that falls over a bug starts again, and the others do
-not notice.
+A host that dies takes its agent with it, in the middle of whatever it does; a host that is healed starts as
+after a power cut, with what is on its disk. An agent that crashes is restarted; the others go on.
 """
 
 import asyncio
@@ -121,7 +120,7 @@ class _Fleet:
                 group.create_task(self._live(host, states[host.name]), name=f"host {host.name}")
 
     async def _state(self, host: SimHost) -> HostState:
-        """The state of a host, which has a file from its first moment: by it the host is known."""
+        """The state of a host. Its file is written at once: the host is known by it."""
         path = state_path(self._settings.data, host.name)
         state = HostState(path)
         try:
@@ -138,7 +137,7 @@ class _Fleet:
             await self._control.until(host.name, dead=False)
             await self._live_once(host, state, rng)
             if self._control.is_dead(host.name):
-                _log.info("the simulated host %s is dead", host.name)
+                _log.info("simulated host %s is dead", host.name)
             else:
                 await asyncio.sleep(_AGAIN_AFTER_S)
 
@@ -156,7 +155,7 @@ class _Fleet:
                 task.cancel()
             outcome, *_ = await asyncio.gather(*tasks, return_exceptions=True)
         if isinstance(outcome, Exception):
-            _log.error("the agent of %s fell over a bug and starts again", host.name, exc_info=outcome)
+            _log.error("%s: agent crashed, restarting in %g s", host.name, _AGAIN_AFTER_S, exc_info=outcome)
 
     def _agent(self, host: SimHost, state: HostState, rng: random.Random) -> HostAgent:
         settings = self._settings
@@ -181,7 +180,7 @@ class _Fleet:
         self._registered.add(host.name)
 
     async def _tell_progress(self) -> None:
-        """Say now and then how many hosts are registered, until all have been."""
+        """Log now and then how many hosts are registered, until all are."""
         count, told = len(self._settings.hosts), -1
         while told < count:
             now = len(self._registered)

@@ -1,7 +1,7 @@
-"""What an agent must not forget: a small file per host.
+"""What an agent must keep over a restart: a small file per host.
 
-It is replaced as a whole and made durable before anybody is told of what it says. Writes are shared: whoever
-asks while one is under way waits for the next, which is for all of them.
+It is replaced as a whole and made durable before the conductor hears of what is in it. Writes are shared: all
+that ask while a write is under way wait for the next one.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ class StateError(Exception):
     """A host's file cannot be used. The message is for the operator."""
 
 
-class Kept(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """``results``: what came of orders, oldest first; None is success. ``fences``: the greatest seen of each
+class StoredState(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """``results`` of commands, oldest first; None is success. ``fences``: the greatest seen of each
     server, oldest first."""
 
     format: Literal[1] = 1
@@ -83,7 +83,7 @@ class HostState:
             await asyncio.to_thread(self._write, self._asked, msgspec.json.encode(self._kept))
 
     def _write(self, number: int, content: bytes) -> None:
-        # Whoever waited may have been cancelled and the next be here already: the later one stays.
+        # A write that was cancelled may end after the next one: the later content stays.
         with self._writing:
             if number > self._written:
                 replace_file(self._path, content)
@@ -94,11 +94,11 @@ def state_path(data: Path, host: str) -> Path:
     return data / FOLDER / f"{host}.json"
 
 
-def _read(path: Path) -> Kept:
+def _read(path: Path) -> StoredState:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Kept)
+        return msgspec.json.decode(path.read_bytes(), type=StoredState)
     except FileNotFoundError:
-        return Kept()
+        return StoredState()
     except OSError as error:
         raise StateError(f"{path}: the host's state cannot be read: {error.strerror}") from error
     except msgspec.MsgspecError as error:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from berth.agent.conductor import Conductor, ConductorAway, ConductorRefuses, CredentialRefused
+from berth.agent.conductor import Conductor, ConductorRefuses, ConductorUnreachable, CredentialRefused
 from berth.agent.credentials import Credential, hosts_with_credentials, kept_credential
 from berth.agent.state import StateError
 from berth.cell import agents
@@ -67,7 +67,7 @@ async def _rotate(arguments: argparse.Namespace) -> int:
                 raise CommandError(f"there is no credential of it in {arguments.data}")
             await _rotate_one(arguments, credential)
             print(f"{name} has a new credential")
-        except (CommandError, ConductorAway, ConductorRefuses, StateError) as error:
+        except (CommandError, ConductorUnreachable, ConductorRefuses, StateError) as error:
             failed += 1
             print(f"berth: {name}: {error}", file=sys.stderr)
     return 2 if failed else 0

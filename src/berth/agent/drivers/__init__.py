@@ -1,2 +1,2 @@
-"""What carries orders out on a host: one file per kind of hypervisor, and ``driver`` says what each must
-do."""
+"""Drivers: what carries commands out on a host. One file per kind of hypervisor; ``driver`` is their
+interface."""

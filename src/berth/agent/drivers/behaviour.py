@@ -26,7 +26,7 @@ class BehaviourError(Exception):
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What becomes of orders for which all that is named here matches. ``hang``: there is never an answer.
+    """What becomes of commands for which all that is named here matches. ``hang``: there is never an answer.
     ``late``: it is done, after so many ``seconds`` more than it takes."""
 
     outcome: Literal["fail", "hang", "late"]
@@ -34,7 +34,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     server: _Pattern | None = None
     """Of the server's name, or its id."""
     host: _Pattern | None = None
-    message: Annotated[str, Meta(min_length=1, max_length=1000)] = "a rule of the simulation says no"
+    message: Annotated[str, Meta(min_length=1, max_length=1000)] = "refused by a rule of the simulation"
     seconds: _Seconds = 60
     times: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
     """How often the rule applies; None: always."""
@@ -62,7 +62,7 @@ class SimBehaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Fate(NamedTuple):
-    """What becomes of one order. ``seconds`` None: it hangs. ``error`` None: it is done."""
+    """What becomes of one command. ``seconds`` None: it hangs. ``error`` None: it is done."""
 
     seconds: float | None
     error: str | None = None
@@ -80,8 +80,8 @@ class Behaviours:
         self._applied = {rule: count for rule, count in self._applied.items() if rule in behaviour.rules}
 
     def fate(self, verb: Verb, names: tuple[str, str], host: str, rng: random.Random) -> Fate:
-        """What becomes of an order; ``names`` are the server's name and its id."""
-        # Drawn for every order, so that a rule does not change the luck of those after it.
+        """What becomes of a command; ``names`` are the server's name and its id."""
+        # Drawn for every command, so that a rule does not change the luck of those after it.
         luck = rng.random()
         seconds = self.now.seconds_of(verb)
         rule = self._rule(verb, names, host)
