@@ -38,6 +38,7 @@ from berth.view import View
 
 _log = logging.getLogger(__name__)
 _WAIT_S: Final = 1.0
+_PAUSE_LONGEST_S: Final = 2.0
 _AT_ONCE_MAX: Final = 100
 """How many clusters are reconciled at the same time."""
 _REST_S: Final = 10
@@ -223,6 +224,7 @@ class ClusterReconciler:
             is_stopping=lambda: self._engine.stopping,
             outages=(Unavailable, Overloaded),
             log=_log,
+            longest_s=_PAUSE_LONGEST_S,
         )
 
     async def _reconcile_all(self) -> None:
