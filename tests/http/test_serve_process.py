@@ -345,6 +345,31 @@ def test_a_housekeeper_that_is_killed_is_replaced(start: Callable[..., Process])
     assert "Traceback" not in server.log
 
 
+def test_a_housekeeper_that_hangs_is_replaced(start: Callable[..., Process]) -> None:
+    """The first one is forked, the next ones are programs of their own."""
+    server = start()
+    server.wait_until_up()
+    worker = int(server.get())
+    gone = {worker}
+    for pause_s in (1, 2):
+        server.wait_for(lambda: len(server.children - gone) == 1)
+        [hung] = server.children - gone
+        # Then it has begun, and soon shown its life once: before that it has more time.
+        while os.getpriority(os.PRIO_PROCESS, hung) < 10:
+            time.sleep(0.05)
+        time.sleep(2)
+        assert ("berth.cli.housekeeper" in Path(f"/proc/{hung}/cmdline").read_text()) == (pause_s == 2)
+        os.kill(hung, signal.SIGSTOP)
+        gone.add(hung)
+        server.wait_for_line(
+            f"the housekeeper gave no sign of life for 5 s and was killed; it is restarted in {pause_s} s"
+        )
+    server.wait_for(lambda: len(server.children - gone) == 1)
+    assert int(server.get()) == worker
+    assert server.end() == 0
+    assert "Traceback" not in server.log
+
+
 def test_workers_go_with_a_parent_that_is_killed(start: Callable[..., Process]) -> None:
     server = start()
     server.wait_until_up()

@@ -214,6 +214,36 @@ def test_a_cell_and_its_agents_wait_for_what_is_away_and_stop_when_told_to(tmp_p
             part.wait()
 
 
+def test_a_conductor_that_hangs_is_replaced(tmp_path: Path) -> None:
+    port = free_port()
+    words = f"cell --name c --database sqlite:///c.db --placement http://127.0.0.1:{free_port()}"
+    words += f" --listen 127.0.0.1:{port} --worker-hung-seconds 5"
+    env = {"PATH": os.environ["PATH"], "BERTH_PLACEMENT_TOKEN": "x" * 20, "BERTH_AGENT_TOKEN": "y" * 20}
+
+    def is_ready() -> bool:
+        asked = ["curl", "-sf", "-m", "1", f"http://127.0.0.1:{port}/readyz"]
+        return subprocess.run(asked, capture_output=True, check=False).returncode == 0
+
+    log = tmp_path / "log"
+    with log.open("wb") as output:
+        command = [str(PROGRAMS / "berth"), *words.split()]
+        cell = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=output, stderr=output)
+    try:
+        wait_for(is_ready, log.read_text)
+        children = Path(f"/proc/{cell.pid}/task/{cell.pid}/children").read_text().split()
+        # The housekeeper was started before it.
+        hung = max(map(int, children))
+        os.kill(hung, signal.SIGSTOP)
+        wait_for(lambda: "gave no sign of life for 5 s and was killed" in log.read_text(), log.read_text)
+        wait_for(is_ready, log.read_text)
+        assert not is_alive(hung)
+        cell.send_signal(signal.SIGTERM)
+        assert cell.wait(20) == 0
+    finally:
+        cell.kill()
+        cell.wait()
+
+
 # -- not starting -------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ import logging
 import random
 import resource
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -62,13 +63,16 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
     log_format: Literal["auto", "json", "text"] = "auto"
 
 
-def serve_agents(settings: AgentSettings) -> int:
-    """Run the agents until told to stop; the exit status."""
+def serve_agents(
+    settings: AgentSettings, on_start: Callable[[asyncio.Event], None] = lambda stop: None
+) -> int:
+    """Run the agents until told to stop; the exit status. ``on_start`` is called in the event loop, with what
+    stops them."""
     configure_logging(Settings(log_level=settings.log_level, log_format=settings.log_format))
     _make_room(len(settings.hosts))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         try:
-            runner.run(_until_signalled(settings))
+            runner.run(_until_signalled(settings, on_start))
         except StateError as error:
             _log.error("%s", error)
             return 1
@@ -76,8 +80,9 @@ def serve_agents(settings: AgentSettings) -> int:
     return 0
 
 
-async def _until_signalled(settings: AgentSettings) -> None:
+async def _until_signalled(settings: AgentSettings, on_start: Callable[[asyncio.Event], None]) -> None:
     stop = asyncio.Event()
+    on_start(stop)
     for number in _STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     await run_agents(settings, stop)

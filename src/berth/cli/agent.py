@@ -1,6 +1,8 @@
 """``berth agent``: run the agents of hosts, many in one process, or change their credentials."""
 
 import argparse
+import asyncio
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from berth.cli.command import (
 )
 from berth.cli.secrets import find_secret
 from berth.runtime.permissions import keep_files_private
+from berth.serving import Heartbeat, beat_from_loop
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -123,8 +126,15 @@ def run(arguments: argparse.Namespace) -> int:
             seed=arguments.seed,
             log_level=arguments.log_level,
             log_format=arguments.log_format,
-        )
+        ),
+        functools.partial(_show_life, Heartbeat.inherited()),
     )
+
+
+def _show_life(heartbeat: Heartbeat | None, stop: asyncio.Event) -> None:
+    """Show that the event loop runs, if whoever started this process watches it."""
+    if heartbeat is not None:
+        beat_from_loop(heartbeat, stop.set)
 
 
 def _refuse_incomplete(arguments: argparse.Namespace) -> None:

@@ -2,11 +2,13 @@
 
     address free? -> housekeeper starts -> conductor works -> told to stop -> it finishes -> housekeeper ends
 
-It knows its own database, Placement's endpoint and the address of its agent API, and nothing else. It is one
-process: if it ends unasked, the status is not 0, and what started it decides whether it is started again.
+It knows its own database, Placement's endpoint and the address of its agent API, and nothing else. The
+conductor is one process, and its parent watches it: one that hangs or is killed is replaced. If it ends by
+itself unasked, the status is not 0, and what started it decides whether it is started again.
 """
 
 import argparse
+import contextlib
 import functools
 import logging
 import os
@@ -24,6 +26,7 @@ from berth.cli.command import (
     add_heartbeat_timeout,
     add_logging,
     add_seconds,
+    add_worker_hung_seconds,
     cell_name,
     describe,
     listen_address,
@@ -40,7 +43,15 @@ from berth.runtime.memory import keep_freed_memory
 from berth.runtime.permissions import keep_files_private
 from berth.runtime.settings import Settings, is_loopback
 from berth.runtime.telemetry import configure_logging
-from berth.serving import Address, CannotListen, Limits, free_address, serve_until_stopped
+from berth.serving import (
+    Address,
+    CannotListen,
+    Heartbeat,
+    Limits,
+    free_address,
+    run_workers,
+    serve_until_stopped,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -83,6 +94,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="file with the token, instead of BERTH_AGENT_TOKEN",
     )
     add_heartbeat_timeout(command, 30)
+    add_worker_hung_seconds(command, "a conductor")
     add_seconds(command, "--step-seconds", 60, 0.1, DAY_S, "timeout of an agent command")
     add_seconds(command, "--build-seconds", 300, 0.1, DAY_S, "timeout of a build, a rebuild or a snapshot")
     add_seconds(command, "--live-migrate-seconds", 3600, 0.1, DAY_S, "timeout of a live migration")
@@ -100,6 +112,7 @@ def run(arguments: argparse.Namespace) -> int:
         log_format=arguments.log_format,
         snapshot_every_batches=5_000,
         journal_keep_batches=1_000,
+        worker_hung_seconds=arguments.worker_hung_seconds,
     )
     configure_logging(settings)
     cell = _cell_settings(arguments, settings)
@@ -170,10 +183,27 @@ def _serve(cell: CellSettings, settings: Settings, address: Address, limits: Lim
         format_value(cell.placement),
     )
     with housekeeper(settings):
-        # Blocked until the server handles them; the housekeeper has handlers of its own.
-        signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
-        keep_freed_memory()
-        status = serve_until_stopped(Cell(cell), address, limits)
+        status = run_workers(
+            1,
+            functools.partial(_work, cell, settings, address, limits),
+            limits,
+            hung_after_s=settings.worker_hung_seconds,
+            heartbeat=Heartbeat.inherited(),
+        )
     if status == 0:
         _log.info("stopped")
+    return status
+
+
+def _work(
+    cell: CellSettings, settings: Settings, address: Address, limits: Limits, _: int, heartbeat: Heartbeat
+) -> int:
+    """The conductor, in its process; its exit status."""
+    configure_logging(settings)
+    keep_freed_memory()
+    status = serve_until_stopped(Cell(cell), address, limits, heartbeat)
+    if status == 0:
+        # A conductor that another one has replaced stops by itself: then all of it stops, in good order.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(heartbeat.parent, signal.SIGTERM)
     return status

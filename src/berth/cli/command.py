@@ -96,6 +96,16 @@ def add_fleet(command: argparse.ArgumentParser, *, hosts: int, build_s: float, l
     )
 
 
+def add_worker_hung_seconds(command: argparse.ArgumentParser, what: str) -> None:
+    command.add_argument(
+        "--worker-hung-seconds",
+        metavar="S",
+        type=whole(5, 3600),
+        default=60,
+        help=f"{what} without a sign of life for this long is killed and restarted [5 to 3600, default 60]",
+    )
+
+
 def add_heartbeat_timeout(command: argparse.ArgumentParser, default: float) -> None:
     what = "a host is down after this long without a heartbeat of its agent"
     add_seconds(command, "--heartbeat-timeout", default, 0.5, 3600, what)

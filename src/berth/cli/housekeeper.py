@@ -2,7 +2,8 @@
 
 It looks at the journal now and then, and has ``berth db snapshot`` run when enough has come: the memory that
 takes is given back when it ends. It ends with the server. Whatever goes wrong with one look or one snapshot
-is logged, and the next one is tried; if the process dies all the same, it is started again after a pause.
+is logged, and the next one is tried; if the process dies or hangs all the same, it is started again after a
+pause.
 """
 
 import contextlib
@@ -23,6 +24,7 @@ from berth.engine.housekeeping import is_due
 from berth.journal import connect, parse_address
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import configure_logging
+from berth.serving import BEAT_S, LOOK_S, Heartbeat, Watch
 
 # By its name: it is run as a program, too.
 _log = logging.getLogger("berth.cli.housekeeper")
@@ -57,10 +59,10 @@ def housekeeper(settings: Settings) -> Iterator[None]:
 
 
 class _Running(NamedTuple):
-    """A process: ``wait`` gives its exit status, negative if a signal ended it; ``tell`` sends it a
-    signal."""
+    """A process: ``wait`` gives its exit status, negative if a signal ended it, or None if it has not ended
+    in so many seconds; ``tell`` sends it a signal."""
 
-    wait: Callable[[], int]
+    wait: Callable[[float], int | None]
     tell: Callable[[signal.Signals], None]
 
 
@@ -73,28 +75,40 @@ class _Keeping(threading.Thread):
         self._stopping = threading.Event()
         # Held to start a process, so that none is started once all is to stop.
         self._starting = threading.Lock()
-        self._running = _fork(settings)
+        self._heartbeat = Heartbeat()
+        self._watch = Watch(self._heartbeat, settings.worker_hung_seconds)
+        self._running = _fork(settings, self._heartbeat)
 
     def run(self) -> None:
         deaths = 0
         while True:
             started_s = time.monotonic()
-            status = self._running.wait()
+            death = self._wait()
             if self._stopping.is_set():
                 return
             deaths = 1 if time.monotonic() - started_s > _STEADY_S else deaths + 1
             pause_s = min(_PAUSE_FIRST_S * 2 ** (deaths - 1), _PAUSE_LONGEST_S)
-            _log.error("the housekeeper ended (%s); it is restarted in %g s", _ending(status), pause_s)
+            _log.error("the housekeeper %s; it is restarted in %g s", death, pause_s)
             if self._stopping.wait(pause_s):
                 return
             with self._starting:
                 if self._stopping.is_set():
                     return
                 try:
-                    self._running = _execute(self._settings)
+                    self._running = _execute(self._settings, self._heartbeat)
                 except OSError as failure:
                     # The one that has ended is found so once more, and the pause is longer.
                     _log.error("the housekeeper cannot be started: %s", failure)
+
+    def _wait(self) -> str:
+        """Wait until the process has ended, and kill it when it hangs: how it ended."""
+        self._watch.begin()
+        is_killed = False
+        while (status := self._running.wait(LOOK_S)) is None:
+            if not is_killed and self._watch.is_hung():
+                is_killed = True
+                self._running.tell(signal.SIGKILL)
+        return f"gave {self._watch.verdict} and was killed" if is_killed else f"ended ({_ending(status)})"
 
     def stop(self) -> None:
         with self._starting:
@@ -107,19 +121,19 @@ class _Keeping(threading.Thread):
             self.join(_STOP_WITHIN_S)
 
 
-def _fork(settings: Settings) -> _Running:
+def _fork(settings: Settings, heartbeat: Heartbeat) -> _Running:
     # The first one is forked: a process that begins afresh spends half a second on reading the program, which
     # those who come first would feel.
     process = multiprocessing.get_context("fork").Process(
-        target=keep_house, args=(settings, os.getpid()), name="housekeeper", daemon=True
+        target=keep_house, args=(settings, heartbeat), name="housekeeper", daemon=True
     )
     process.start()
     assert process.pid is not None, "a started process has an id"
     pid = process.pid
 
-    def wait() -> int:
-        process.join()
-        return process.exitcode or 0
+    def wait(seconds: float) -> int | None:
+        process.join(seconds)
+        return process.exitcode
 
     def tell(number: signal.Signals) -> None:
         if process.is_alive():
@@ -128,18 +142,27 @@ def _fork(settings: Settings) -> _Running:
     return _Running(wait, tell)
 
 
-def _execute(settings: Settings) -> _Running:
+def _execute(settings: Settings, heartbeat: Heartbeat) -> _Running:
     # Not forked: by now the server has threads, connections and a listening socket, none of which may live on
     # in another process. The settings may hold passwords, so they do not go on the command line.
     process = subprocess.Popen(
-        [sys.executable, "-m", "berth.cli.housekeeper", str(os.getpid())],
+        [sys.executable, "-m", "berth.cli.housekeeper"],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
+        env={**os.environ, **heartbeat.variables},
+        pass_fds=(heartbeat.file,),
     )
     assert process.stdin is not None, "it was asked for"
     with contextlib.suppress(BrokenPipeError), process.stdin as stdin:
         stdin.write(encode_settings(settings))
-    return _Running(process.wait, process.send_signal)
+
+    def wait(seconds: float) -> int | None:
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    return _Running(wait, process.send_signal)
 
 
 def encode_settings(settings: Settings) -> bytes:
@@ -159,7 +182,7 @@ def _ending(status: int) -> str:
 # -- in the housekeeper's process ---------------------------------------------------------------
 
 
-def keep_house(settings: Settings, parent: int) -> None:
+def keep_house(settings: Settings, heartbeat: Heartbeat) -> None:
     """Until told to stop, or until the server is gone."""
     stop = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -168,15 +191,26 @@ def keep_house(settings: Settings, parent: int) -> None:
     configure_logging(settings)
     os.nice(_NICENESS)
     try:
-        while not stop.wait(_LOOK_EVERY_S) and os.getppid() == parent:
+        while _wait_for_next(stop, heartbeat):
             try:
                 if _is_due(settings):
-                    _take_snapshot(settings, stop)
+                    _take_snapshot(settings, stop, heartbeat)
             except Exception as error:
                 _log.warning("no snapshot was taken, next try in %d s: %s", _LOOK_EVERY_S, error)
                 _log.debug("no snapshot was taken", exc_info=True)
     finally:
         logging.shutdown()
+
+
+def _wait_for_next(stop: threading.Event, heartbeat: Heartbeat) -> bool:
+    """Wait until it is time for the next look; False if there is to be none."""
+    look_s = time.monotonic() + _LOOK_EVERY_S
+    while not heartbeat.is_orphan:
+        heartbeat.beat()
+        left_s = look_s - time.monotonic()
+        if left_s <= 0 or stop.wait(min(left_s, BEAT_S)):
+            return not stop.is_set()
+    return False
 
 
 def _is_due(settings: Settings) -> bool:
@@ -187,7 +221,7 @@ def _is_due(settings: Settings) -> bool:
         journal.close()
 
 
-def _take_snapshot(settings: Settings, stop: threading.Event) -> None:
+def _take_snapshot(settings: Settings, stop: threading.Event, heartbeat: Heartbeat) -> None:
     # In the environment, and not on the command line: the address may hold a password.
     env = {name: value for name, value in os.environ.items() if not name.startswith("BERTH_")}
     env["BERTH_DATABASE"] = settings.database
@@ -202,7 +236,8 @@ def _take_snapshot(settings: Settings, stop: threading.Event) -> None:
             _, said = process.communicate(timeout=_LISTEN_EVERY_S)
             break
         except subprocess.TimeoutExpired:
-            if stop.is_set() or time.monotonic() > deadline_s:
+            heartbeat.beat()
+            if stop.is_set() or heartbeat.is_orphan or time.monotonic() > deadline_s:
                 # What it has written is not a snapshot before the last part is in.
                 process.kill()
     if process.returncode and not stop.is_set():
@@ -210,4 +245,6 @@ def _take_snapshot(settings: Settings, stop: threading.Event) -> None:
 
 
 if __name__ == "__main__":
-    keep_house(read_settings(sys.stdin.buffer), int(sys.argv[1]))
+    own = Heartbeat.inherited()
+    assert own is not None, "the server starts it with one"
+    keep_house(read_settings(sys.stdin.buffer), own)

@@ -86,6 +86,7 @@ def serve(settings: Settings, build: Build) -> int:
             limits,
             hung_after_s=settings.worker_hung_seconds,
             on_death=turns.recover if turns is not None else lambda _: None,
+            heartbeat=Heartbeat.inherited(),
         )
     if status == 0:
         _log.info("stopped")

@@ -1,6 +1,7 @@
 """The processes of ``berth up``: started, watched, restarted when they die, and stopped in order.
 
-    running --(ends by itself)--> waiting --(after a pause)--> running ...   too often: the supervisor fails
+    running --(ends by itself, or hangs and is killed)--> waiting --(after a pause)--> running ...
+       |                                                          too often: the supervisor fails
        \\--(told to stop)--> stopping --(has ended, or was killed at the deadline)--> ended
 
 A process that ends before all of them are up is not restarted: what is wrong then stays wrong. Each process
@@ -20,6 +21,8 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+
+from berth.serving import LOOK_S, Heartbeat, Watch
 
 _PR_SET_PDEATHSIG: Final = 1
 _STOP_WITHIN_S: Final = 15.0
@@ -48,10 +51,11 @@ class ProcessFailed(Exception):
 class Supervisor:
     """Keeps processes running, in the order in which they were started."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Callable[[str], None], hung_after_s: float) -> None:
         self.is_up = False
         """Set once all are up: from then on a process that dies is restarted."""
         self._say = say
+        self._hung_after_s = hung_after_s
         self._stages: list[list[tuple[ChildProcess, asyncio.Task[None]]]] = []
         self._processes: dict[str, asyncio.subprocess.Process] = {}
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -97,25 +101,28 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         while True:
             started_s = loop.time()
-            status = await self._run(child)
+            ending = await self._run(child)
             if self._is_stopping:
                 return
             deaths = 1 if loop.time() - started_s > _STEADY_S else deaths + 1
             if not self.is_up or deaths >= _DEATHS_MAX:
-                self._fail(child, status)
+                self._fail(child, ending)
                 return
             pause_s = min(_PAUSE_FIRST_S * 2 ** (deaths - 1), _PAUSE_LONGEST_S)
-            self._say(f"{child.name} has ended ({_ending(status)}), restarting in {pause_s:g} s")
+            self._say(f"{child.name} has ended ({ending}), restarting in {pause_s:g} s")
             await asyncio.sleep(pause_s)
 
-    async def _run(self, child: ChildProcess) -> int:
+    async def _run(self, child: ChildProcess) -> str:
+        """Run a process until it has ended: how it did."""
+        heartbeat = Heartbeat()
         _rotate_log(child.log)
         with child.log.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 # -P: the folder is not searched for modules.
                 *(sys.executable, "-P", "-m", "berth.cli", *child.words),
                 cwd=child.folder,
-                env=_environment(child.variables),
+                env=_environment(child.variables) | heartbeat.variables,
+                pass_fds=(heartbeat.file,),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -126,15 +133,26 @@ class Supervisor:
         try:
             if self._is_stopping:
                 _signal(process, signal.SIGTERM)
-            return await process.wait()
+            return await self._wait_for_end(process, Watch(heartbeat, self._hung_after_s))
         finally:
             del self._processes[child.name]
 
-    def _fail(self, child: ChildProcess, status: int) -> None:
+    async def _wait_for_end(self, process: asyncio.subprocess.Process, watch: Watch) -> str:
+        """Wait until a process has ended, and kill it when it hangs: how it ended."""
+        ended = asyncio.ensure_future(process.wait())
+        was_hung = False
+        while not (await asyncio.wait((ended,), timeout=LOOK_S))[0]:
+            # One that is told to stop has another deadline.
+            if not was_hung and not self._is_stopping and watch.is_hung():
+                was_hung = True
+                _signal(process, signal.SIGKILL)
+        return _ending(ended.result()) + (f", after {watch.verdict}" if was_hung else "")
+
+    def _fail(self, child: ChildProcess, ending: str) -> None:
         if not self._failed.done():
             words = _log_tail(child.log)
             self._failed.set_exception(
-                ProcessFailed(f"{child.name} has ended ({_ending(status)}). {child.log} ends:\n{words}")
+                ProcessFailed(f"{child.name} has ended ({ending}). {child.log} ends:\n{words}")
             )
 
 

@@ -34,6 +34,7 @@ from berth.cli.command import (
     add_fleet,
     add_heartbeat_timeout,
     add_logging,
+    add_worker_hung_seconds,
     describe,
     listen_address,
     whole,
@@ -104,6 +105,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help=f"number of cells [1 to {CELLS_MAX}, default 2]",
     )
     add_heartbeat_timeout(command, 5)
+    add_worker_hung_seconds(command, "a process of it")
     add_logging(command, "warning")
 
 
@@ -123,7 +125,7 @@ async def _supervise(plan: UpPlan) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    supervisor = Supervisor(_say)
+    supervisor = Supervisor(_say, plan.arguments.worker_hung_seconds)
     try:
         if not await _run_until_stopped(stop, supervisor, _bring_up(plan, supervisor)):
             supervisor.is_up = True
@@ -258,6 +260,7 @@ def _free_listens(port: int, count: int) -> tuple[str, ...]:
 def _region(plan: UpPlan) -> ChildProcess:
     cells = ",".join(f"{name}=sqlite:///{name}.db" for name in plan.running.cells)
     words = f"region --listen {plan.arguments.listen} --database sqlite:///region.db --cells {cells}"
+    words += f" --worker-hung-seconds {plan.arguments.worker_hung_seconds}"
     quotas = {f"BERTH_QUOTA_{name.upper()}": str(limit) for name, limit in _QUOTAS.items()}
     return _child(plan, "region", f"{words} --auth tokens --tokens-file tokens.toml".split(), quotas)
 
@@ -266,6 +269,7 @@ def _cell(plan: UpPlan, number: int) -> ChildProcess:
     name = plan.running.cells[number]
     words = f"cell --name {name} --database sqlite:///{name}.db --placement {plan.running.url}"
     words += f" --listen {plan.cell_listens[number]} --heartbeat-timeout {plan.arguments.heartbeat_timeout}"
+    words += f" --worker-hung-seconds {plan.arguments.worker_hung_seconds}"
     tokens = {"BERTH_PLACEMENT_TOKEN": plan.secrets.conductor, "BERTH_AGENT_TOKEN": plan.secrets.agent}
     return _child(plan, name, words.split(), tokens)
 

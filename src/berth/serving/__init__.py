@@ -1,7 +1,7 @@
 """Serves an ASGI application over HTTP/1.1, on uvloop and llhttp (httptools); knows nothing else of Berth.
 
     processes.py    the parent: forks the workers, watches them, replaces those that die, passes a stop on
-    heartbeat.py    how the parent sees that a worker is alive
+    heartbeat.py    how a parent sees that a process is alive
     worker.py       the life of one worker: its application's startup, serving, draining, shutdown
     connections.py  all connections of a worker: how many, how long each may take, how they end
     connection.py   one connection: bytes in, requests one after the other, bytes out
@@ -15,19 +15,23 @@ own is told in docs/decisions/008-our-own-http-server.md.
 
 from berth.serving.asgi import Application
 from berth.serving.connections import TooFewFiles, room_for_connections
-from berth.serving.heartbeat import Heartbeat
+from berth.serving.heartbeat import BEAT_S, LOOK_S, Heartbeat, Watch, beat_from_loop
 from berth.serving.limits import Limits
 from berth.serving.listening import Address, CannotListen, free_address
 from berth.serving.processes import run_workers
 from berth.serving.worker import serve_until_stopped
 
 __all__ = [
+    "BEAT_S",
+    "LOOK_S",
     "Address",
     "Application",
     "CannotListen",
     "Heartbeat",
     "Limits",
     "TooFewFiles",
+    "Watch",
+    "beat_from_loop",
     "free_address",
     "room_for_connections",
     "run_workers",

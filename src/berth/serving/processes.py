@@ -23,12 +23,11 @@ from contextlib import contextmanager
 from multiprocessing.process import BaseProcess
 from typing import Any, Final
 
-from berth.serving.heartbeat import Heartbeat
+from berth.serving.heartbeat import LOOK_S, Heartbeat, Watch
 from berth.serving.limits import STOP_GRACE_S, Limits
 from berth.serving.worker import STOP_SIGNALS
 
 _PR_SET_PDEATHSIG: Final = 1
-_LOOK_S: Final = 1.0
 _PAUSE_FIRST_S: Final = 0.5
 _PAUSE_LONGEST_S: Final = 8.0
 _STEADY_S: Final = 60.0
@@ -51,34 +50,41 @@ def run_workers(
     *,
     hung_after_s: float,
     on_death: Callable[[int], None] = lambda _: None,
+    heartbeat: Heartbeat | None = None,
 ) -> int:
     """Run ``work`` in so many processes until told to stop; the exit status. ``on_death`` is given the
-    process id of each worker that was killed, before it is replaced."""
+    process id of each worker that was killed, before it is replaced. ``heartbeat`` is this process's own, if
+    it is watched itself."""
     with _Signals() as signals:
         workers = [_Worker(number, work, signals, hung_after_s) for number in range(1, count + 1)]
         for worker in workers:
             worker.start()
-        fallen = _watch(workers, signals, on_death)
+        fallen = _watch(workers, signals, on_death, heartbeat)
         if fallen is not None and not signals.told_to_stop:
             _log.error("%s; the server ends with it", fallen)
         _stop(workers, limits.drain_s + STOP_GRACE_S)
     return 0 if signals.told_to_stop else 1
 
 
-def _watch(workers: Sequence["_Worker"], signals: "_Signals", on_death: Callable[[int], None]) -> str | None:
+def _watch(
+    workers: Sequence["_Worker"],
+    signals: "_Signals",
+    on_death: Callable[[int], None],
+    heartbeat: Heartbeat | None,
+) -> str | None:
     """Watch and replace workers until there is a signal to stop, or one cannot be replaced: what happened."""
-    before_s = time.monotonic()
     while not signals.told_to_stop:
+        if heartbeat is not None:
+            heartbeat.beat()
+            signals.told_to_stop = heartbeat.is_orphan
         awaited: list[Any] = [signals.socket, *(worker.sentinel for worker in workers if worker.is_running)]
-        multiprocessing.connection.wait(awaited, _LOOK_S)
+        multiprocessing.connection.wait(awaited, LOOK_S)
         now_s = time.monotonic()
-        # If this process was stopped itself, or got no time, its workers may not have had any either.
-        passed_s, before_s = min(now_s - before_s, 2 * _LOOK_S), now_s
         for worker in workers:
             if not worker.is_running:
                 worker.start_when_due(now_s)
                 continue
-            death = worker.look(passed_s)
+            death = worker.look()
             if death is None:
                 continue
             if not worker.is_replaceable:
@@ -115,10 +121,8 @@ class _Worker:
         self._number = number
         self._work = work
         self._signals = signals
-        self._hung_after_s = hung_after_s
         self._heartbeat = Heartbeat()
-        self._count = 0
-        self._silent_s = 0.0
+        self._watch = Watch(self._heartbeat, hung_after_s)
         self._started_s = 0.0
         self._due_s = 0.0
         # Since the last one that lived for long.
@@ -134,8 +138,8 @@ class _Worker:
         return self.process.sentinel
 
     def start(self) -> None:
-        self._heartbeat = Heartbeat()
-        self._count, self._silent_s, self._started_s = 0, 0.0, time.monotonic()
+        self._started_s = time.monotonic()
+        self._watch.begin()
         process = multiprocessing.get_context("fork").Process(
             target=_work,
             args=(self._work, self._number, self._signals, self._heartbeat),
@@ -157,20 +161,17 @@ class _Worker:
                 "worker %d cannot be started: %s; next try in %g s", self._number, failure, _PAUSE_LONGEST_S
             )
 
-    def look(self, passed_s: float) -> str | None:
-        """See whether it lives, ``passed_s`` after the last look; if not, how it died."""
+    def look(self) -> str | None:
+        """See whether it lives; if not, how it died."""
         process = self.process
         assert process is not None, "only a process can be looked at"
         if process.exitcode is not None:
             return f"{process.name} ended ({_ending(process)})"
-        count = self._heartbeat.count
-        self._silent_s = 0.0 if count != self._count else self._silent_s + passed_s
-        self._count = count
-        if self._silent_s <= self._hung_after_s:
+        if not self._watch.is_hung():
             return None
         process.kill()
         process.join()
-        return f"{process.name} gave no sign of life for {self._hung_after_s:g} s and was killed"
+        return f"{process.name} gave {self._watch.verdict} and was killed"
 
     @property
     def is_replaceable(self) -> bool:

@@ -22,7 +22,7 @@ import uvloop
 
 from berth.serving.asgi import Application
 from berth.serving.connections import Connections
-from berth.serving.heartbeat import BEAT_S, Heartbeat
+from berth.serving.heartbeat import Heartbeat, beat_from_loop
 from berth.serving.lifespan import Lifespan, StartupFailed
 from berth.serving.limits import ORPHAN_DRAIN_S, STOP_GRACE_S, Limits
 from berth.serving.listening import BACKLOG, Address, CannotListen, listener
@@ -60,13 +60,15 @@ async def _live(
         return min(limits.drain_s, ORPHAN_DRAIN_S) if is_orphan else limits.drain_s
 
     stop = _stop_event(drain_s)
-    if heartbeat is not None:
-        _beat(heartbeat, stop, drain_s)
 
     def stop_here() -> None:
-        _end_within(drain_s())
-        stop.set()
+        """Not every kernel sends a signal when the parent is gone, and an application may end by itself."""
+        if not stop.is_set():
+            _end_within(drain_s())
+            stop.set()
 
+    if heartbeat is not None:
+        beat_from_loop(heartbeat, stop_here)
     lifespan = Lifespan(application, stop_here)
     if not await lifespan.start(stop):
         return
@@ -91,16 +93,6 @@ async def _serve(
     server.close()
     lifespan.drain()
     await connections.drain(drain_s())
-
-
-def _beat(heartbeat: Heartbeat, stop: asyncio.Event, drain_s: Callable[[], float]) -> None:
-    """Show the parent that the event loop runs, and stop when there is no parent any more: not every kernel
-    sends a signal then."""
-    heartbeat.beat()
-    if heartbeat.is_orphan and not stop.is_set():
-        _end_within(drain_s())
-        stop.set()
-    asyncio.get_running_loop().call_later(BEAT_S, _beat, heartbeat, stop, drain_s)
 
 
 def _end_within(drain_s: float) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from berth.cli import housekeeper
 from berth.runtime.settings import Settings
+from berth.serving import Heartbeat
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it is forked")
 
@@ -30,7 +31,7 @@ def keep_house_badly(folder: Path, parent: int) -> None:
             raise failure
         return True
 
-    def take_snapshot(settings: Settings, stop: threading.Event) -> None:
+    def take_snapshot(settings: Settings, stop: threading.Event, heartbeat: Heartbeat) -> None:
         (folder / "taken").touch()
 
     housekeeper._LOOK_EVERY_S = 0.01  # type: ignore[misc,assignment]
@@ -38,7 +39,7 @@ def keep_house_badly(folder: Path, parent: int) -> None:
     housekeeper._take_snapshot = take_snapshot
     with (folder / "log").open("w") as log:
         sys.stderr = log
-        housekeeper.keep_house(Settings(log_format="text"), parent)
+        housekeeper.keep_house(Settings(log_format="text"), Heartbeat(parent=parent))
 
 
 def test_it_goes_on_after_failures_of_any_kind_and_ends_when_told(tmp_path: Path) -> None:

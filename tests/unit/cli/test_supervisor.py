@@ -1,0 +1,57 @@
+"""A process of berth up that hangs is noticed, killed with all that it has started, and restarted."""
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from berth.cli.supervisor import ChildProcess, Supervisor
+from tests.servers import free_port
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc")
+
+AGENT = "agent --conductor http://127.0.0.1:1 --driver sim --hosts 1 --data agents"
+CELL = "cell --name c --database sqlite:///c.db --placement http://127.0.0.1:1 --listen 127.0.0.1:{port}"
+SERVER = "serve --database sqlite:///s.db --listen 127.0.0.1:{port} --auth noauth"
+
+
+def children() -> set[int]:
+    lists = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    return {int(child) for numbers in lists for child in numbers.read_text().split()}
+
+
+@pytest.mark.parametrize("words", [AGENT, CELL, SERVER])
+def test_a_process_that_hangs_is_killed_and_restarted(tmp_path: Path, words: str) -> None:
+    said: list[str] = []
+    child = ChildProcess(
+        name="it",
+        words=tuple(words.format(port=free_port()).split()),
+        variables={"BERTH_PLACEMENT_TOKEN": "x" * 20} if words == CELL else {},
+        folder=tmp_path,
+        log=tmp_path / "log",
+    )
+
+    async def story() -> None:
+        before = children()
+        supervisor = Supervisor(said.append, hung_after_s=6)
+        supervisor.start(child)
+        supervisor.is_up = True
+        try:
+            async with asyncio.timeout(80):
+                while not (tmp_path / "log").exists() or not (tmp_path / "log").read_text():
+                    await asyncio.sleep(0.05)
+                # For longer than it may be silent: what shows its life goes on.
+                await asyncio.sleep(7)
+                assert said == []
+                [hung] = children() - before
+                os.kill(hung, signal.SIGSTOP)
+                while not children() - before - {hung}:
+                    await asyncio.sleep(0.05)
+        finally:
+            await supervisor.stop()
+
+    asyncio.run(story())
+    assert said == ["it has ended (SIGKILL, after no sign of life for 6 s), restarting in 0.5 s"]
