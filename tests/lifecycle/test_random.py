@@ -4,6 +4,8 @@ import asyncio
 import os
 from pathlib import Path
 
+import pytest
+
 from berth.agent.drivers.behaviour import SimBehaviour
 from berth.cell.conductor import Deadlines
 from berth.sim.cloud import SimCloud
@@ -20,6 +22,7 @@ BEHAVIOUR = SimBehaviour(
 )
 
 
+@pytest.mark.timeout(900)
 def test_the_books_balance_at_every_checkpoint(tmp_path: Path) -> None:
     async def tell() -> None:
         cloud = SimCloud(
