@@ -31,7 +31,7 @@ from berth.api.kernel.health import Health
 from berth.api.kernel.http import Receive, Scope, Send
 from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
-from berth.cell.application import opened
+from berth.cell.application import open_cell
 from berth.clusters.reconciler import ClusterReconciler
 from berth.engine import Engine, Forks
 from berth.journal import Address, Journal, JournalFailure, SqliteAddress, open_journal, parse_address
@@ -118,7 +118,8 @@ async def _at_work(
         yield
         return
     cells = {
-        name: functools.partial(opened, database, clock, ids) for name, database in cells_of(settings.cells)
+        name: functools.partial(open_cell, database, clock, ids)
+        for name, database in cells_of(settings.cells)
     }
     tasks = [
         asyncio.create_task(CellLinks(engine, cells, clock).run(), name="links to cells"),

@@ -261,7 +261,7 @@ def test_no_policy_is_broken_and_nothing_is_left(tmp_path: Path) -> None:
             racks=RACKS,
             behaviour=BEHAVIOUR,
             deadlines=Deadlines(3.0, 3.0, 3.0),
-            silence_s=2.0,
+            heartbeat_timeout_s=2.0,
         )
         async with cloud.running():
             await _label_racks(cloud)

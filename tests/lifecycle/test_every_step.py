@@ -20,7 +20,7 @@ from berth.sagas.conflicts import held_now, same
 from berth.sagas.saga import AS_BEFORE, GONE, PLACEMENT, Holds, Saga, Step
 from berth.sagas.table import Ending, find_failure, find_success
 from berth.sim.cloud import SimCloud
-from berth.sim.faults import KINDS, Fault, Kind
+from berth.sim.faults import KINDS, Kind, StepFault
 from berth.view import View
 from tests.lifecycle.stories import beginning, brought_before
 
@@ -96,8 +96,8 @@ async def _play(cloud: SimCloud, case: Case) -> None:
     asked = cloud.asked()._replace(resizes_in_place=False)
     if case.broken is not None:
         asked = asked._replace(attempts_max=1)
-        cloud.plan.add(Fault(server.id, case.saga, case.broken, "forward", "fail"))
-    fault = Fault(server.id, case.saga, case.step, case.phase, case.kind)
+        cloud.plan.add(StepFault(server.id, case.saga, case.broken, "forward", "fail"))
+    fault = StepFault(server.id, case.saga, case.step, case.phase, case.kind)
     cloud.plan.add(fault)
     refused = await cloud.begin(beginning(cloud, case.saga, server, asked))
     assert refused is None, refused

@@ -11,7 +11,7 @@ import pytest
 from berth.agent.drivers.behaviour import Rule, SimBehaviour
 from berth.cell import conductor
 from berth.cell.placement import ClaimWriter, PlacementUnavailable
-from berth.cell.protocol import Provider
+from berth.cell.protocol import ReportedProvider
 from berth.client import Answer, Client, connect_directly
 from berth.doctor.findings import examine
 from berth.main import application
@@ -21,7 +21,7 @@ from berth.model.servers import Migration, Server
 from berth.runtime.settings import Settings
 from berth.sagas.conflicts import as_dict, held_now
 from berth.sim.cloud import SimCloud
-from berth.sim.faults import Fault
+from berth.sim.faults import StepFault
 from tests.lifecycle.chaos import check_at_rest
 from tests.lifecycle.stories import beginning, brought_before, done, host_dies, new_server
 from tests.lifecycle.test_moves import somebody_adds
@@ -133,13 +133,13 @@ def test_an_order_that_waited_for_its_conductor_has_its_time(name: str, tmp_path
         after = await cloud.at_rest(server.id)
         assert after is None or after.fault is None, after
 
-    told(tmp_path, story, silence_s=3)
+    told(tmp_path, story, heartbeat_timeout_s=3)
 
 
 def test_what_a_late_confirmation_has_cleaned_up_is_not_reverted_to(tmp_path: Path) -> None:
     async def story(cloud: SimCloud) -> None:
         server = await brought_before(cloud, "confirm")
-        cloud.plan.add(Fault(server.id, "confirm", 1, "forward", "late"))
+        cloud.plan.add(StepFault(server.id, "confirm", 1, "forward", "late"))
         assert await cloud.begin(beginning(cloud, "confirm", server)) is None
         assert (await _at_rest(cloud, server.id)).state == "resized"
         assert isinstance(await cloud.begin(beginning(cloud, "revert", server)), ConfirmBegun)
@@ -154,7 +154,7 @@ def test_what_a_late_confirmation_has_cleaned_up_is_not_reverted_to(tmp_path: Pa
 def test_a_revert_that_failed_can_be_asked_for_again(tmp_path: Path) -> None:
     async def story(cloud: SimCloud) -> None:
         server = await brought_before(cloud, "revert")
-        cloud.plan.add(Fault(server.id, "revert", 1, "forward", "fail"))
+        cloud.plan.add(StepFault(server.id, "revert", 1, "forward", "fail"))
         assert await cloud.begin(beginning(cloud, "revert", server)) is None
         assert (await _at_rest(cloud, server.id)).state == "error"
         after = await done(cloud, "revert", server)
@@ -171,7 +171,7 @@ def test_what_was_half_deleted_is_not_confirmed(tmp_path: Path) -> None:
 
     async def story(cloud: SimCloud) -> None:
         server = await brought_before(cloud, "confirm")
-        cloud.plan.add(Fault(server.id, "delete", 2, "forward", "fail"))
+        cloud.plan.add(StepFault(server.id, "delete", 2, "forward", "fail"))
         assert await cloud.begin(beginning(cloud, "delete", server)) is None
         assert (await _at_rest(cloud, server.id)).state == "error"
         assert isinstance(await cloud.begin(beginning(cloud, "confirm", server)), RevertBegun)
@@ -310,7 +310,7 @@ def test_an_agent_cannot_smuggle_a_request_in_a_name(trait: str) -> None:
     id = "aaaaaaaa-0000-4000-8000-000000000000"
     body = msgspec.json.encode({"id": id, "name": "h", "traits": [trait]})
     with pytest.raises(msgspec.ValidationError):
-        msgspec.json.decode(body, type=Provider)
+        msgspec.json.decode(body, type=ReportedProvider)
 
 
 @pytest.mark.parametrize("path", ["/a b", "/a\r\nx: y", "a", "/\x00"])

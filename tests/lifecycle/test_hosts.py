@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from berth.agent.fleet import SimInventory, SimProvider, provider_id
-from berth.agent.state import HostState, state_path
+from berth.agent.state import AgentState, state_path
 from berth.cell import hosts, saga_runs
 from berth.client import Unreachable, connect_directly
 from berth.doctor.findings import examine
@@ -92,7 +92,7 @@ class Operator:
 
     async def is_up_for_a_while(self) -> None:
         """All are up, also after the time in which a host is down that is not heard of."""
-        await asyncio.sleep(2.5 * self.cloud.silence_s)
+        await asyncio.sleep(2.5 * self.cloud.heartbeat_timeout_s)
         await self.cloud.until(lambda view: not len(view.down))
 
     async def complaints(self) -> list[str]:
@@ -347,7 +347,7 @@ def test_a_host_is_up_though_placement_is_slow(tmp_path: Path, monkeypatch: pyte
 
         async def slow(self: Any, scope: Any, receive: Any, send: Any) -> None:
             if scope["path"].startswith("/resource_providers"):
-                await asyncio.sleep(cloud.silence_s / 4)
+                await asyncio.sleep(cloud.heartbeat_timeout_s / 4)
             await real(self, scope, receive, send)
 
         monkeypatch.setattr(cloud.api.__class__, "__call__", slow)
@@ -468,7 +468,7 @@ def test_a_conductor_that_was_replaced_writes_nothing_of_hosts(tmp_path: Path) -
         }
         answer = await client.ask("POST", "/agent/v1/register", joining)
         assert (answer.status, answer.detail) == (503, "another conductor has taken this cell over")
-        await asyncio.sleep(2.5 * cloud.silence_s)
+        await asyncio.sleep(2.5 * cloud.heartbeat_timeout_s)
         assert await cell.from_region.read(hosts) == before
         assert not await operator.is_there(HOLDER)
         assert await operator.is_there(GPU1)
@@ -519,7 +519,7 @@ def add_host(cloud: SimCloud, name: str, **fields: Any) -> None:
     """Another host, like the first, which joins the first cell."""
     host = msgspec.structs.replace(cloud.fleet["host-0001"], name=name, **fields)
     cloud.fleet[name] = host
-    cloud.states[name] = HostState(state_path(cloud.folder, name))
+    cloud.states[name] = AgentState(state_path(cloud.folder, name))
     cloud.start_host(name)
 
 

@@ -20,7 +20,7 @@ from berth.sagas import create, live_migrate, resize
 from berth.sagas.catalog import find_saga
 from berth.sagas.conflicts import as_dict, held_now
 from berth.sim.cloud import SimCloud
-from berth.sim.faults import Fault, Kind
+from berth.sim.faults import Kind, StepFault
 from tests.lifecycle.chaos import check_at_rest
 from tests.lifecycle.stories import beginning, brought_before, done, host_dies, kept_apart, new_server
 
@@ -310,7 +310,7 @@ def test_somebody_changes_the_allocations_before_the_check(name: str, state: str
         assert await cloud.read(lambda view: len(view.consumers)) == (0 if name == "delete" else 1)
         await cloud.all_at_rest()
 
-    _told(tmp_path, story, deadlines=Deadlines(5, 5, 5), silence_s=3)
+    _told(tmp_path, story, deadlines=Deadlines(5, 5, 5), heartbeat_timeout_s=3)
 
 
 @pytest.mark.parametrize("name", ["confirm", "revert", "delete", "shelve_away", "live_migrate"])
@@ -324,7 +324,7 @@ def test_nothing_stops_an_operation_once_something_is_destroyed(
         saga = find_saga(name)
         destroying = next(n for n, step in enumerate(saga.steps) if step.do == "destroy")
         kind: Kind = "crash after" if crashes else "repeat"
-        cloud.plan.add(Fault(server.id, name, destroying, "forward", kind))
+        cloud.plan.add(StepFault(server.id, name, destroying, "forward", kind))
         assert await cloud.begin(beginning(cloud, name, server)) is None
         await _until_step(cloud, server.id, name, destroying)
         migration = (await cloud.server(server.id)).migration  # type: ignore[union-attr]
@@ -337,7 +337,7 @@ def test_nothing_stops_an_operation_once_something_is_destroyed(
         held = await cloud.read(lambda view: {str(id) for id in view.consumers})
         assert held == (set() if name in ("delete", "shelve_away") else {server.id})
 
-    _told(tmp_path, story, deadlines=Deadlines(5, 5, 5), silence_s=3)
+    _told(tmp_path, story, deadlines=Deadlines(5, 5, 5), heartbeat_timeout_s=3)
 
 
 async def _until_step(cloud: SimCloud, id: str, saga: str, step: int) -> None:

@@ -32,7 +32,7 @@ def test_the_books_balance_at_every_checkpoint(tmp_path: Path) -> None:
             hosts=200,
             behaviour=BEHAVIOUR,
             deadlines=Deadlines(2.0, 2.0, 2.0),
-            silence_s=1.0,
+            heartbeat_timeout_s=1.0,
         )
         async with cloud.running():
             groups = [await kept_apart(cloud, name) for name in ("red", "green")]

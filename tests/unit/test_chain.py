@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from berth.cell.application import Quiet
+from berth.cell.application import NoObserver
 from berth.cli import main
 from berth.engine import Engine, Unavailable, replay, start_view
 from berth.engine.housekeeping import problems, take_snapshot
@@ -207,7 +207,7 @@ def test_an_engine_that_meets_damage_stops_and_names_it(path: Path, caplog: pyte
     async def story() -> None:
         write(path, 1, 3)
         journal = open_journal(SqliteAddress(path), shared=True)
-        engine = Engine(journal, SystemClock(), Ids(1), Quiet(), shared=True, outage_seconds=0)
+        engine = Engine(journal, SystemClock(), Ids(1), NoObserver(), shared=True, outage_seconds=0)
         await engine.start()
         write(path, 4)
         change(path, replace_in_body(b"CUSTOM_4", b"CUSTOM_X"))
@@ -226,7 +226,7 @@ def test_an_engine_that_meets_damage_stops_and_names_it(path: Path, caplog: pyte
 def test_those_who_read_the_history_are_told_of_damage(path: Path) -> None:
     async def story() -> None:
         write(path)
-        engine = Engine(open_journal(SqliteAddress(path), shared=False), SystemClock(), Ids(1), Quiet())
+        engine = Engine(open_journal(SqliteAddress(path), shared=False), SystemClock(), Ids(1), NoObserver())
         await engine.start()
         change(path, replace_in_body(b"CUSTOM_4", b"CUSTOM_X"))
         assert [one.index for one in await engine.history(START, 3)] == [1, 2, 3]

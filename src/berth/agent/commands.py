@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from berth.agent.drivers.driver import Driver, DriverError
-from berth.agent.state import HostState
+from berth.agent.state import AgentState
 from berth.cell.protocol import AgentCommand, Leftover
 from berth.model.saga_runs import Spec
 from berth.model.servers import Flavor
@@ -47,7 +47,7 @@ class _Job:
 
 
 class CommandRunner:
-    def __init__(self, driver: Driver, state: HostState, report: Report) -> None:
+    def __init__(self, driver: Driver, state: AgentState, report: Report) -> None:
         self._driver = driver
         self._state = state
         self._report = report

@@ -30,7 +30,7 @@ class CredentialRefused(ConductorRefuses):
     """The conductor does not accept the credential."""
 
 
-class Conductor:
+class ConductorClient:
     """``token``: the cell's join token, which a host needs that is not known there yet."""
 
     def __init__(self, client: Client, token: str | None = None) -> None:

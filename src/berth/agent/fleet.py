@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from berth.agent.control import NAME
-from berth.cell.protocol import Inventory, Provider, Register
+from berth.cell.protocol import Register, ReportedInventory, ReportedProvider
 
 HOSTS_MAX: Final = 100_000
 CHILDREN_MAX: Final = 100
@@ -28,11 +28,11 @@ class _Entry(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     pass
 
 
-class SimInventory(Inventory, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SimInventory(ReportedInventory, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The same as on the wire, but that a fleet file is refused for a field that is not known."""
 
-    def on_the_wire(self) -> Inventory:
-        return Inventory(**{**msgspec.structs.asdict(self), "max_unit": self.max_unit or self.total})
+    def on_the_wire(self) -> ReportedInventory:
+        return ReportedInventory(**{**msgspec.structs.asdict(self), "max_unit": self.max_unit or self.total})
 
 
 class SimProvider(_Entry, frozen=True, kw_only=True):
@@ -75,7 +75,7 @@ def aggregate_id(name: str) -> str:
     return str(uuid.uuid5(_NAMESPACE, f"aggregate {name}"))
 
 
-def providers(host: SimHost) -> Iterator[Provider]:
+def providers(host: SimHost) -> Iterator[ReportedProvider]:
     """The host's tree: itself first, parents before their children."""
     yield _provider(host, host.name, None)
     yield from _below(host.children, host.name)
@@ -125,15 +125,15 @@ def _ordinary(prefix: str, number: int, cell: str | None) -> SimHost:
     )
 
 
-def _below(children: tuple[SimProvider, ...], parent: str) -> Iterator[Provider]:
+def _below(children: tuple[SimProvider, ...], parent: str) -> Iterator[ReportedProvider]:
     for child in children:
         name = f"{parent}-{child.name}"
         yield _provider(child, name, parent)
         yield from _below(child.children, name)
 
 
-def _provider(given: SimHost | SimProvider, name: str, parent: str | None) -> Provider:
-    return Provider(
+def _provider(given: SimHost | SimProvider, name: str, parent: str | None) -> ReportedProvider:
+    return ReportedProvider(
         id=provider_id(name),
         name=name,
         parent=None if parent is None else provider_id(parent),

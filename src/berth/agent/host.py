@@ -17,7 +17,7 @@ import msgspec
 
 from berth.agent.commands import CommandRunner
 from berth.agent.conductor import (
-    Conductor,
+    ConductorClient,
     ConductorRefuses,
     ConductorUnreachable,
     CredentialRefused,
@@ -25,7 +25,7 @@ from berth.agent.conductor import (
 )
 from berth.agent.credentials import Credential
 from berth.agent.drivers.driver import Driver
-from berth.agent.state import HostState
+from berth.agent.state import AgentState
 from berth.cell.protocol import Poll, PollAnswer, Register, Registered, Report
 from berth.runtime.backoff import Backoff
 
@@ -54,9 +54,9 @@ class HostAgent:
         self,
         register: Register,
         driver: Driver,
-        state: HostState,
+        state: AgentState,
         credential: Credential,
-        conductor: Conductor,
+        conductor: ConductorClient,
         rng: random.Random,
         turns: asyncio.Semaphore,
         pace: Pace,

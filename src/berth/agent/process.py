@@ -20,14 +20,14 @@ import msgspec
 import uvloop
 from msgspec import Meta
 
-from berth.agent.conductor import Conductor
+from berth.agent.conductor import ConductorClient
 from berth.agent.control import Control
 from berth.agent.credentials import Credential
 from berth.agent.drivers.behaviour import SimBehaviour
 from berth.agent.drivers.sim import SimDriver
 from berth.agent.fleet import HOSTS_MAX, SimHost, register
 from berth.agent.host import HostAgent, Pace
-from berth.agent.state import HostState, StateError, state_path
+from berth.agent.state import AgentState, StateError, state_path
 from berth.client import Client
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
@@ -124,10 +124,10 @@ class _Fleet:
             for host in self._settings.hosts:
                 group.create_task(self._live(host, states[host.name]), name=f"host {host.name}")
 
-    async def _state(self, host: SimHost) -> HostState:
+    async def _state(self, host: SimHost) -> AgentState:
         """The state of a host. Its file is written at once: the host is known by it."""
         path = state_path(self._settings.data, host.name)
-        state = HostState(path)
+        state = AgentState(path)
         try:
             if not path.exists():
                 await state.save()
@@ -135,7 +135,7 @@ class _Fleet:
             raise StateError(f"{path}: the host's state cannot be written: {error.strerror}") from error
         return state
 
-    async def _live(self, host: SimHost, state: HostState) -> None:
+    async def _live(self, host: SimHost, state: AgentState) -> None:
         """The life of one host, with its deaths."""
         rng = _rng(self._settings.seed, host.name)
         while True:
@@ -146,7 +146,7 @@ class _Fleet:
             else:
                 await asyncio.sleep(_AGAIN_AFTER_S)
 
-    async def _live_once(self, host: SimHost, state: HostState, rng: random.Random) -> None:
+    async def _live_once(self, host: SimHost, state: AgentState, rng: random.Random) -> None:
         agent = self._agent(host, state, rng)
         tasks = [
             asyncio.create_task(agent.run()),
@@ -162,10 +162,10 @@ class _Fleet:
         if isinstance(outcome, Exception):
             _log.error("%s: agent crashed, restarting in %g s", host.name, _AGAIN_AFTER_S, exc_info=outcome)
 
-    def _agent(self, host: SimHost, state: HostState, rng: random.Random) -> HostAgent:
+    def _agent(self, host: SimHost, state: AgentState, rng: random.Random) -> HostAgent:
         settings = self._settings
         driver = SimDriver(host.name, state.disk, self._control.behaviours, rng)
-        conductor = Conductor(Client(settings.conductor, ca_file=settings.ca_file), settings.token)
+        conductor = ConductorClient(Client(settings.conductor, ca_file=settings.ca_file), settings.token)
         return HostAgent(
             register(host, driver.name),
             driver,

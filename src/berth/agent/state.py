@@ -36,7 +36,7 @@ class StoredState(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     results: dict[str, str | None] = {}
 
 
-class HostState:
+class AgentState:
     """The state of one host, in memory and in its file."""
 
     def __init__(self, path: Path) -> None:

@@ -23,8 +23,8 @@ from berth.api.kernel.http import (
     send_response,
 )
 from berth.cell import protocol
-from berth.cell.credentials import NotAllowed, Shown, shown_in
-from berth.cell.hosts import HostRefused, Hosts, Replaced, UnknownHost
+from berth.cell.credentials import AgentCaller, NotAllowed, read_caller
+from berth.cell.hosts import ConductorReplaced, HostNotRegistered, HostRefused, HostRegistry
 from berth.cell.mailbox import Mailbox
 from berth.cell.placement import ClaimRefused, PlacementUnavailable
 from berth.engine import Engine, Unavailable
@@ -47,12 +47,12 @@ class AgentApi:
     def __init__(
         self,
         engine: Engine,
-        hosts: Hosts,
+        hosts: HostRegistry,
         mailbox: Mailbox,
         telemetry: Telemetry,
         clock: Clock,
         cell: str,
-        silence_s: float,
+        heartbeat_timeout_s: float,
         token: str | None,
     ) -> None:
         self._health = Health(engine, telemetry.exposition)
@@ -61,7 +61,7 @@ class AgentApi:
         self._hosts = hosts
         self._mailbox = mailbox
         self._cell = cell
-        self._silence_s = silence_s
+        self._heartbeat_timeout_s = heartbeat_timeout_s
         self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -82,7 +82,7 @@ class AgentApi:
             return _refusal(413, str(error))
         except msgspec.MsgspecError as error:
             return _refusal(400, f"the body is not what is expected here: {error}")
-        except UnknownHost as error:
+        except HostNotRegistered as error:
             return _refusal(404, f"the host {error} has not registered here")
         except (HostRefused, ClaimRefused) as error:
             return _refusal(409, str(error))
@@ -90,7 +90,7 @@ class AgentApi:
             # The database's own words are for the log.
             _log.warning("%s %s is refused: %s", request.method, request.path, error.detail or error)
             return _refusal(503, str(error))
-        except (PlacementUnavailable, Replaced, Overloaded) as error:
+        except (PlacementUnavailable, ConductorReplaced, Overloaded) as error:
             return _refusal(503, str(error))
         except Exception:
             _log.exception("%s %s failed", request.method, request.path)
@@ -100,40 +100,44 @@ class AgentApi:
         path = request.path
         if path in HEALTH_PATHS:
             return await self._health.handle(request)
-        shown = shown_in(dict(request.headers), self._token)
-        self._hosts.check_caller(shown)
+        caller = read_caller(dict(request.headers), self._token)
+        self._hosts.check_caller(caller)
         if request.method != "POST":
             return _refusal(405, "agents POST")
         told = request.headers.get("content-length", "0")
         if not told.isdecimal() or len(told) > _LENGTH_DIGITS_MAX or int(told) > _BODY_BYTES_MAX:
             raise BodyTooLarge(_BODY_BYTES_MAX)
         body = await read_body(receive, _BODY_BYTES_MAX) if request.has_body else b""
-        return await self._heard(path, shown, body)
+        return await self._heard(path, caller, body)
 
-    async def _heard(self, path: str, shown: Shown, body: bytes) -> Response:
+    async def _heard(self, path: str, caller: AgentCaller, body: bytes) -> Response:
         """The answer to a caller who may be heard."""
         hosts = self._hosts
         match path:
             case protocol.REGISTER:
                 register = msgspec.json.decode(body, type=protocol.Register)
-                hosts.check_host(shown, register.host)
-                await hosts.register(register, shown)
+                hosts.check_host(caller, register.host)
+                await hosts.register(register, caller)
                 return _json(
-                    _encode(protocol.Registered(cell=self._cell, heartbeat_timeout_seconds=self._silence_s))
+                    _encode(
+                        protocol.Registered(
+                            cell=self._cell, heartbeat_timeout_seconds=self._heartbeat_timeout_s
+                        )
+                    )
                 )
             case protocol.POLL:
                 poll = msgspec.json.decode(body, type=protocol.Poll)
-                hosts.check_joined(shown, poll.host)
-                return _json(_encode(await hosts.poll(poll, shown.version)))
+                hosts.check_joined(caller, poll.host)
+                return _json(_encode(await hosts.poll(poll, caller.version)))
             case protocol.REPORT:
                 report = msgspec.json.decode(body, type=protocol.Report)
-                hosts.check_joined(shown, report.host)
+                hosts.check_joined(caller, report.host)
                 is_awaited = self._mailbox.settle(report.host, report.command, report.error)
                 return _json(_encode(protocol.ReportAnswer(awaited=is_awaited)))
             case protocol.CREDENTIAL:
                 wanted = msgspec.json.decode(body, type=protocol.NewCredential)
-                hosts.check_joined(shown, wanted.host)
-                if shown.secret is None:
+                hosts.check_joined(caller, wanted.host)
+                if caller.secret is None:
                     raise NotAllowed("A credential is changed by showing the one before it.")
                 await hosts.change_credential(wanted.host, digest_of(wanted.credential))
                 return _json(b"{}")

@@ -15,14 +15,14 @@ from berth.ledger.records import replace_record
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
 from berth.model.rejections import RecordMoved
-from berth.model.saga_runs import Agent, HostTree, Reported
+from berth.model.saga_runs import Agent, HostTree, OwnedProvider
 from berth.view import View
 
 HOSTS_MAX: Final = 100_000
 """In one cell."""
 
 
-def why_not_registered(view: View, agent: Agent) -> str | None:
+def explain_refusal(view: View, agent: Agent) -> str | None:
     """Why a host cannot be registered like this; None if it can."""
     known = view.records.get(Agent, agent.id)
     if known is None:
@@ -39,9 +39,11 @@ def why_not_registered(view: View, agent: Agent) -> str | None:
     return None
 
 
-def registered(view: View, agent: Agent, reported: tuple[Reported, ...]) -> Enact | RecordMoved | None:
+def register_agent(
+    view: View, agent: Agent, reported: tuple[OwnedProvider, ...]
+) -> Enact | RecordMoved | None:
     """The command that notes a host, and that what it reports is its own; None where all of that is known."""
-    if why_not_registered(view, agent) is not None:
+    if explain_refusal(view, agent) is not None:
         return RecordMoved("Agent", agent.id)
     known = view.records.get(Agent, agent.id)
     if known is not None:
@@ -55,12 +57,14 @@ def registered(view: View, agent: Agent, reported: tuple[Reported, ...]) -> Enac
             changed_at_s=known.changed_at_s,
             complaints=known.complaints,
         )
-    tree = HostTree(id=agent.id, providers=_claimed(tree_of(view, agent.id), reported))
+    tree = HostTree(id=agent.id, providers=_claimed(find_tree(view, agent.id), reported))
     changed = [record for record in (agent, tree) if view.records.current(record) != record]
     return Enact(tuple(replace_record(view, record) for record in changed)) if changed else None
 
 
-def _claimed(before: tuple[Reported, ...], reported: tuple[Reported, ...]) -> tuple[Reported, ...]:
+def _claimed(
+    before: tuple[OwnedProvider, ...], reported: tuple[OwnedProvider, ...]
+) -> tuple[OwnedProvider, ...]:
     """What an agent owns once it has reported this, until it is known what could be written of it. What it
     had reported before stays as it was: that is what an operator's changes are told by."""
     known = {provider.id: provider for provider in before}
@@ -69,7 +73,7 @@ def _claimed(before: tuple[Reported, ...], reported: tuple[Reported, ...]) -> tu
     return (*claimed, *(provider for provider in before if provider.id not in now))
 
 
-def _joined(before: Reported | None, reported: Reported) -> Reported:
+def _joined(before: OwnedProvider | None, reported: OwnedProvider) -> OwnedProvider:
     if before is None:
         return reported
     return msgspec.structs.replace(
@@ -79,32 +83,32 @@ def _joined(before: Reported | None, reported: Reported) -> Reported:
     )
 
 
-def tree_of(view: View, host: str) -> tuple[Reported, ...]:
+def find_tree(view: View, host: str) -> tuple[OwnedProvider, ...]:
     """What is known to be the agent's own of a host's tree."""
     tree = view.records.get(HostTree, host)
     return () if tree is None else tree.providers
 
 
-def written(
-    view: View, host: str, complaints: tuple[str, ...], providers: tuple[Reported, ...] | None = None
+def record_report(
+    view: View, host: str, complaints: tuple[str, ...], providers: tuple[OwnedProvider, ...] | None = None
 ) -> Enact | None:
     """The command that notes what could not be written for a host, and what is its agent's own now: None, as
     before."""
     agent = view.records.get(Agent, host)
     if agent is None:
         return None
-    own = tree_of(view, host) if providers is None else providers
+    own = find_tree(view, host) if providers is None else providers
     after = (msgspec.structs.replace(agent, complaints=complaints), HostTree(id=host, providers=own))
     changed = [record for record in after if view.records.current(record) != record]
     return Enact(tuple(replace_record(view, record) for record in changed)) if changed else None
 
 
-def withholding(view: View, host: str, provider: Reported) -> Enact | None:
+def record_withheld(view: View, host: str, provider: OwnedProvider) -> Enact | None:
     """The command that notes what is being withheld of one provider of a host's tree."""
-    own = tuple(provider if known.id == provider.id else known for known in tree_of(view, host))
+    own = tuple(provider if known.id == provider.id else known for known in find_tree(view, host))
     return (
         None
-        if own == tree_of(view, host)
+        if own == find_tree(view, host)
         else Enact((replace_record(view, HostTree(id=host, providers=own)),))
     )
 
@@ -112,17 +116,17 @@ def withholding(view: View, host: str, provider: Reported) -> Enact | None:
 # -- credentials --------------------------------------------------------------------------------
 
 
-def rotated(view: View, host: str, digest: str) -> Enact | None:
+def rotate_credential(view: View, host: str, digest: str) -> Enact | None:
     """The command that gives a host another credential."""
     return _changed(view, host, credential=digest, is_revoked=False)
 
 
-def revoked(view: View, host: str) -> Enact | None:
+def revoke_agent(view: View, host: str) -> Enact | None:
     """The command that shuts a host's agent out."""
     return _changed(view, host, credential=None, is_revoked=True)
 
 
-def readmitted(view: View, host: str) -> Enact | None:
+def readmit_agent(view: View, host: str) -> Enact | None:
     """The command that has a host join again, with whatever credential it shows then."""
     return _changed(view, host, credential=None, is_revoked=False)
 
@@ -135,7 +139,7 @@ def _changed(view: View, host: str, *, credential: str | None, is_revoked: bool)
     return None if after == agent else Enact((RecordChanged(agent, after),))
 
 
-def agent_called(view: View, name_or_id: str) -> Agent | None:
+def find_agent(view: View, name_or_id: str) -> Agent | None:
     """The agent of a host, by the host's id or name."""
     found = view.records.find(Agent, "name", name_or_id)
     return view.records.get(Agent, name_or_id) or (found[0] if found else None)

@@ -18,10 +18,10 @@ import msgspec
 from berth.api.kernel.http import Receive, Scope, Send
 from berth.cell.agent_api import AgentApi
 from berth.cell.conductor import Conductor, Deadlines
-from berth.cell.hosts import Hosts
+from berth.cell.hosts import HostRegistry
 from berth.cell.mailbox import Mailbox
 from berth.cell.placement import VERSION, ClaimWriter
-from berth.cell.providers import Providers
+from berth.cell.providers import HostTreeWriter
 from berth.client import Client, Token
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Observer, Overloaded
@@ -52,11 +52,11 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True):
     ca_file: Path | None = None
     """Certificates to check Placement's with, in place of the system's."""
     agent_token: str | None = None
-    silence_seconds: float = 30
+    heartbeat_timeout_seconds: float = 30
     deadlines: Deadlines = Deadlines()
 
 
-class Quiet:
+class NoObserver:
     """An observer that does not keep count."""
 
     def appended(self, index: Index, commands: int, seconds: float) -> None: ...
@@ -66,18 +66,18 @@ class Quiet:
     def rejected(self, kind: str) -> None: ...
 
 
-def cell_engine(database: str, clock: Clock, ids: Ids, observer: Observer | None = None) -> Engine:
+def make_cell_engine(database: str, clock: Clock, ids: Ids, observer: Observer | None = None) -> Engine:
     """The engine of a cell's journal, which conductor and region share."""
     journal = open_journal(parse_address(database), shared=True)
-    return Engine(journal, clock, ids, observer or Quiet(), shared=True, follow_every_s=FOLLOW_S)
+    return Engine(journal, clock, ids, observer or NoObserver(), shared=True, follow_every_s=FOLLOW_S)
 
 
-async def opened(database: str, clock: Clock, ids: Ids, observer: Observer | None = None) -> Engine:
+async def open_cell(database: str, clock: Clock, ids: Ids, observer: Observer | None = None) -> Engine:
     """The engine of a cell's journal at work, once its database answers. It may be away, or wait for an
     upgrade: either is somebody's to mend, and the others go on."""
 
     async def open_engine() -> Engine:
-        engine = cell_engine(database, clock, ids, observer)
+        engine = make_cell_engine(database, clock, ids, observer)
         try:
             await engine.start()
         except BaseException:
@@ -122,7 +122,7 @@ class Cell:
         """The cell at work. The conductor's task ends by itself when another conductor has replaced it."""
         settings, clock, ids = self._settings, self._clock, Ids()
         telemetry = Telemetry(Settings(), clock)
-        engine = await opened(settings.database, clock, ids, telemetry)
+        engine = await open_cell(settings.database, clock, ids, telemetry)
         client = Client(
             settings.placement,
             {"openstack-api-version": VERSION},
@@ -130,10 +130,10 @@ class Cell:
             ca_file=settings.ca_file,
         )
         mailbox = Mailbox()
-        providers = Providers(client, settings.name)
+        providers = HostTreeWriter(client, settings.name)
         conductor = Conductor(engine, ClaimWriter(client), mailbox, clock, settings.deadlines)
-        hosts = Hosts(
-            engine, providers, mailbox, clock, ids, settings.silence_seconds, lambda: conductor.term
+        hosts = HostRegistry(
+            engine, providers, mailbox, clock, ids, settings.heartbeat_timeout_seconds, lambda: conductor.term
         )
         self._api = AgentApi(
             engine,
@@ -142,7 +142,7 @@ class Cell:
             telemetry,
             clock,
             settings.name,
-            settings.silence_seconds,
+            settings.heartbeat_timeout_seconds,
             settings.agent_token,
         )
         await _retry(conductor.take_over, Unavailable, Overloaded)

@@ -22,7 +22,7 @@ class NotAllowed(Exception):
     """The caller may not do this. The message is for whoever runs the agent."""
 
 
-class Shown(NamedTuple):
+class AgentCaller(NamedTuple):
     """What a caller shows. ``may_join``: its join token is the cell's, or the cell has none."""
 
     version: int
@@ -35,7 +35,7 @@ class Shown(NamedTuple):
         return None if self.secret is None else digest_of(self.secret)
 
 
-def shown_in(headers: dict[str, str], join_token: str | None) -> Shown:
+def read_caller(headers: dict[str, str], join_token: str | None) -> AgentCaller:
     token = headers.get(protocol.TOKEN_HEADER, "")
     may_join = join_token is None or hmac.compare_digest(token.encode(), join_token.encode())
     version = headers.get(protocol.VERSION_HEADER, "1")
@@ -43,33 +43,33 @@ def shown_in(headers: dict[str, str], join_token: str | None) -> Shown:
         raise NotAllowed(f"X-Agent-Version is {version[:20]!r}; it must be a number from 1 on.")
     credential = headers.get(protocol.CREDENTIAL_HEADER)
     if credential is None:
-        return Shown(int(version), may_join)
+        return AgentCaller(int(version), may_join)
     found = _CREDENTIAL.match(credential)
     if found is None:
         raise NotAllowed("X-Agent-Credential must be HOST:SECRET, with the host's uuid.")
-    return Shown(int(version), may_join, found[1], found[2])
+    return AgentCaller(int(version), may_join, found[1], found[2])
 
 
-def check_before_body(shown: Shown, agent: Agent | None) -> None:
+def check_before_body(caller: AgentCaller, agent: Agent | None) -> None:
     """Refuse a caller whose body need not be read. ``agent``: of the host whose credential is shown."""
     if agent is not None and agent.is_revoked:
         raise NotAllowed(
             f"The credential of the host {agent.name} was revoked: 'berth agent readmit' lets it join again."
         )
     if agent is not None and agent.credential is not None:
-        if shown.secret is None or not is_secret_of(shown.secret, agent.credential):
+        if caller.secret is None or not is_secret_of(caller.secret, agent.credential):
             raise NotAllowed(
                 f"The credential of the host {agent.name} is wrong. If it is lost: 'berth agent readmit'."
             )
-    elif not shown.may_join:
+    elif not caller.may_join:
         raise NotAllowed("A host that is not known here shows the cell's join token in X-Agent-Token.")
 
 
-def check_host(shown: Shown, host: str, agent: Agent | None) -> None:
+def check_host(caller: AgentCaller, host: str, agent: Agent | None) -> None:
     """Refuse a caller who speaks for another host than its own. ``agent``: of the host spoken for."""
-    if shown.host is not None:
-        if shown.host != host:
-            raise NotAllowed(f"This credential is the host {shown.host}'s, and not {host}'s.")
+    if caller.host is not None:
+        if caller.host != host:
+            raise NotAllowed(f"This credential is the host {caller.host}'s, and not {host}'s.")
     elif agent is None:
         raise NotAllowed(
             "A host joins with a credential of its own in X-Agent-Credential: upgrade its agent."

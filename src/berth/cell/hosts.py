@@ -14,17 +14,17 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from berth.cell import agents, saga_runs
-from berth.cell.credentials import Shown, check_before_body, check_host
+from berth.cell.credentials import AgentCaller, check_before_body, check_host
 from berth.cell.mailbox import Mailbox
 from berth.cell.placement import ClaimRefused, PlacementUnavailable
 from berth.cell.protocol import WITH_CREDENTIALS, Leftover, Poll, PollAnswer, Register
-from berth.cell.providers import Providers, reported
+from berth.cell.providers import HostTreeWriter, read_owned
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
 from berth.model.batches import Origin
 from berth.model.commands import Enact
 from berth.model.rejections import RecordMoved, Rejection
-from berth.model.saga_runs import Agent, Instance, Reported
+from berth.model.saga_runs import Agent, Instance, OwnedProvider
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.sagas.release import release_evacuated
@@ -43,11 +43,11 @@ _STILL_WRITING: Final = "Placement is slow: what the host has is still being wri
 _OLD_AGENT: Final = "The agent is of an older release, and has no credential of its own: upgrade it."
 
 
-class UnknownHost(Exception):
+class HostNotRegistered(Exception):
     """It has not registered, or not with this conductor."""
 
 
-class Replaced(Exception):
+class ConductorReplaced(Exception):
     """Another conductor has taken the cell over: nothing is written here any more."""
 
 
@@ -86,18 +86,18 @@ def _known(view: View, host: str, servers: tuple[str, ...]) -> _Known | None:
     return _Known(leftovers, agent.is_down, was_evacuated, bool(agent.complaints))
 
 
-class Hosts:
+class HostRegistry:
     """``term``: the number under which this process conducts the cell. Once another does, nothing is
     written."""
 
     def __init__(
         self,
         engine: Engine,
-        providers: Providers,
+        providers: HostTreeWriter,
         mailbox: Mailbox,
         clock: Clock,
         ids: Ids,
-        silence_s: float,
+        heartbeat_timeout_s: float,
         term: Callable[[], int],
     ) -> None:
         self._engine = engine
@@ -105,7 +105,7 @@ class Hosts:
         self._mailbox = mailbox
         self._clock = clock
         self._ids = ids
-        self._silence_ns = int(silence_s * 1e9)
+        self._heartbeat_timeout_ns = int(heartbeat_timeout_s * 1e9)
         self._term = term
         self._heard_ns: dict[str, int] = {}
         self._retries: dict[str, _Retry] = {}
@@ -113,26 +113,26 @@ class Hosts:
         # Hosts whose report is being written, until its outcome is about to be noted.
         self._unwritten: set[str] = set()
 
-    def check_caller(self, shown: Shown) -> None:
+    def check_caller(self, caller: AgentCaller) -> None:
         """Refuse a caller whose body need not be read (NotAllowed)."""
-        check_before_body(shown, None if shown.host is None else self._agent(shown.host))
+        check_before_body(caller, None if caller.host is None else self._agent(caller.host))
 
-    def check_host(self, shown: Shown, host: str) -> None:
+    def check_host(self, caller: AgentCaller, host: str) -> None:
         """Refuse a caller who speaks for another host than its own (NotAllowed)."""
-        check_host(shown, host, self._agent(host))
+        check_host(caller, host, self._agent(host))
 
-    def check_joined(self, shown: Shown, host: str) -> None:
+    def check_joined(self, caller: AgentCaller, host: str) -> None:
         """UnknownHost, if a host must register first, so that its credential is known."""
-        self.check_host(shown, host)
+        self.check_host(caller, host)
         agent = self._agent(host)
-        if agent is None or (agent.credential is None and shown.secret is not None):
-            raise UnknownHost(host)
+        if agent is None or (agent.credential is None and caller.secret is not None):
+            raise HostNotRegistered(host)
 
     def _agent(self, host: str) -> Agent | None:
         # The view at hand will do: it follows the journal all the time.
         return self._engine.view.records.get(Agent, host)
 
-    async def register(self, host: Register, shown: Shown) -> None:
+    async def register(self, host: Register, caller: AgentCaller) -> None:
         """Take a host in, or note what it has now. What takes long in Placement goes on behind the answer: a
         host that waited for it would not poll."""
         if self._agent(host.host) is not None:
@@ -140,9 +140,9 @@ class Hosts:
         if host.host in self._writing:
             raise PlacementUnavailable(f"what {host.name} reported before is still being written: try again")
         self._unwritten.add(host.host)
-        writing = self._writing[host.host] = asyncio.create_task(self._take_in(host, shown))
+        writing = self._writing[host.host] = asyncio.create_task(self._take_in(host, caller))
         writing.add_done_callback(lambda task: self._forget_writing(host, task))
-        await asyncio.wait((writing,), timeout=self._silence_ns / 3e9)
+        await asyncio.wait((writing,), timeout=self._heartbeat_timeout_ns / 3e9)
         if writing.cancelled():
             raise PlacementUnavailable("the conductor is stopping")
         if writing.done():
@@ -154,7 +154,7 @@ class Hosts:
             # turn, because it must not take the place of an outcome that was noted meanwhile.
             await self._enact(
                 lambda view: (
-                    agents.written(view, host.host, (_STILL_WRITING,))
+                    agents.record_report(view, host.host, (_STILL_WRITING,))
                     if host.host in self._unwritten
                     else None
                 )
@@ -167,11 +167,11 @@ class Hosts:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.warning("%s: registration failed: %s", host.name, error)
 
-    async def _take_in(self, host: Register, shown: Shown) -> None:
-        if await self._note(host, shown):
-            await self._write(host, shown.version)
+    async def _take_in(self, host: Register, caller: AgentCaller) -> None:
+        if await self._note(host, caller):
+            await self._write(host, caller.version)
 
-    async def _note(self, host: Register, shown: Shown) -> bool:
+    async def _note(self, host: Register, caller: AgentCaller) -> bool:
         """Note a host and its credential in the journal, before anything of it is written in Placement.
         Whether that could be done."""
         now_s = self._clock.now_ns() // 1_000_000_000
@@ -182,17 +182,17 @@ class Hosts:
             is_down=True,
             registered_at_s=now_s,
             changed_at_s=now_s,
-            protocol=shown.version,
-            credential=shown.digest,
+            protocol=caller.version,
+            credential=caller.digest,
         )
         known = await self._engine.read(lambda view: view.records.get(Agent, host.host))
         if known is None:
             why_not = await self._providers.why_not_joined(host)
             if why_not is not None:
                 raise HostRefused(why_not)
-        refusal = await self._enact(lambda view: agents.registered(view, agent, reported(host)))
+        refusal = await self._enact(lambda view: agents.register_agent(view, agent, read_owned(host)))
         if isinstance(refusal, RecordMoved):
-            why_not = await self._engine.read(lambda view: agents.why_not_registered(view, agent))
+            why_not = await self._engine.read(lambda view: agents.explain_refusal(view, agent))
             raise HostRefused(why_not or "It was registered by somebody else just now: try again.")
         if refusal is not None and known is None:
             raise HostRefused(_TOO_LARGE)
@@ -202,22 +202,22 @@ class Hosts:
 
     async def _write(self, host: Register, version: int) -> None:
         """Write what a host reports into Placement, and note what of it cannot be written."""
-        before = await self._engine.read(lambda view: agents.tree_of(view, host.host))
+        before = await self._engine.read(lambda view: agents.find_tree(view, host.host))
         providers, complaints = await self._providers.write(
             host,
             before,
-            lambda provider: self._enact(lambda view: agents.withholding(view, host.host, provider)),
+            lambda provider: self._enact(lambda view: agents.record_withheld(view, host.host, provider)),
         )
         if version < WITH_CREDENTIALS:
             complaints = (*complaints, _OLD_AGENT)
         await self._note_complaints(host, complaints, providers)
 
     async def _note_complaints(
-        self, host: Register, complaints: tuple[str, ...], providers: tuple[Reported, ...] | None = None
+        self, host: Register, complaints: tuple[str, ...], providers: tuple[OwnedProvider, ...] | None = None
     ) -> None:
         """Note what could not be written for a host, and what of its tree is the agent's own now."""
         self._unwritten.discard(host.host)
-        await self._enact(lambda view: agents.written(view, host.host, complaints, providers))
+        await self._enact(lambda view: agents.record_report(view, host.host, complaints, providers))
         for complaint in complaints:
             _log.warning("%s: %s", host.name, complaint)
         self._note_retry(host.host, bool(complaints))
@@ -225,8 +225,8 @@ class Hosts:
     def _note_retry(self, host: str, is_needed: bool) -> None:
         last = self._retries.pop(host, None)
         if is_needed:
-            pause_ns = self._silence_ns if last is None else last.pause_ns * 2
-            pause_ns = min(pause_ns, self._silence_ns * _RETRY_LONGEST)
+            pause_ns = self._heartbeat_timeout_ns if last is None else last.pause_ns * 2
+            pause_ns = min(pause_ns, self._heartbeat_timeout_ns * _RETRY_LONGEST)
             self._retries[host] = _Retry(self._clock.monotonic_ns() + pause_ns, pause_ns)
 
     def _must_retry(self, host: str, known: _Known) -> bool:
@@ -258,7 +258,7 @@ class Hosts:
 
     async def change_credential(self, host: str, digest: str) -> None:
         """Give a host another credential, in place of the one that it has shown."""
-        await self._enact(lambda view: agents.rotated(view, host, digest))
+        await self._enact(lambda view: agents.rotate_credential(view, host, digest))
         _log.info("the host %s has a new credential", host)
 
     async def watch(self) -> None:
@@ -272,15 +272,15 @@ class Hosts:
 
     async def _watch(self, started_ns: int) -> None:
         while not self._engine.stopping:
-            await asyncio.sleep(self._silence_ns / 4e9)
+            await asyncio.sleep(self._heartbeat_timeout_ns / 4e9)
             try:
                 agents = await self._engine.read(lambda view: list(view.records.all(Agent)))
                 now_ns = self._clock.monotonic_ns()
                 for agent in agents:
                     silent_ns = now_ns - self._heard_ns.get(agent.id, started_ns)
-                    if not agent.is_down and silent_ns > self._silence_ns:
+                    if not agent.is_down and silent_ns > self._heartbeat_timeout_ns:
                         await self._mark_down(agent)
-            except Replaced:
+            except ConductorReplaced:
                 return
             except (Unavailable, Overloaded) as away:
                 _log.warning("the cell's journal is away: %s", away)
@@ -295,11 +295,11 @@ class Hosts:
         while not self._engine.stopping:
             up = [agent.id for agent in self._engine.view.records.all(Agent) if not agent.is_down]
             for host in up or (None,):
-                await asyncio.sleep(self._silence_ns * _CHECK_EVERY / 1e9 / max(len(up), 1))
+                await asyncio.sleep(self._heartbeat_timeout_ns * _CHECK_EVERY / 1e9 / max(len(up), 1))
                 try:
                     if host is not None:
                         await self._check_providers(host)
-                except Replaced:
+                except ConductorReplaced:
                     return
                 except (PlacementUnavailable, ClaimRefused, Unavailable, Overloaded) as away:
                     _log.debug("%s: its providers were not looked for: %s", host, away)
@@ -308,7 +308,7 @@ class Hosts:
 
     async def _check_providers(self, host: str) -> None:
         """Have a host register again if some of what it has reported is not in Placement any more."""
-        tree = await self._engine.read(lambda view: agents.tree_of(view, host))
+        tree = await self._engine.read(lambda view: agents.find_tree(view, host))
         agent = self._agent(host)
         if agent is None or agent.complaints or host in self._writing:
             return
@@ -317,11 +317,13 @@ class Hosts:
             return
 
         def propose(view: View) -> Enact | None:
-            is_same = view.records.get(Agent, host) == agent and agents.tree_of(view, host) == tree
-            return agents.written(view, host, (lost,)) if is_same and host not in self._writing else None
+            is_same = view.records.get(Agent, host) == agent and agents.find_tree(view, host) == tree
+            return (
+                agents.record_report(view, host, (lost,)) if is_same and host not in self._writing else None
+            )
 
         await self._enact(propose)
-        self._retries.setdefault(host, _Retry(self._clock.monotonic_ns(), self._silence_ns))
+        self._retries.setdefault(host, _Retry(self._clock.monotonic_ns(), self._heartbeat_timeout_ns))
         _log.warning("%s: %s Its agent is asked to register again.", agent.name, lost)
 
     async def _mark_down(self, agent: Agent) -> None:
@@ -335,7 +337,7 @@ class Hosts:
         self._heard_ns[host] = self._clock.monotonic_ns()
         known = await self._engine.read(lambda view: _known(view, host, servers))
         if known is None:
-            raise UnknownHost(host)
+            raise HostNotRegistered(host)
         if known.leftovers:
             return known
         now_ns = self._clock.now_ns()
@@ -354,5 +356,5 @@ class Hosts:
 
         outcome = await self._engine.submit(propose, _ORIGIN, lambda view, changed: None)
         if outcome == replaced:
-            raise Replaced("another conductor has taken this cell over")
+            raise ConductorReplaced("another conductor has taken this cell over")
         return outcome

@@ -26,8 +26,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from berth.model.placement import AMOUNT_MAX, RATIO_MAX
-from berth.model.placement import Inventory as ModelInventory
+from berth.model.placement import AMOUNT_MAX, RATIO_MAX, Inventory
 from berth.model.saga_runs import Spec
 
 VERSION: Final = 2
@@ -65,7 +64,7 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pass
 
 
-class Inventory(_Message, frozen=True, kw_only=True):
+class ReportedInventory(_Message, frozen=True, kw_only=True):
     """As Placement has it. ``max_unit`` None: the total."""
 
     total: _Amount
@@ -75,8 +74,8 @@ class Inventory(_Message, frozen=True, kw_only=True):
     step_size: _Amount = 1
     allocation_ratio: Annotated[float, Meta(gt=0, le=RATIO_MAX)] = 1.0
 
-    def in_full(self) -> ModelInventory:
-        return ModelInventory(
+    def in_full(self) -> Inventory:
+        return Inventory(
             self.total,
             self.reserved,
             self.min_unit,
@@ -86,13 +85,13 @@ class Inventory(_Message, frozen=True, kw_only=True):
         )
 
 
-class Provider(_Message, frozen=True, kw_only=True):
+class ReportedProvider(_Message, frozen=True, kw_only=True):
     """A provider of the host's tree."""
 
     id: Uuid
     name: _Name
     parent: Uuid | None = None
-    inventories: Annotated[dict[_Symbol, Inventory], Meta(max_length=INVENTORIES_MAX)] = {}
+    inventories: Annotated[dict[_Symbol, ReportedInventory], Meta(max_length=INVENTORIES_MAX)] = {}
     traits: Annotated[tuple[_Symbol, ...], Meta(max_length=TRAITS_MAX)] = ()
 
 
@@ -102,7 +101,7 @@ class Register(_Message, frozen=True, kw_only=True):
     host: Uuid
     name: _Name
     driver: _Name
-    providers: Annotated[tuple[Provider, ...], Meta(min_length=1, max_length=PROVIDERS_MAX)]
+    providers: Annotated[tuple[ReportedProvider, ...], Meta(min_length=1, max_length=PROVIDERS_MAX)]
     aggregates: Annotated[tuple[Uuid, ...], Meta(max_length=100)] = ()
     servers: _Servers = ()
 

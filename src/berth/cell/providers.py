@@ -23,10 +23,10 @@ from urllib.parse import quote
 import msgspec
 
 from berth.cell.placement import ClaimRefused, PlacementUnavailable
-from berth.cell.protocol import Provider, Register
+from berth.cell.protocol import Register, ReportedProvider
 from berth.client import AGENT_CELL_HEADER, Answer, Client, Unreachable
 from berth.model.placement import Inventory
-from berth.model.saga_runs import Reported
+from berth.model.saga_runs import OwnedProvider
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.sagas.hosts import cell_aggregate
 
@@ -38,28 +38,28 @@ _LONGEST_S: Final = 300
 _CUSTOM: Final = "CUSTOM_"
 
 
-class Written(NamedTuple):
+class WrittenTree(NamedTuple):
     """``providers``: what is the agent's own afterwards; None: what the journal has of it."""
 
-    providers: tuple[Reported, ...] | None
+    providers: tuple[OwnedProvider, ...] | None
     complaints: tuple[str, ...]
 
 
-Note = Callable[[Reported], Awaitable[object]]
+Note = Callable[[OwnedProvider], Awaitable[object]]
 """Notes in the journal what is withheld of a provider, before it is."""
 
 
-def reported(host: Register) -> tuple[Reported, ...]:
+def read_owned(host: Register) -> tuple[OwnedProvider, ...]:
     return tuple(_reported(provider) for provider in host.providers)
 
 
-def _reported(provider: Provider) -> Reported:
+def _reported(provider: ReportedProvider) -> OwnedProvider:
     inventories = {name: inventory.in_full() for name, inventory in provider.inventories.items()}
     traits = set(provider.traits) - {SHARES_VIA_AGGREGATE}
-    return Reported(provider.id, inventories, tuple(sorted(traits)))
+    return OwnedProvider(provider.id, inventories, tuple(sorted(traits)))
 
 
-class Providers:
+class HostTreeWriter:
     def __init__(self, client: Client, cell: str) -> None:
         client.set_header(AGENT_CELL_HEADER, cell)
         self._placement = _Placement(client)
@@ -91,7 +91,7 @@ class Providers:
             return f"The name {host.name} is taken: the provider {row['uuid']} has it."
         return None
 
-    async def find_lost(self, host: str, tree: tuple[Reported, ...]) -> str | None:
+    async def find_lost(self, host: str, tree: tuple[OwnedProvider, ...]) -> str | None:
         """What others have deleted of a host that has reported this; None if nothing."""
         rows = await self._placement.rows(f"in_tree={host}")
         there = {row["uuid"] for row in rows if row["root_provider_uuid"] == host}
@@ -103,7 +103,7 @@ class Providers:
             return "The host is not in the aggregate of its cell any more."
         return None
 
-    async def write(self, host: Register, before: tuple[Reported, ...], note: Note) -> Written:
+    async def write(self, host: Register, before: tuple[OwnedProvider, ...], note: Note) -> WrittenTree:
         """Make the tree what the agent reports, as far as it can be. ``before``: what is the agent's own."""
         writing = _Writing(self._placement, host, self._aggregate, before, note)
         providers = None
@@ -115,7 +115,7 @@ class Providers:
         except PlacementUnavailable as away:
             # What was not written is still the agent's own, and is tried again.
             writing.complain(f"Placement did not answer, not all was written: {away}")
-        return Written(providers, writing.complaints)
+        return WrittenTree(providers, writing.complaints)
 
 
 class _Writing:
@@ -126,7 +126,7 @@ class _Writing:
         placement: "_Placement",
         host: Register,
         cell_aggregate: str,
-        before: tuple[Reported, ...],
+        before: tuple[OwnedProvider, ...],
         note: Note,
     ) -> None:
         self._placement = placement
@@ -142,16 +142,16 @@ class _Writing:
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        shown = self._complaints[:COMPLAINTS_MAX]
+        caller = self._complaints[:COMPLAINTS_MAX]
         if len(self._complaints) > COMPLAINTS_MAX:
-            shown[-1] = f"and {len(self._complaints) - COMPLAINTS_MAX + 1} more"
-        return tuple(shown)
+            caller[-1] = f"and {len(self._complaints) - COMPLAINTS_MAX + 1} more"
+        return tuple(caller)
 
     def complain(self, text: str) -> None:
         is_long = len(text) > COMPLAINT_LENGTH_MAX
         self._complaints.append(f"{text[: COMPLAINT_LENGTH_MAX - 3]}..." if is_long else text)
 
-    async def run(self) -> tuple[Reported, ...]:
+    async def run(self) -> tuple[OwnedProvider, ...]:
         rows = await self._placement.rows(f"in_tree={self._host.host}")
         self._rows = {row["uuid"]: row for row in rows if row["root_provider_uuid"] == self._host.host}
         self._inside = set(self._rows)
@@ -159,7 +159,7 @@ class _Writing:
         gone = await self._remove_gone()
         return (*await self._write(), *gone)
 
-    async def _write(self) -> list[Reported]:
+    async def _write(self) -> list[OwnedProvider]:
         """Write what is reported; what is the agent's own of it afterwards."""
         root, *below = self._host.providers
         # Before it has anything to give: nobody may be placed on a host of no cell.
@@ -173,7 +173,7 @@ class _Writing:
 
     # -- the tree -------------------------------------------------------------------------------
 
-    async def _place(self, provider: Provider) -> bool:
+    async def _place(self, provider: ReportedProvider) -> bool:
         """Have a provider where it is reported to be. Whether it is in the host's tree."""
         row = self._rows.get(provider.id)
         if provider.parent is not None and provider.parent not in self._inside:
@@ -194,7 +194,7 @@ class _Writing:
                 self.complain(f"{row['name']}: its name or parent cannot be changed: {changed.detail}")
         return True
 
-    async def _join(self, root: Provider) -> bool:
+    async def _join(self, root: ReportedProvider) -> bool:
         """Have the host in the aggregate of its cell, and in those that it reports and may join. What others
         have put it into stays."""
         cannot = await self._add_aggregates(root, {self._cell_aggregate})
@@ -209,26 +209,28 @@ class _Writing:
                     self.complain(f"{root.name}: {cannot}")
         return True
 
-    async def _add_aggregates(self, root: Provider, ids: set[str]) -> str | None:
+    async def _add_aggregates(self, root: ReportedProvider, ids: set[str]) -> str | None:
         return await self._placement.change(
             f"/resource_providers/{root.id}/aggregates",
             "aggregates",
             lambda there: sorted({*there, *ids}),
         )
 
-    async def _remove_gone(self) -> list[Reported]:
+    async def _remove_gone(self) -> list[OwnedProvider]:
         """Delete what the agent does not report any more; what of it is in use, and so stays."""
-        reported = {provider.id for provider in self._host.providers}
-        gone = [provider for id, provider in self._before.items() if id not in reported and id in self._rows]
+        read_owned = {provider.id for provider in self._host.providers}
+        gone = [
+            provider for id, provider in self._before.items() if id not in read_owned and id in self._rows
+        ]
         # Children come behind their parents.
         kept = [provider for provider in reversed(gone) if not await self._is_deleted(provider)]
         return [await self._withhold(provider) for provider in reversed(kept)]
 
-    async def _is_deleted(self, provider: Reported) -> bool:
+    async def _is_deleted(self, provider: OwnedProvider) -> bool:
         answer = await self._placement.ask("DELETE", f"/resource_providers/{provider.id}")
         return answer.status in (204, 404)
 
-    async def _withhold(self, provider: Reported) -> Reported:
+    async def _withhold(self, provider: OwnedProvider) -> OwnedProvider:
         """Have nothing new fit on a provider that is gone from the host."""
         name = self._rows[provider.id]["name"]
         withheld = await self._withheld(provider, provider.inventories.keys())
@@ -246,7 +248,7 @@ class _Writing:
             self.complain(f"{name} is gone from the host and stays: other providers are below it.")
         return msgspec.structs.replace(provider, withheld=withheld)
 
-    async def _withheld(self, provider: Reported, kinds: Iterable[str]) -> dict[str, int]:
+    async def _withheld(self, provider: OwnedProvider, kinds: Iterable[str]) -> dict[str, int]:
         """What is reserved of classes that are to be withheld, or was before they were. It is noted first:
         once they are withheld nobody could tell."""
         answer = await self._placement.ask("GET", f"/resource_providers/{provider.id}/inventories")
@@ -260,7 +262,7 @@ class _Writing:
 
     # -- what a provider has --------------------------------------------------------------------
 
-    async def _furnish(self, provider: Provider) -> Reported:
+    async def _furnish(self, provider: ReportedProvider) -> OwnedProvider:
         """Write inventories and traits; what is the agent's own of them afterwards."""
         said = _reported(provider)
         before = self._before.get(provider.id, said)
@@ -268,9 +270,9 @@ class _Writing:
         withheld = await self._write_inventories(provider, said, before)
         await self._write_traits(provider, said, before)
         left = {kind: before.inventories[kind] for kind in withheld}
-        return Reported(provider.id, {**said.inventories, **left}, said.traits, withheld)
+        return OwnedProvider(provider.id, {**said.inventories, **left}, said.traits, withheld)
 
-    async def _create_names(self, provider: Provider) -> None:
+    async def _create_names(self, provider: ReportedProvider) -> None:
         """A name that cannot be created is refused where it is used."""
         for name in provider.traits:
             if name.startswith(_CUSTOM):
@@ -280,7 +282,7 @@ class _Writing:
                 await self._placement.ask("PUT", f"/resource_classes/{name}")
 
     async def _write_inventories(
-        self, provider: Provider, said: Reported, before: Reported
+        self, provider: ReportedProvider, said: OwnedProvider, before: OwnedProvider
     ) -> dict[str, int]:
         """The classes that are gone from the host and in use, with what was reserved of them before."""
         path = f"/resource_providers/{provider.id}/inventories"
@@ -324,14 +326,16 @@ class _Writing:
         answer = await self._placement.ask("GET", f"/resource_providers/{provider}/usages")
         return dict(answer.body["usages"]) if answer.status == 200 else {}
 
-    async def _tell_of_withheld(self, provider: Provider, kind: str, must_wait: bool) -> None:
+    async def _tell_of_withheld(self, provider: ReportedProvider, kind: str, must_wait: bool) -> None:
         holders = await self._holders(provider.id, kind)
         self.complain(
             f"{provider.name}: {kind} is gone from the host and in use by {holders}: nothing new fits on it."
             + (" What is there in its place has to wait." if must_wait else "")
         )
 
-    async def _tell_of_shrunk(self, provider: Provider, said: Reported, used: dict[str, int]) -> None:
+    async def _tell_of_shrunk(
+        self, provider: ReportedProvider, said: OwnedProvider, used: dict[str, int]
+    ) -> None:
         """Complain of classes of which more is in use than the host has now."""
         if all(used.get(kind, 0) <= one.total for kind, one in said.inventories.items()):
             return
@@ -350,7 +354,9 @@ class _Writing:
         more = len(holders) - _HOLDERS_SHOWN
         return ", ".join(sorted(holders)[:_HOLDERS_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
-    async def _write_traits(self, provider: Provider, said: Reported, before: Reported) -> None:
+    async def _write_traits(
+        self, provider: ReportedProvider, said: OwnedProvider, before: OwnedProvider
+    ) -> None:
         path = f"/resource_providers/{provider.id}/traits"
         gone = set(before.traits) - set(said.traits)
         if SHARES_VIA_AGGREGATE in provider.traits:
@@ -366,7 +372,9 @@ class _Writing:
                     self.complain(f"{provider.name}: the trait {name} cannot be set: {cannot}")
 
 
-def _merged(kind: str, there: dict[str, Any] | None, said: Reported, before: Reported) -> dict[str, Any]:
+def _merged(
+    kind: str, there: dict[str, Any] | None, said: OwnedProvider, before: OwnedProvider
+) -> dict[str, Any]:
     """The inventory of a class that an agent reports: what it says, but for what an operator has set."""
     wanted = _on_the_wire(said.inventories[kind])
     if there is None:

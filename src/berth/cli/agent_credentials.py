@@ -11,11 +11,11 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from berth.agent.conductor import Conductor, ConductorRefuses, ConductorUnreachable, CredentialRefused
+from berth.agent.conductor import ConductorClient, ConductorRefuses, ConductorUnreachable, CredentialRefused
 from berth.agent.credentials import Credential, hosts_with_credentials, kept_credential
 from berth.agent.state import StateError
 from berth.cell import agents
-from berth.cell.application import cell_engine
+from berth.cell.application import make_cell_engine
 from berth.cell.protocol import NewCredential
 from berth.cli.command import CommandError
 from berth.cli.settings import format_value
@@ -40,10 +40,10 @@ def run(arguments: argparse.Namespace) -> int:
             case "rotate":
                 return asyncio.run(_rotate(arguments))
             case "revoke":
-                agent = asyncio.run(_change(arguments, agents.revoked))
+                agent = asyncio.run(_change(arguments, agents.revoke_agent))
                 print(f"{agent.name} is revoked. It is reported down after the heartbeat timeout")
             case _:
-                agent = asyncio.run(_change(arguments, agents.readmitted))
+                agent = asyncio.run(_change(arguments, agents.readmit_agent))
                 print(f"{agent.name} may join again, with the join token of its cell")
         return 0
     except (AddressError, JournalError, Overloaded, StateError, Unavailable) as error:
@@ -74,7 +74,7 @@ async def _rotate(arguments: argparse.Namespace) -> int:
 
 
 async def _rotate_one(arguments: argparse.Namespace, credential: Credential) -> None:
-    conductor = Conductor(Client(arguments.conductor, ca_file=arguments.ca_file))
+    conductor = ConductorClient(Client(arguments.conductor, ca_file=arguments.ca_file))
     wanted = NewCredential(host=credential.id, credential=credential.propose())
     try:
         conductor.show(credential.header())
@@ -99,10 +99,10 @@ async def _change(arguments: argparse.Namespace, make: Callable[[View, str], Ena
     database = arguments.database or os.environ.get("BERTH_DATABASE", "")
     if not database:
         raise CommandError("--database or BERTH_DATABASE must name the cell's database")
-    engine = cell_engine(database, SystemClock(), Ids())
+    engine = make_cell_engine(database, SystemClock(), Ids())
     try:
         await engine.start()
-        agent = await engine.read(lambda view: agents.agent_called(view, arguments.host_named))
+        agent = await engine.read(lambda view: agents.find_agent(view, arguments.host_named))
         if agent is None:
             raise CommandError(
                 f"{format_value(database)}: no host {arguments.host_named} has registered in this cell"

@@ -143,7 +143,7 @@ def _cell_settings(arguments: argparse.Namespace, settings: Settings) -> CellSet
         placement_token=_placement_token(arguments.placement_token_file),
         ca_file=arguments.ca_file,
         agent_token=agent_token,
-        silence_seconds=arguments.heartbeat_timeout,
+        heartbeat_timeout_seconds=arguments.heartbeat_timeout,
         deadlines=Deadlines(arguments.step_seconds, arguments.build_seconds, arguments.live_migrate_seconds),
     )
 

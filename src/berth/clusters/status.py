@@ -11,7 +11,7 @@ ClusterStatus = Literal["active", "building", "scaling", "replacing", "deleting"
 GONE: Final = "gone"
 
 
-class NodeSummary(NamedTuple):
+class NodeProgress(NamedTuple):
     """``server`` is None for a node whose server is gone, or not there again yet. ``is_host_down``: whatever
     the server's record says, it cannot be running."""
 
@@ -33,20 +33,20 @@ class NodeSummary(NamedTuple):
         return self.node.state == "wanted" and is_well
 
 
-class ClusterSummary(NamedTuple):
+class ClusterProgress(NamedTuple):
     """``ready`` of ``wanted`` nodes are as they shall be; ``leaving`` are still to go."""
 
     status: ClusterStatus
     ready: int
     wanted: int
     leaving: int
-    nodes: tuple[NodeSummary, ...]
+    nodes: tuple[NodeProgress, ...]
 
 
-def summarize_cluster(view: View, cluster: Cluster) -> ClusterSummary:
+def summarize_cluster(view: View, cluster: Cluster) -> ClusterProgress:
     nodes = tuple(_node(view, node) for node in cluster.nodes)
     staying = [one for one in nodes if one.node.state != "leaving"]
-    return ClusterSummary(
+    return ClusterProgress(
         _status(cluster, nodes),
         sum(one.is_ready for one in staying),
         len(staying),
@@ -55,13 +55,13 @@ def summarize_cluster(view: View, cluster: Cluster) -> ClusterSummary:
     )
 
 
-def _node(view: View, node: Node) -> NodeSummary:
+def _node(view: View, node: Node) -> NodeProgress:
     server = view.records.get(Server, node.server)
     place = None if server is None else server.place
-    return NodeSummary(node, server, place is not None and is_down(view, place))
+    return NodeProgress(node, server, place is not None and is_down(view, place))
 
 
-def _status(cluster: Cluster, nodes: tuple[NodeSummary, ...]) -> ClusterStatus:
+def _status(cluster: Cluster, nodes: tuple[NodeProgress, ...]) -> ClusterStatus:
     """What is being done comes before what has come of it."""
     if cluster.state == "deleting":
         return "deleting"

@@ -73,7 +73,7 @@ class Moment(NamedTuple):
 Judge = Callable[[View, str, Moment], Finding | None]
 
 
-class Check(NamedTuple):
+class FindingCheck(NamedTuple):
     """``subjects``: whom to look at; ``judge``: what is wrong with one of them, of one of these kinds.
     ``concerns`` says of one whether it is among the subjects, where the judge alone cannot tell."""
 
@@ -88,7 +88,7 @@ def examine(view: View, now_s: int) -> tuple[Finding, ...]:
     return tuple(finding for check in CHECKS for finding in run_check(view, check, Moment(now_s)))
 
 
-def run_check(view: View, check: Check, moment: Moment) -> Iterator[Finding]:
+def run_check(view: View, check: FindingCheck, moment: Moment) -> Iterator[Finding]:
     """What one check finds. The view is not to be changed meanwhile."""
     for subject in check.subjects(view):
         finding = check.judge(view, subject, moment)
@@ -328,8 +328,8 @@ def _host(view: View, id: str, moment: Moment) -> Finding | None:
 
 
 CHECKS: Final = (
-    Check(("orphan_consumer",), _consumers, _consumer),
-    Check(
+    FindingCheck(("orphan_consumer",), _consumers, _consumer),
+    FindingCheck(
         (
             "server_without_allocations",
             "server_with_wrong_allocations",
@@ -339,7 +339,7 @@ CHECKS: Final = (
         _servers,
         _server,
     ),
-    Check(
+    FindingCheck(
         (
             "unfinished_migration",
             "migration_without_allocations",
@@ -348,7 +348,7 @@ CHECKS: Final = (
         _migrations,
         _migration,
     ),
-    Check(("order_without_end",), _orders, _order),
-    Check(("stray_member",), _members, _member, _is_among_servers),
-    Check(("host_complaint",), _hosts, _host),
+    FindingCheck(("order_without_end",), _orders, _order),
+    FindingCheck(("stray_member",), _members, _member, _is_among_servers),
+    FindingCheck(("host_complaint",), _hosts, _host),
 )

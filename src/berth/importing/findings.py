@@ -14,7 +14,7 @@ EXAMPLES_MAX: Final = 1000
 """How many of a kind are kept to be listed; all are counted."""
 
 
-class Finding(msgspec.Struct):
+class ImportFinding(msgspec.Struct):
     """All of one kind; ``kind`` reads after a number: "3 allocations of ..."."""
 
     table: str
@@ -25,8 +25,8 @@ class Finding(msgspec.Struct):
 
 class Findings:
     def __init__(self) -> None:
-        self.left_out: dict[tuple[str, str], Finding] = {}
-        self.notes: dict[tuple[str, str], Finding] = {}
+        self.left_out: dict[tuple[str, str], ImportFinding] = {}
+        self.notes: dict[tuple[str, str], ImportFinding] = {}
         self.unused: Counter[str] = Counter()
 
     def leave_out(self, table: str, kind: str, example: str, count: int = 1) -> None:
@@ -39,10 +39,12 @@ class Findings:
         return sum(finding.count for finding in self.left_out.values() if finding.table == table)
 
 
-def _add(findings: dict[tuple[str, str], Finding], table: str, kind: str, example: str, count: int) -> None:
+def _add(
+    findings: dict[tuple[str, str], ImportFinding], table: str, kind: str, example: str, count: int
+) -> None:
     finding = findings.get((table, kind))
     if finding is None:
-        finding = findings[table, kind] = Finding(table, kind)
+        finding = findings[table, kind] = ImportFinding(table, kind)
     finding.count += count
     if len(finding.examples) < EXAMPLES_MAX:
         finding.examples.append(example)

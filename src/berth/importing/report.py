@@ -10,7 +10,7 @@ from typing import Final
 
 from berth.importing import upstream
 from berth.importing.events import Transcript
-from berth.importing.findings import Finding, Findings
+from berth.importing.findings import Findings, ImportFinding
 from berth.importing.upstream import TABLES
 from berth.model.ids import AggregateId
 from berth.view import View
@@ -107,7 +107,7 @@ def findings_text(findings: Findings, *, complete: bool) -> str:
     return "".join(parts)
 
 
-def _finding_text(finding: Finding, shown: int | None) -> str:
+def _finding_text(finding: ImportFinding, shown: int | None) -> str:
     examples = finding.examples[:shown]
     lines = [f"  {finding.count:,} {finding.table} {finding.kind}", *(f"    {text}" for text in examples)]
     if finding.count > len(examples):

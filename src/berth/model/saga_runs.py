@@ -155,7 +155,7 @@ class Agent(Record, frozen=True, kw_only=True, tag="agent"):
     """What could not be written of what its agent reported, and why."""
 
 
-class Reported(msgspec.Struct, frozen=True):
+class OwnedProvider(msgspec.Struct, frozen=True):
     """What an agent reported of a provider. ``withheld``: classes that are gone from the host and in use; all
     of them is reserved, and this is how much was reserved before."""
 
@@ -170,7 +170,7 @@ class HostTree(Record, frozen=True, kw_only=True, tag="host_tree"):
     operator's. It is noted before it is written into Placement, so that a crash in between leaves nothing
     without its owner. ``id`` is the host's."""
 
-    providers: tuple[Reported, ...] = ()
+    providers: tuple[OwnedProvider, ...] = ()
 
 
 class Term(Record, frozen=True, kw_only=True, tag="term"):

@@ -5,7 +5,7 @@ changed nothing, and the newer generation is taken over. What is to be released 
 conflict either. Everything else is one, and the policy decides:
 
 * **fail**: the operation is refused once. What was found is recorded on the server, so that the request can
-  be repeated: it then goes on as by merge, or is refused until the doctor has settled it (``Repeat``). A
+  be repeated: it then goes on as by merge, or is refused until the doctor has settled it (``OnRepeat``). A
   change that has not been reported yet is refused again, once.
 * **retry**: what there is now is taken for what the server had. A move leaves what others added behind.
 * **merge**: the same, but what others have added (``Server.kept``) stays with the server: a move asks for it
@@ -29,7 +29,7 @@ from berth.model.saga_runs import ClaimSnapshot
 from berth.model.servers import Conflict, ConflictPolicy, Held, Migration, Server
 from berth.view import View
 
-Repeat = Literal["merge", "refuse"]
+OnRepeat = Literal["merge", "refuse"]
 
 
 def generation_of(view: View, consumer: str) -> int | None:
@@ -124,11 +124,11 @@ def _by_class(held: Held) -> dict[str, int]:
     return total
 
 
-class Rules(NamedTuple):
+class ConflictRules(NamedTuple):
     """``repeat``: what ``fail`` does with a request that is repeated after the conflict was reported."""
 
     policy: ConflictPolicy = "fail"
-    repeat: Repeat = "merge"
+    repeat: OnRepeat = "merge"
 
 
 class ServerHoldings(NamedTuple):
@@ -144,7 +144,7 @@ class ServerHoldings(NamedTuple):
 def find_holdings(
     view: View,
     server: Server,
-    rules: Rules,
+    rules: ConflictRules,
     asked: str,
     now_s: int,
     *,
@@ -182,7 +182,7 @@ def _refused(
     migration: Migration | None,
     now: Held,
     theirs: Held,
-    rules: Rules,
+    rules: ConflictRules,
     asked: str,
     released: Collection[str],
     now_s: int,

@@ -33,7 +33,7 @@ from berth.model.rejections import (
 from berth.model.requests import CandidatesRequest
 from berth.model.servers import Held, Need, Place, Server
 from berth.model.vocabulary import INSTANCE
-from berth.sagas.conflicts import Rules, ServerHoldings, find_holdings, minus, plus
+from berth.sagas.conflicts import ConflictRules, ServerHoldings, find_holdings, minus, plus
 from berth.sagas.requests import group_of
 from berth.search.masks import unknown_traits
 from berth.search.places import slots_of
@@ -45,7 +45,7 @@ RESOURCES_MAX: Final = 20
 _ASKED: Final = "change the needs"
 
 
-def set_need(view: View, now_s: int, rules: Rules, id: str, need: Need) -> Enact | Rejection:
+def set_need(view: View, now_s: int, rules: ConflictRules, id: str, need: Need) -> Enact | Rejection:
     """Give a server a need, in place of what it had under that name."""
     server = _changeable(view, id)
     if isinstance(server, Rejection):
@@ -69,7 +69,7 @@ def set_need(view: View, now_s: int, rules: Rules, id: str, need: Need) -> Enact
     return _claimed(view, server, (*others, met), plus((rest, met.held)), holdings, now_s)
 
 
-def remove_need(view: View, now_s: int, rules: Rules, id: str, name: str) -> Enact | Rejection:
+def remove_need(view: View, now_s: int, rules: ConflictRules, id: str, name: str) -> Enact | Rejection:
     """Take a need away, and give back what is held for it."""
     server = _changeable(view, id)
     if isinstance(server, Rejection):

@@ -28,7 +28,7 @@ from berth.model.scheduling import Placement
 from berth.model.servers import Action, ConflictPolicy, Flavor, Held, Migration, Need, Place, Server
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
-from berth.sagas.conflicts import Repeat, Rules, ServerHoldings, adopt_holdings, find_holdings
+from berth.sagas.conflicts import ConflictRules, OnRepeat, ServerHoldings, adopt_holdings, find_holdings
 from berth.sagas.hosts import is_down
 from berth.sagas.requests import make_destination
 from berth.sagas.saga import PLACEMENT, Saga
@@ -53,14 +53,14 @@ class Context(NamedTuple):
     alternates: int = 5
     resizes_in_place: bool = True
     """Whether a resize may stay on its host."""
-    repeat: Repeat = "merge"
+    repeat: OnRepeat = "merge"
     """What ``fail`` does with a request that is repeated after a conflict was reported."""
     quotas: Quotas | None = None
     """Of projects that have none of their own; None: nothing is judged."""
 
     @property
-    def rules(self) -> Rules:
-        return Rules(self.policy, self.repeat)
+    def rules(self) -> ConflictRules:
+        return ConflictRules(self.policy, self.repeat)
 
 
 def read_quotas(settings: Settings) -> Quotas:

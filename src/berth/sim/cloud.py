@@ -12,13 +12,13 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from berth.agent.conductor import Conductor
+from berth.agent.conductor import ConductorClient
 from berth.agent.credentials import Credential
 from berth.agent.drivers.behaviour import Behaviours, SimBehaviour
 from berth.agent.drivers.sim import SimDriver
 from berth.agent.fleet import SimHost, register, simulated_fleet
 from berth.agent.host import HostAgent, Pace
-from berth.agent.state import HostState, state_path
+from berth.agent.state import AgentState, state_path
 from berth.api.compute.api import ComputeApi
 from berth.api.kernel.application import Application
 from berth.api.kernel.auth.noauth import NoAuth
@@ -30,11 +30,11 @@ from berth.api.kernel.http import Receive, Scope, Send
 from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
 from berth.cell.agent_api import AgentApi
-from berth.cell.application import Quiet, cell_engine, opened
+from berth.cell.application import NoObserver, make_cell_engine, open_cell
 from berth.cell.conductor import Deadlines
-from berth.cell.hosts import Hosts
+from berth.cell.hosts import HostRegistry
 from berth.cell.placement import VERSION, ClaimWriter
-from berth.cell.providers import Providers
+from berth.cell.providers import HostTreeWriter
 from berth.client import Unreachable, connect_directly
 from berth.clusters.reconciler import ClusterReconciler
 from berth.engine import Engine, Unavailable
@@ -74,7 +74,7 @@ class SimCell:
         self._api: AgentApi | None = None
         self._ending: list[asyncio.Task[None]] = []
         self._engine: Engine | None = None
-        self.from_region = cell_engine(self._database, cloud.clock, cloud.ids)
+        self.from_region = make_cell_engine(self._database, cloud.clock, cloud.ids)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """What an agent reaches, if anything."""
@@ -86,29 +86,36 @@ class SimCell:
         """Another way into its journal, for the region; once there is one."""
         while self.name in self._cloud.unreachable:
             await asyncio.sleep(0.05)
-        return await opened(self._database, self._cloud.clock, self._cloud.ids)
+        return await open_cell(self._database, self._cloud.clock, self._cloud.ids)
 
     async def start(self) -> None:
         cloud = self._cloud
-        engine = self._engine = cell_engine(self._database, cloud.clock, cloud.ids)
+        engine = self._engine = make_cell_engine(self._database, cloud.clock, cloud.ids)
         await engine.start()
         mailbox = FaultyMailbox()
         client = connect_directly(cloud.call_api, _HEADERS)
         conductor = FaultyConductor(
             engine, ClaimWriter(client), mailbox, cloud.clock, cloud.deadlines, cloud.plan, self._crash_soon
         )
-        hosts = Hosts(
+        hosts = HostRegistry(
             engine,
-            Providers(client, self.name),
+            HostTreeWriter(client, self.name),
             mailbox,
             cloud.clock,
             cloud.ids,
-            cloud.silence_s,
+            cloud.heartbeat_timeout_s,
             lambda: conductor.term,
         )
         telemetry = Telemetry(Settings(), cloud.clock)
         self._api = AgentApi(
-            engine, hosts, mailbox, telemetry, cloud.clock, self.name, cloud.silence_s, cloud.join_token
+            engine,
+            hosts,
+            mailbox,
+            telemetry,
+            cloud.clock,
+            self.name,
+            cloud.heartbeat_timeout_s,
+            cloud.join_token,
         )
         await conductor.take_over()
         self._ending = [asyncio.create_task(conductor.run()), asyncio.create_task(hosts.watch())]
@@ -144,14 +151,14 @@ class SimCloud:
         racks: int = 0,
         behaviour: SimBehaviour | None = None,
         deadlines: Deadlines = QUICK,
-        silence_s: float = 1.0,
+        heartbeat_timeout_s: float = 1.0,
         join_token: str | None = None,
     ) -> None:
         self.folder = folder
         self.clock = SystemClock()
         self.ids = Ids(seed)
         self.deadlines = deadlines
-        self.silence_s = silence_s
+        self.heartbeat_timeout_s = heartbeat_timeout_s
         self.join_token = join_token
         self.plan = FaultPlan()
         self.unreachable: set[str] = set()
@@ -171,7 +178,7 @@ class SimCloud:
         self._agents: dict[str, asyncio.Task[None]] = {}
         self._turns = asyncio.Semaphore(20)
         self.fleet: dict[str, SimHost] = {}
-        self.states: dict[str, HostState] = {}
+        self.states: dict[str, AgentState] = {}
         self.region: Engine
         self.api: Application
         self.cells = {f"cell{number}": SimCell(self, f"cell{number}") for number in range(1, cells + 1)}
@@ -264,7 +271,7 @@ class SimCloud:
         rng = Ids(self._seed + list(self.fleet).index(name)).rng
         driver = SimDriver(name, self.states[name].disk, self.behaviours, rng)
         cell = self.cells[host.cell or ""]
-        conductor = Conductor(connect_directly(cell), self.join_token)
+        conductor = ConductorClient(connect_directly(cell), self.join_token)
         pace = Pace(first=0.05, longest=0.3, refused=1.0, restless_longest=0.05)
         agent = HostAgent(
             register(host, driver.name),
@@ -283,7 +290,7 @@ class SimCloud:
     async def _start_region(self) -> None:
         database = f"sqlite:///{self.folder / 'region.db'}"
         journal = open_journal(parse_address(database), shared=False)
-        self.region = Engine(journal, self.clock, self.ids, Quiet())
+        self.region = Engine(journal, self.clock, self.ids, NoObserver())
         await self.region.start()
         policy = Policy(None, "legacy", self.clock)
         engine, settings, clock, ids = self.region, self.settings, self.clock, self.ids
@@ -337,7 +344,7 @@ class SimCloud:
             racks = (f"rack{number % self._rack_count + 1}",) if self._rack_count else ()
             placed = msgspec.structs.replace(host, cell=names[number % len(names)], aggregates=racks)
             self.fleet[host.name] = placed
-            self.states[host.name] = HostState(state_path(self.folder, host.name))
+            self.states[host.name] = AgentState(state_path(self.folder, host.name))
             self.start_host(host.name)
 
     def _all_up(self, view: View) -> bool:

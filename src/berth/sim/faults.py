@@ -26,7 +26,7 @@ Kind = Literal["fail", "repeat", "crash before", "crash after", "lose", "late"]
 KINDS: Final[tuple[Kind, ...]] = ("fail", "repeat", "crash before", "crash after", "lose", "late")
 
 
-class Fault(NamedTuple):
+class StepFault(NamedTuple):
     """Where, and what. ``step`` is the number of the step."""
 
     server: str
@@ -40,13 +40,13 @@ class FaultPlan:
     """The faults that are still to happen. ``happened`` are those that have."""
 
     def __init__(self) -> None:
-        self._waiting: list[Fault] = []
-        self.happened: list[Fault] = []
+        self._waiting: list[StepFault] = []
+        self.happened: list[StepFault] = []
 
-    def add(self, fault: Fault) -> None:
+    def add(self, fault: StepFault) -> None:
         self._waiting.append(fault)
 
-    def take(self, run: SagaRun) -> Fault | None:
+    def take(self, run: SagaRun) -> StepFault | None:
         """The fault that is due at the step of an order, if one is."""
         for fault in self._waiting:
             if (fault.server, fault.saga, fault.step, fault.phase) == (

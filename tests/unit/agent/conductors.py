@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 import uvloop
 
-from berth.agent.conductor import Conductor
+from berth.agent.conductor import ConductorClient
 from berth.agent.credentials import Credential
 from berth.agent.drivers.behaviour import Behaviours, SimBehaviour
 from berth.agent.drivers.sim import SimDriver
 from berth.agent.fleet import SimHost, register
 from berth.agent.host import HostAgent, Pace
-from berth.agent.state import HostState, state_path
+from berth.agent.state import AgentState, state_path
 from berth.cell import protocol
 from berth.cell.mailbox import Mailbox
 from berth.cell.protocol import AgentCommand, Leftover, Poll, PollAnswer, Register, Report
@@ -76,7 +76,7 @@ async def until(condition: Callable[[], bool]) -> None:
 class FakeConductor:
     """``answers``: statuses to refuse with, for each path, before it is answered properly again."""
 
-    def __init__(self, silence_s: float = 1.0) -> None:
+    def __init__(self, heartbeat_timeout_s: float = 1.0) -> None:
         self.desk = Mailbox()
         self.registered: dict[str, Register] = {}
         self.polls: list[Poll] = []
@@ -87,7 +87,7 @@ class FakeConductor:
         self.at_once = 0
         self.at_once_most = 0
         """Hosts that were registering at the same time."""
-        self._silence_s = silence_s
+        self._heartbeat_timeout_s = heartbeat_timeout_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
@@ -101,7 +101,7 @@ class FakeConductor:
         match path:
             case protocol.REGISTER:
                 await self._register(msgspec.json.decode(body, type=Register))
-                told = protocol.Registered(cell="cell1", heartbeat_timeout_seconds=self._silence_s)
+                told = protocol.Registered(cell="cell1", heartbeat_timeout_seconds=self._heartbeat_timeout_s)
                 await _respond(send, 200, told)
             case protocol.POLL:
                 await self._poll(msgspec.json.decode(body, type=Poll), send)
@@ -158,14 +158,14 @@ class Host:
         self._url = url
         self._pace = pace
         self._task: asyncio.Task[None] | None = None
-        self.state = HostState(self._path)
+        self.state = AgentState(self._path)
 
     def start(self) -> None:
         """Start the agent, with what is in the file."""
-        self.state = HostState(self._path)
+        self.state = AgentState(self._path)
         rng = Ids(1).rng
         driver = SimDriver(THE_HOST.name, self.state.disk, self.behaviours, rng)
-        conductor = Conductor(Client(self._url), "secret")
+        conductor = ConductorClient(Client(self._url), "secret")
         turns = asyncio.Semaphore(1)
         credential = Credential(self._data, THE_HOST.name, THE_HOST.id)
         agent = HostAgent(

@@ -174,7 +174,7 @@ def test_credentials_are_rotated_while_agents_run(tmp_path: Path) -> None:
             await fleet.berth(words)
         assert path.read_text() != before
         # Longer than it takes to be down: the agents have found the new ones.
-        await asyncio.sleep(1.5 * fleet.cloud.silence_s)
+        await asyncio.sleep(1.5 * fleet.cloud.heartbeat_timeout_s)
         await fleet.are_up("host-0001", "host-0002")
         await fleet.stop()
         fleet.start()
@@ -190,7 +190,7 @@ def test_an_answer_that_is_lost_leaves_nobody_without_a_credential(tmp_path: Pat
         # The conductor has taken it, and whoever asked was killed before it knew.
         digest = digest_of(kept.propose())
         await write(fleet.cloud, kept.id, credential=digest)
-        await asyncio.sleep(1.5 * fleet.cloud.silence_s)
+        await asyncio.sleep(1.5 * fleet.cloud.heartbeat_timeout_s)
         await fleet.are_up("host-0001", "host-0002")
         await fleet.berth(f"agent rotate host-0001 --data data/agents --conductor {fleet.url}")
         assert sorted(path.name for path in (tmp_path / "agents" / "credentials").iterdir()) == [
@@ -210,7 +210,7 @@ def test_a_host_that_is_revoked_is_shut_out_until_it_is_readmitted(tmp_path: Pat
         await fleet.stop()
         credential_path(tmp_path / "agents", "host-0001").unlink()
         fleet.start(TOKEN)
-        await asyncio.sleep(1.5 * fleet.cloud.silence_s)
+        await asyncio.sleep(1.5 * fleet.cloud.heartbeat_timeout_s)
         await fleet.are_up("host-0002")
         for words in guide_commands("Take a host back"):
             await fleet.berth(words)
@@ -461,7 +461,7 @@ def test_an_agent_of_the_release_before_is_heard_until_it_is_upgraded(tmp_path: 
                 for _ in range(3):
                     answer = await old.ask("POST", protocol.POLL, poll)
                     assert msgspec.convert(answer.body, V1Orders).strays[0].server == server_id(1)
-                    await asyncio.sleep(0.6 * cloud.silence_s)
+                    await asyncio.sleep(0.6 * cloud.heartbeat_timeout_s)
             report = {"host": THE_HOST.id, "order": "x", "error": None}
             assert (await old.ask("POST", protocol.REPORT, report)).status == 200
             await until_agent(

@@ -6,7 +6,7 @@ import pytest
 
 from berth.agent.fleet import SimHost, aggregate_id, provider_id, providers, register, simulated_fleet
 from berth.agent.fleet_file import FleetError, read_fleet
-from berth.cell.protocol import Inventory
+from berth.cell.protocol import ReportedInventory
 
 pytestmark = pytest.mark.fast
 
@@ -18,7 +18,7 @@ def test_a_made_up_fleet() -> None:
     assert len({provider.id for host in fleet for provider in providers(host)}) == 8 + 4
     assert simulated_fleet(8) == fleet
     root, first, second = providers(fleet[3])
-    assert root.inventories["VCPU"] == Inventory(total=32, max_unit=32, allocation_ratio=4.0)
+    assert root.inventories["VCPU"] == ReportedInventory(total=32, max_unit=32, allocation_ratio=4.0)
     assert root.inventories["MEMORY_MB"].reserved == 4096
     assert root.traits == ("COMPUTE_NODE", "HW_ARCH_X86_64", "HW_CPU_X86_AVX2")
     assert (first.name, second.name) == ("host-0004-gpu0", "host-0004-gpu1")

@@ -9,7 +9,7 @@ import pytest
 from berth.agent import state
 from berth.agent.commands import SUPERSEDED
 from berth.agent.drivers.behaviour import Rule, SimBehaviour
-from berth.agent.state import HostState, StateError
+from berth.agent.state import AgentState, StateError
 from berth.cell import protocol
 from berth.cell.protocol import Leftover
 from tests.servers import free_port
@@ -168,7 +168,7 @@ def test_a_result_is_durable_before_it_is_reported(tmp_path: Path) -> None:
             waiting = asyncio.create_task(conductor.have(command("build", "build")))
             await until(lambda: len(conductor.answers[protocol.REPORT]) < 10_000)
             await host.kill()
-            kept = HostState(state.state_path(tmp_path, THE_HOST.name))
+            kept = AgentState(state.state_path(tmp_path, THE_HOST.name))
             assert kept.results == {"build": None}
             assert kept.disk == {server_id(): "running"}
             conductor.answers.clear()
@@ -278,7 +278,7 @@ def test_a_conductor_may_come_late_go_and_come_back(tmp_path: Path) -> None:
         host = Host(tmp_path, f"http://127.0.0.1:{port}")
         host.start()
         await asyncio.sleep(0.1)
-        first = FakeConductor(silence_s=0.3)
+        first = FakeConductor(heartbeat_timeout_s=0.3)
         async with served(first, port):
             assert await first.have(command("build", "build")) is None
         # Its successor knows nobody.
@@ -295,14 +295,14 @@ def test_a_conductor_may_come_late_go_and_come_back(tmp_path: Path) -> None:
 def test_results_and_fences_are_bounded(tmp_path: Path) -> None:
     async def story() -> None:
         path = state.state_path(tmp_path, "host-0001")
-        kept = HostState(path)
+        kept = AgentState(path)
         kept.disk[server_id(0)] = "running"
         count = max(state.RESULTS_MAX, state.FENCES_MAX) + 10
         for number in range(count):
             kept.note_result(str(number), None)
             kept.note_fence(server_id(number), (1, number))
         await kept.save()
-        again = HostState(path)
+        again = AgentState(path)
         assert len(again.results) == state.RESULTS_MAX
         assert str(count - 1) in again.results
         # That of a server that is here stays, however old it is.
@@ -316,12 +316,12 @@ def test_results_and_fences_are_bounded(tmp_path: Path) -> None:
 def test_saves_that_come_together_are_one_and_none_is_lost(tmp_path: Path) -> None:
     async def story() -> None:
         path = state.state_path(tmp_path, "host-0001")
-        kept = HostState(path)
+        kept = AgentState(path)
 
         async def note(number: int) -> None:
             kept.note_result(str(number), None)
             await kept.save()
-            assert str(number) in HostState(path).results
+            assert str(number) in AgentState(path).results
 
         await asyncio.gather(*(note(number) for number in range(20)))
         # One that is cancelled half-way leaves a whole file behind.
@@ -331,7 +331,7 @@ def test_saves_that_come_together_are_one_and_none_is_lost(tmp_path: Path) -> No
         with contextlib.suppress(asyncio.CancelledError):
             await task
         await note(101)
-        assert set(HostState(path).results) == {*map(str, range(20)), "100", "101"}
+        assert set(AgentState(path).results) == {*map(str, range(20)), "100", "101"}
 
     run(story)
 
@@ -341,4 +341,4 @@ def test_a_state_that_cannot_be_read_is_refused(tmp_path: Path, content: bytes) 
     path = tmp_path / "host-0001.json"
     path.write_bytes(content)
     with pytest.raises(StateError, match=r"host-0001\.json: this is not the state of a host"):
-        HostState(path)
+        AgentState(path)

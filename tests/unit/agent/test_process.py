@@ -16,7 +16,7 @@ from berth.agent.control import ControlError, break_host, heal_host
 from berth.agent.drivers.behaviour import SimBehaviour
 from berth.agent.fleet import simulated_fleet
 from berth.agent.process import REGISTRATIONS_MAX, AgentSettings, run_agents
-from berth.agent.state import HostState, StateError, state_path
+from berth.agent.state import AgentState, StateError, state_path
 from berth.cell.protocol import Poll
 from tests.unit.agent.conductors import PACE, QUICK, FakeConductor, command, run, served, server_id, until
 
@@ -54,7 +54,7 @@ async def polls_of(conductor: FakeConductor, host: str) -> list[Poll]:
 
 def test_five_hundred_hosts_register_a_few_at_a_time(tmp_path: Path) -> None:
     async def story() -> None:
-        conductor = FakeConductor(silence_s=6)
+        conductor = FakeConductor(heartbeat_timeout_s=6)
         async with served(conductor) as url:
             # They wait long for news: this is about how they register.
             pace = PACE._replace(poll_longest=2)
@@ -64,7 +64,7 @@ def test_five_hundred_hosts_register_a_few_at_a_time(tmp_path: Path) -> None:
                 assert await conductor.have(command("build"), given.hosts[499]) is None
         assert 1 < conductor.at_once_most <= REGISTRATIONS_MAX
         assert conductor.tokens == {"secret"}
-        assert HostState(state_path(tmp_path, "host-0500")).disk == {server_id(): "running"}
+        assert AgentState(state_path(tmp_path, "host-0500")).disk == {server_id(): "running"}
 
     run(story)
 
@@ -75,7 +75,7 @@ def test_a_host_that_dies_is_silent_and_comes_back_with_what_it_had(
     caplog.set_level("INFO", "berth.agent")
 
     async def story() -> None:
-        conductor = FakeConductor(silence_s=0.3)
+        conductor = FakeConductor(heartbeat_timeout_s=0.3)
         async with served(conductor) as url:
             given = settings(url, tmp_path, behaviour=SimBehaviour(build_seconds=0, other_seconds=3600))
             one, other = given.hosts
@@ -94,7 +94,7 @@ def test_a_host_that_dies_is_silent_and_comes_back_with_what_it_had(
                 await until(lambda: one.id in conductor.registered)
                 # The power was cut while it was being stopped: it was not, and that is to be done again.
                 assert conductor.registered[one.id].servers == (server_id(),)
-                assert HostState(state_path(tmp_path, one.name)).disk == {server_id(): "running"}
+                assert AgentState(state_path(tmp_path, one.name)).disk == {server_id(): "running"}
                 await until(lambda: any(poll.busy for poll in conductor.polls[-2:]))
                 stopping.cancel()
 
@@ -125,7 +125,7 @@ def test_a_behaviour_is_followed_while_they_run(tmp_path: Path, caplog: pytest.L
     path = tmp_path / "control" / "behaviour.toml"
 
     async def story() -> None:
-        conductor = FakeConductor(silence_s=0.3)
+        conductor = FakeConductor(heartbeat_timeout_s=0.3)
         async with served(conductor) as url:
             given = settings(url, tmp_path)
             one, other = given.hosts

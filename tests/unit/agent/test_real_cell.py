@@ -13,9 +13,9 @@ import pytest
 from berth.agent.control import break_host, heal_host
 from berth.agent.fleet import SimHost, provider_id, simulated_fleet
 from berth.agent.process import AgentSettings, run_agents
-from berth.agent.state import HostState, state_path
+from berth.agent.state import AgentState, state_path
 from berth.cell import saga_runs
-from berth.cell.application import Cell, CellSettings, cell_engine
+from berth.cell.application import Cell, CellSettings, make_cell_engine
 from berth.client import Client
 from berth.engine import Engine
 from berth.model.batches import Origin
@@ -31,7 +31,7 @@ from tests.unit.agent.conductors import FLAVOR, PACE, QUICK, run, served, server
 
 pytestmark = pytest.mark.http
 
-SILENCE_S = 1.5
+HEARTBEAT_TIMEOUT_S = 1.5
 PATIENCE_S = 30
 CELL = "cell1"
 TOKEN = "agents-only"
@@ -102,7 +102,7 @@ class World:
 
     def disk(self, host: SimHost) -> dict[str, str]:
         """What is on a host for good."""
-        return dict(HostState(state_path(self.data, host.name)).disk)
+        return dict(AgentState(state_path(self.data, host.name)).disk)
 
 
 @contextlib.asynccontextmanager
@@ -115,14 +115,14 @@ async def world(placement: Server, directory: Path, hosts: int) -> AsyncIterator
         placement=placement.url,
         placement_token=lambda: "admin",
         agent_token=TOKEN,
-        silence_seconds=SILENCE_S,
+        heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_S,
     )
     fleet = tuple(simulated_fleet(hosts))
     headers = {"x-auth-token": "admin", "openstack-api-version": "placement 1.39"}
     books = Client(placement.url, headers)
     cell = Cell(given)
     async with cell.running(), served(cell) as url:
-        engine = cell_engine(database, SystemClock(), Ids())
+        engine = make_cell_engine(database, SystemClock(), Ids())
         await engine.start()
         agents = AgentSettings(
             conductor=url, data=directory / "agents", hosts=fleet, token=TOKEN, behaviour=QUICK, pace=PACE

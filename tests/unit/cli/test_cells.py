@@ -80,7 +80,7 @@ def test_the_former_name_of_an_option_works_with_a_warning(
     monkeypatch.setattr("berth.cli.cell._serve", serve)
     monkeypatch.setattr("berth.cli.cell.free_address", lambda *_: None)
     assert main([*CELL, "--listen", "127.0.0.1:1", "--silence-seconds", "7"]) == 0
-    assert found[0].silence_seconds == 7
+    assert found[0].heartbeat_timeout_seconds == 7
     assert "berth: --silence-seconds is deprecated: use --heartbeat-timeout" in capsys.readouterr().err
 
 

@@ -26,7 +26,7 @@ from berth.model.servers import ConflictPolicy, Need
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.sagas import needs
 from berth.sagas.catalog import all_sagas
-from berth.sagas.conflicts import Rules, as_dict
+from berth.sagas.conflicts import ConflictRules, as_dict
 from tests.unit.sagas.regions import BANDWIDTH, Faults, Region, host_id, nic_id, prepared
 
 pytestmark = pytest.mark.fast
@@ -42,11 +42,11 @@ def put(
     policy: ConflictPolicy = "fail",
 ) -> Rejection | None:
     need = Need(name, resources or {BANDWIDTH: amount}, tuple(required))
-    return region.tries(lambda view, now_s: needs.set_need(view, now_s, Rules(policy), "s", need))
+    return region.tries(lambda view, now_s: needs.set_need(view, now_s, ConflictRules(policy), "s", need))
 
 
 def remove(region: Region, name: str = "port", policy: ConflictPolicy = "fail") -> Rejection | None:
-    return region.tries(lambda view, now_s: needs.remove_need(view, now_s, Rules(policy), "s", name))
+    return region.tries(lambda view, now_s: needs.remove_need(view, now_s, ConflictRules(policy), "s", name))
 
 
 def bandwidth(region: Region, consumer: str = "s") -> dict[str, int]:
@@ -159,7 +159,7 @@ def test_unknown_names(region: Region) -> None:
     assert put(region, required=["CUSTOM_NONE"]) == TraitsNotFound(("CUSTOM_NONE",))
     assert remove(region, "none") == NeedNotFound("s", "none")
     need = Need("port", {BANDWIDTH: 1})
-    assert needs.set_need(region.view, 0, Rules(), "none", need) == ServerNotFound("none")
+    assert needs.set_need(region.view, 0, ConflictRules(), "none", need) == ServerNotFound("none")
 
 
 def test_a_server_has_so_many_and_no_more(region: Region) -> None:
@@ -310,7 +310,7 @@ def test_the_sum_is_judged_not_the_part() -> None:
     region.run("create", "s")
     region.run("create", "t")
     need = Need("port", {BANDWIDTH: 600})
-    assert region.tries(lambda view, now_s: needs.set_need(view, now_s, Rules(), "t", need)) is None
+    assert region.tries(lambda view, now_s: needs.set_need(view, now_s, ConflictRules(), "t", need)) is None
     assert isinstance(put(region, 600), NeedDoesNotFit)
     region.claim("port", (nic_id(1), ((BANDWIDTH, 400),)), type="PORT")
     refused = put(region, 1)

@@ -61,7 +61,7 @@ class SimBehaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         return any(fnmatchcase(host, pattern) for pattern in self.dead)
 
 
-class Fate(NamedTuple):
+class CommandFate(NamedTuple):
     """What becomes of one command. ``seconds`` None: it hangs. ``error`` None: it is done."""
 
     seconds: float | None
@@ -79,7 +79,7 @@ class Behaviours:
         self.now = behaviour
         self._applied = {rule: count for rule, count in self._applied.items() if rule in behaviour.rules}
 
-    def fate(self, verb: Verb, names: tuple[str, str], host: str, rng: random.Random) -> Fate:
+    def fate(self, verb: Verb, names: tuple[str, str], host: str, rng: random.Random) -> CommandFate:
         """What becomes of a command; ``names`` are the server's name and its id."""
         # Drawn for every command, so that a rule does not change the luck of those after it.
         luck = rng.random()
@@ -89,7 +89,7 @@ class Behaviours:
             return _by_rule(rule, seconds)
         rate = self.now.failure_rates.get(verb, self.now.failure_rate)
         error = f"the simulated {verb} failed, as {rate:.3g} of them do" if luck < rate else None
-        return Fate(seconds, error)
+        return CommandFate(seconds, error)
 
     def _rule(self, verb: Verb, names: tuple[str, str], host: str) -> Rule | None:
         for rule in self.now.rules:
@@ -108,14 +108,14 @@ def _matches(rule: Rule, verb: Verb, names: tuple[str, str], host: str) -> bool:
     return rule.server is None or any(fnmatchcase(name, rule.server) for name in names)
 
 
-def _by_rule(rule: Rule, seconds: float) -> Fate:
+def _by_rule(rule: Rule, seconds: float) -> CommandFate:
     match rule.outcome:
         case "fail":
-            return Fate(seconds, rule.message)
+            return CommandFate(seconds, rule.message)
         case "hang":
-            return Fate(None)
+            return CommandFate(None)
         case "late":
-            return Fate(seconds + rule.seconds)
+            return CommandFate(seconds + rule.seconds)
 
 
 def read_behaviour(text: bytes) -> SimBehaviour:

@@ -12,7 +12,7 @@ import random
 from collections.abc import Collection
 from typing import Final, Literal, cast
 
-from berth.agent.drivers.behaviour import Behaviours, Fate
+from berth.agent.drivers.behaviour import Behaviours, CommandFate
 from berth.agent.drivers.driver import DriverError
 from berth.cell.protocol import AgentCommand
 from berth.sagas.saga import Verb
@@ -78,7 +78,7 @@ class SimDriver:
         else:
             self._disk[command.server] = after
 
-    async def _pass_time(self, server: str, fate: Fate) -> None:
+    async def _pass_time(self, server: str, fate: CommandFate) -> None:
         """Let the time of an order pass. What hangs ends only when it is aborted, or the host with it."""
         aborted = self._aborts[server] = asyncio.Event()
         try:

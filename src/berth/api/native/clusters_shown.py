@@ -4,7 +4,7 @@ from berth.api.kernel.access import Access
 from berth.api.kernel.disclosure import host_id_of, words_for
 from berth.api.kernel.times import show_time
 from berth.api.native import wire_clusters as wire
-from berth.clusters.status import ClusterSummary, NodeSummary, summarize_cluster
+from berth.clusters.status import ClusterProgress, NodeProgress, summarize_cluster
 from berth.model.clusters import Cluster, NodeGroup
 from berth.model.servers import status_of
 from berth.view import View
@@ -26,7 +26,7 @@ def whole(access: Access, view: View, cluster: Cluster) -> wire.Cluster:
     )
 
 
-def _summary(access: Access, cluster: Cluster, seen: ClusterSummary) -> wire.ClusterSummary:
+def _summary(access: Access, cluster: Cluster, seen: ClusterProgress) -> wire.ClusterSummary:
     return wire.ClusterSummary(
         uuid=cluster.id,
         name=cluster.name,
@@ -53,7 +53,7 @@ def _fault(access: Access, fault: str | None) -> str | None:
     return fault if fault is None or access.sees_hosts else fault.partition(" (")[0]
 
 
-def _node(access: Access, view: View, one: NodeSummary) -> wire.ClusterNode:
+def _node(access: Access, view: View, one: NodeProgress) -> wire.ClusterNode:
     node, server = one.node, one.server
     return wire.ClusterNode(
         name=node.name,
@@ -71,7 +71,7 @@ def _node(access: Access, view: View, one: NodeSummary) -> wire.ClusterNode:
     )
 
 
-def _node_fault(access: Access, view: View, one: NodeSummary) -> str | None:
+def _node_fault(access: Access, view: View, one: NodeProgress) -> str | None:
     server = one.server
     if server is None:
         return None

@@ -11,7 +11,7 @@ from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import berth_problem
 from berth.api.native import bodies_servers, wire_servers
 from berth.api.native.calls import NativeCall, NativeRoute, encoded
-from berth.doctor.findings import CHECKS, Check, Finding, Moment, find_again, run_check
+from berth.doctor.findings import CHECKS, Finding, FindingCheck, Moment, find_again, run_check
 from berth.doctor.repairs import repair
 from berth.ledger import decide
 from berth.model.rejections import Rejection
@@ -52,7 +52,7 @@ async def _found(call: NativeCall, moment: Moment) -> tuple[list[Finding], bool]
     return found[:FINDINGS_MAX], len(found) > FINDINGS_MAX
 
 
-def _some(view: View, check: Check, moment: Moment, count: int) -> list[Finding]:
+def _some(view: View, check: FindingCheck, moment: Moment, count: int) -> list[Finding]:
     return [finding for finding, _ in zip(run_check(view, check, moment), range(count), strict=False)]
 
 

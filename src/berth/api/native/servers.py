@@ -13,7 +13,7 @@ from berth.api.native.calls import NativeCall, NativeRoute, encoded, listing
 from berth.model.rejections import NeedNotFound, ServerNotFound
 from berth.model.servers import Need, Server
 from berth.sagas import needs
-from berth.sagas.conflicts import Rules, as_dict
+from berth.sagas.conflicts import ConflictRules, as_dict
 from berth.view import View
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,32}\Z")
@@ -79,8 +79,8 @@ def _id(call: NativeCall) -> str:
     return call.params[0].lower()
 
 
-def _rules(call: NativeCall) -> Rules:
-    return Rules(call.conflict_policy(), call.services.settings.conflict_repeat)
+def _rules(call: NativeCall) -> ConflictRules:
+    return ConflictRules(call.conflict_policy(), call.services.settings.conflict_repeat)
 
 
 def _server(view: View, call: NativeCall) -> Server:
