@@ -28,7 +28,7 @@ from berth.model.batches import Batch, Entry, Origin
 from berth.model.events import Placed, ProviderChanged, ProviderStamped, Stamp
 from berth.model.ids import Index, ProviderId, Row
 from berth.view import View
-from berth.view.image import FORMAT, dump
+from berth.view.snapshot import FORMAT, dump
 from tests.databases.mariadb import MariaDB
 from tests.databases.postgresql import PostgreSQL
 from tests.databases.statements import execute

@@ -9,7 +9,7 @@ from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.sim.groups import standing
 from berth.sim.oracle import Oracle
 from berth.view import View
-from berth.view.roll import Whose
+from berth.view.consumers import ConsumerFilter
 
 AGGREGATES = [AggregateId(f"20000000-0000-0000-0000-00000000000{n}") for n in range(4)]
 TRAITS = ["HW_CPU_X86_AVX", SHARES_VIA_AGGREGATE, "CUSTOM_FAST", "CUSTOM_SLOW"]
@@ -198,7 +198,7 @@ def check_masks(view: View) -> None:
 
 def check_order(view: View) -> None:
     assert list(view.provider_order) == sorted(view.providers)
-    assert list(view.roll.behind()) == sorted(view.consumers)
+    assert list(view.consumer_index.behind()) == sorted(view.consumers)
     for project in ("p1", "p2"):
         for consumer_type in (None, "INSTANCE"):
             owned = [
@@ -206,7 +206,9 @@ def check_order(view: View) -> None:
                 for id, record in sorted(view.consumers.items())
                 if (record.consumer.project, record.consumer.type) == (project, consumer_type)
             ]
-            assert list(view.roll.behind(None, Whose(project, None, consumer_type))) == owned
+            assert (
+                list(view.consumer_index.behind(None, ConsumerFilter(project, None, consumer_type))) == owned
+            )
 
 
 # -- what policies promise ----------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from berth.model.placement import Holdings, HostStatus, Inventory, Label, Wanted
 from berth.model.rejections import GroupPolicyBroken, Rejection
 from berth.sim.oracle import Oracle
 from berth.view import View
-from berth.view.image import dump, load
+from berth.view.snapshot import dump, load
 from tests.property.agreement import (
     AGGREGATES,
     KINDS,

@@ -21,7 +21,7 @@ from berth.model.ids import Index
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
 from berth.view import View
-from berth.view.image import FORMAT, dump
+from berth.view.snapshot import FORMAT, dump
 
 START = Index(0)
 COUNT = 9

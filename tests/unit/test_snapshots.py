@@ -18,7 +18,7 @@ from berth.model.groups import Group
 from berth.model.ids import AggregateId, ConsumerId, GroupId, Index, ProviderId
 from berth.model.placement import HostStatus, Inventory, Label
 from berth.view import View
-from berth.view.image import FORMAT, ImageError, dump, load
+from berth.view.snapshot import FORMAT, SnapshotInvalid, dump, load
 
 ORIGIN = Origin("req-1", "u", "p", "test")
 GROUPS = (
@@ -176,7 +176,7 @@ def test_equal_values_are_one_in_memory(journal: Journal) -> None:
 
 
 def test_bytes_that_are_no_image_are_refused() -> None:
-    with pytest.raises(ImageError, match="cannot be read"):
+    with pytest.raises(SnapshotInvalid, match="cannot be read"):
         load([b"nonsense"])
 
 

@@ -27,10 +27,10 @@ from berth.model.groups import HOST, Group, Membership
 from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, ProviderId, Row
 from berth.model.placement import Consumer, Holdings, HostStatus, Inventory, Label
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
-from berth.view import View, ordered, roll
+from berth.view import View, consumers, ordered
 from berth.view.column import Column
+from berth.view.consumers import ConsumerFilter, ConsumerIndex
 from berth.view.ordered import OrderedIds
-from berth.view.roll import Roll, Whose
 from berth.view.rowset import RowSet
 
 ROWS: Final = 80
@@ -421,7 +421,7 @@ def some_id(rng: random.Random, *, spread: bool) -> ConsumerId:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks that are divided and emptied all the time."""
-    for module in (ordered, roll):
+    for module in (ordered, consumers):
         monkeypatch.setattr(module, "BLOCK_MAX", 8)
         monkeypatch.setattr(module, "_BLOCK_FIRST", 4)
 
@@ -470,14 +470,14 @@ def test_the_roll_agrees_with_a_look_at_everybody(seed: int) -> None:
                 view.apply(inverse(done.pop()))
         assert_roll_is_right(view, rng, spread=seed % 2 == 0)
         # What is out of date is never much more than what is not.
-        assert len(view.roll) <= 2 * len(view.consumers) + 9
+        assert len(view.consumer_index) <= 2 * len(view.consumers) + 9
     while done:
         view.apply(inverse(done.pop()))
     assert view.state() == View().state()
 
 
 def assert_roll_is_right(view: View, rng: random.Random, *, spread: bool) -> None:
-    whose = Whose(
+    whose = ConsumerFilter(
         rng.choice([None, "p", "q"]),
         rng.choice([None, "u"]),
         rng.choice([UNSET, UNSET, None, "INSTANCE", "X"]),
@@ -491,5 +491,5 @@ def assert_roll_is_right(view: View, rng: random.Random, *, spread: bool) -> Non
         and whose.user in (None, record.consumer.user)
         and (whose.type is UNSET or whose.type == record.consumer.type)
     ]
-    assert list(view.roll.behind(marker, whose)) == expected
-    assert list(Roll(view.consumers).behind(marker, whose)) == expected
+    assert list(view.consumer_index.behind(marker, whose)) == expected
+    assert list(ConsumerIndex(view.consumers).behind(marker, whose)) == expected

@@ -22,7 +22,7 @@ from berth.cli.command import (
     url,
 )
 from berth.cli.secrets import find_secret
-from berth.runtime.permissions import keep_files_private
+from berth.runtime.secrets import keep_files_private
 from berth.serving import Heartbeat, beat_from_loop
 
 

@@ -40,7 +40,7 @@ from berth.client import Token
 from berth.client.tokens import keystone_token
 from berth.journal import AddressError, parse_address
 from berth.runtime.memory import keep_freed_memory
-from berth.runtime.permissions import keep_files_private
+from berth.runtime.secrets import keep_files_private
 from berth.runtime.settings import Settings, is_loopback
 from berth.runtime.telemetry import configure_logging
 from berth.serving import (

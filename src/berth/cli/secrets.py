@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from berth.cli.command import CommandError
-from berth.runtime.permissions import refuse_others
+from berth.runtime.secrets import refuse_others
 
 _BYTES_MAX: Final = 4096
 

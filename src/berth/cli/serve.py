@@ -23,7 +23,7 @@ from berth.cli.settings import (
     resolve_settings,
 )
 from berth.runtime.memory import keep_freed_memory
-from berth.runtime.permissions import keep_files_private
+from berth.runtime.secrets import keep_files_private
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import configure_logging
 from berth.runtime.turns import Turns

@@ -42,7 +42,7 @@ from berth.cli.command import (
 from berth.cli.folder import Folder, Running, Secrets
 from berth.cli.supervisor import ChildProcess, ProcessFailed, Supervisor
 from berth.client import Client, Unreachable
-from berth.runtime.permissions import keep_files_private
+from berth.runtime.secrets import keep_files_private
 from berth.runtime.settings import BY_NAME
 from berth.serving import CannotListen, free_address
 

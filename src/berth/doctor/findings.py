@@ -23,8 +23,8 @@ from berth.model.vocabulary import INSTANCE, MIGRATION, SHARES_VIA_AGGREGATE
 from berth.sagas.conflicts import held_now, minus, same
 from berth.sagas.hosts import cell_aggregate
 from berth.view import View
+from berth.view.consumers import ConsumerFilter
 from berth.view.groups import GroupRecord
-from berth.view.roll import Whose
 
 GRACE_S: Final = 60
 """How long a consumer that no record knows is left alone: somebody may be about to write the record."""
@@ -112,7 +112,7 @@ def find_again(view: View, id: str, moment: Moment) -> Finding | None:
 def _consumers(view: View) -> Iterator[str]:
     if view.records.count(Host):
         for type in (INSTANCE, MIGRATION):
-            yield from view.roll.behind(None, Whose(type=type))
+            yield from view.consumer_index.behind(None, ConsumerFilter(type=type))
 
 
 def _consumer(view: View, id: str, moment: Moment) -> Finding | None:

@@ -9,7 +9,7 @@ import logging
 from berth.engine.starting import start_view
 from berth.journal import Conflict, Damaged, DamagedSnapshot, Journal, JournalError, Pruned, Snapshots
 from berth.model.ids import Index
-from berth.view.image import FORMAT, ImageError, dump, load
+from berth.view.snapshot import FORMAT, SnapshotInvalid, dump, load
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ def problems(journal: Journal) -> list[str]:
             continue
         try:
             load(snapshots.read(snapshot))
-        except (DamagedSnapshot, ImageError) as error:
+        except (DamagedSnapshot, SnapshotInvalid) as error:
             found.append(f"snapshot {snapshot.index} cannot be used: {error}")
     try:
         for _ in journal.read(Index(journal.head() - 1)):

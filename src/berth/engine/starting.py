@@ -8,7 +8,7 @@ from berth.journal import DamagedSnapshot, Journal, JournalError, Pruned, Snapsh
 from berth.model.batches import Entry
 from berth.model.ids import Index
 from berth.view import View
-from berth.view.image import FORMAT, ImageError, load
+from berth.view.snapshot import FORMAT, SnapshotInvalid, load
 
 _log = logging.getLogger(__name__)
 
@@ -64,6 +64,6 @@ def _load(snapshots: Snapshots, snapshot: Snapshot) -> View | None:
         return None
     try:
         return load(snapshots.read(snapshot))
-    except (DamagedSnapshot, ImageError) as damage:
+    except (DamagedSnapshot, SnapshotInvalid) as damage:
         _log.warning("snapshot %d is skipped: %s", snapshot.index, damage)
         return None

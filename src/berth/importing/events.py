@@ -1,8 +1,9 @@
-"""The rows of a Placement database as events of ours, and a view that they have all been applied to.
+"""The rows of a Placement database as our events, and a view that they have all been applied to.
 
-Generations and times are those of the source. Nothing is decided anew: what the source holds is taken over as
-it is, over capacity too. What the ledger has no place for (see ``findings``) is left out, with all that
-depends on it; whether an import with something left out is wanted is for the caller to say.
+Generations and times are those of the source. These events do not pass through ``ledger.decide``: what the
+source holds has been decided there and is taken over as it is, over capacity too. What the ledger has no
+place for (see ``findings``) is left out, with all that depends on it; the caller decides whether an import
+with something left out is wanted.
 
 Everything is read and applied before anything is written. Millions of events as objects would take as
 much memory as the view itself, so they wait encoded.

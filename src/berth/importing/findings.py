@@ -1,8 +1,8 @@
-"""What is odd about the rows of a source: what cannot be brought over, and what is worth knowing.
+"""What is odd about the rows of a source: what cannot be imported, and what is worth knowing.
 
-A row that is *left out* is one that Berth's ledger has no place for: it refers to something that is not
-there, or contradicts another. A row that is *unused* is one that nothing refers to; Berth keeps no such
-thing, and nobody can tell the difference. A *note* is about something that is brought over as it is.
+A row is *left out* if Berth's ledger has no place for it: it refers to something that does not exist, or
+contradicts another row. A row is *unused* if nothing refers to it; Berth keeps no such thing, and no client
+can tell the difference. A *note* is about something that is imported as it is.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Telling whoever waits how far it is: on a terminal a line that moves, elsewhere a line now and then."""
+"""The progress of an import: on a terminal a line that is rewritten, elsewhere a line every few seconds."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final, TextIO, TypeVar
@@ -23,7 +23,7 @@ class Progress:
         self._live = out.isatty()
 
     def over(self, what: str, total: int, things: Iterable[T]) -> Iterator[T]:
-        """The things themselves, while it is told how many of ``total`` have gone by."""
+        """The things themselves, while it is reported how many of ``total`` have gone by."""
         started_s = said_s = self._now_s()
         count = 0
         for count, thing in enumerate(things, 1):

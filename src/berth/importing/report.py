@@ -1,7 +1,7 @@
-"""What an import tells in the end: what was odd, and how many of everything there are on both sides.
+"""The report of an import: what was odd, and how many rows of each table there are on both sides.
 
 Berth's side is counted on a view that was read from its database, not on the one that was written there. So
-a row that was lost on any way shows.
+a row that was lost on the way shows.
 """
 
 from collections import Counter

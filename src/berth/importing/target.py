@@ -9,9 +9,9 @@ know of.
 from typing import Final
 
 from berth.engine import start_view
-from berth.importing.errors import CannotImport
 from berth.importing.events import Batches
 from berth.importing.progress import Progress
+from berth.importing.upstream import CannotImport
 from berth.journal import Conflict, Journal, JournalError, JournalRow, Pruned, Snapshots
 from berth.model.batches import Batch, Entry, Origin
 from berth.model.ids import Index
@@ -70,7 +70,7 @@ def append_all(journal: Journal, batches: Batches, ids: Ids, clock: Clock, progr
             previous = written.digest
     except Conflict as error:
         raise CannotImport(
-            f"somebody else writes to the target: stop every server that uses it, {START_OVER}"
+            f"another process writes to the target: stop every server that uses it, {START_OVER}"
         ) from error
     except JournalError as error:
         raise CannotImport(f"the import was not finished: {error}; {START_OVER}") from error

@@ -17,8 +17,12 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 import sqlalchemy as sa
 from sqlalchemy.exc import SQLAlchemyError
 
-from berth.importing.errors import CannotImport
 from berth.journal import Address, SqliteAddress, parse_address
+
+
+class CannotImport(Exception):
+    """The import cannot begin or go on. The message is for the operator, and says what to do."""
+
 
 REVISIONS: Final = ("a082b8bb98d0", "422ece571366")
 """Schemas that can be read, by their alembic revision: that of 16.0, and the one before it, which differs in

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Final
 
 from berth.ledger.policies import judge_claims
-from berth.ledger.stamps import advanced
+from berth.ledger.providers import advance_generation
 from berth.model.commands import UNCHECKED, Claim, DeleteAllocations, ReplaceAllocations
 from berth.model.events import ConsumerChanged, Event, MemberChanged
 from berth.model.ids import ClassId, ProviderId
@@ -48,7 +48,7 @@ def replace(view: View, command: ReplaceAllocations, now_s: int) -> list[Event] 
     if isinstance(judged, Rejection):
         return judged
     events, touched = judged
-    events.extend(advanced(record, now_s) for record in touched.values())
+    events.extend(advance_generation(record, now_s) for record in touched.values())
     return events
 
 

@@ -1,4 +1,5 @@
-"""The one validator. Claim, dry run, retry, import: every change passes through ``decide``.
+"""The one validator. Claim, dry run, retry on an alternate: every change passes through ``decide``. The one
+exception is an import, which takes over what another Placement has decided (``importing/events.py``).
 
 Each rule is a ladder of questions in the order a reader would ask them, each answered by a Rejection;
 below the last rung nothing can fail, and events are made. ``decide`` leaves the view as it was: its caller

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from berth.ledger.stamps import advanced, provider_at
+from berth.ledger.providers import advance_generation, find_at_generation
 from berth.model.commands import AddInventory, DeleteInventory, PutInventory, SetInventories
 from berth.model.events import Event, InventoryChanged
 from berth.model.ids import ClassId
@@ -25,7 +25,7 @@ def add(view: View, command: AddInventory, now_s: int) -> list[Event] | Rejectio
     record, class_id = found
     if class_id in record.inventories:
         return InventoryExists(record.id, command.resource_class)
-    return [*writes(record, {class_id: written(command.inventory, now_s)}), advanced(record, now_s)]
+    return [*writes(record, {class_id: written(command.inventory, now_s)}), advance_generation(record, now_s)]
 
 
 def put(view: View, command: PutInventory, now_s: int) -> list[Event] | Rejection:
@@ -35,14 +35,14 @@ def put(view: View, command: PutInventory, now_s: int) -> list[Event] | Rejectio
     record, class_id = found
     if class_id not in record.inventories:
         return InventoryNotFound(record.id, command.resource_class)
-    return [*writes(record, {class_id: written(command.inventory, now_s)}), advanced(record, now_s)]
+    return [*writes(record, {class_id: written(command.inventory, now_s)}), advance_generation(record, now_s)]
 
 
 def _to_be_written(
     view: View, command: AddInventory | PutInventory, generation: int | None
 ) -> tuple[ProviderRecord, ClassId] | Rejection:
     """Where one record shall go, if it can go anywhere."""
-    record = provider_at(view, command.provider, generation)
+    record = find_at_generation(view, command.provider, generation)
     if isinstance(record, Rejection):
         return record
     if _reserves_too_much(command.inventory, command.may_reserve_all):
@@ -54,7 +54,7 @@ def _to_be_written(
 
 
 def replace(view: View, command: SetInventories, now_s: int) -> list[Event] | Rejection:
-    record = provider_at(view, command.provider, command.generation)
+    record = find_at_generation(view, command.provider, command.generation)
     if isinstance(record, Rejection):
         return record
     for name, inventory in command.inventories.items():
@@ -70,12 +70,12 @@ def replace(view: View, command: SetInventories, now_s: int) -> list[Event] | Re
     return [
         *writes(record, wanted),
         *removals(record, dropped),
-        advanced(record, now_s),
+        advance_generation(record, now_s),
     ]
 
 
 def delete(view: View, command: DeleteInventory, now_s: int) -> list[Event] | Rejection:
-    record = provider_at(view, command.provider, None)
+    record = find_at_generation(view, command.provider, None)
     if isinstance(record, Rejection):
         return record
     class_id = view.classes.id_of(command.resource_class)
@@ -85,7 +85,7 @@ def delete(view: View, command: DeleteInventory, now_s: int) -> list[Event] | Re
         return InventoryNotFound(record.id, command.resource_class)
     if class_id in record.used:
         return InventoryInUse(record.id, (command.resource_class,))
-    return [*removals(record, {class_id}), advanced(record, now_s)]
+    return [*removals(record, {class_id}), advance_generation(record, now_s)]
 
 
 # -- shared with reshaping ----------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 import msgspec
 
-from berth.ledger.stamps import advanced, provider_at
 from berth.model.commands import CreateProvider, DeleteProvider, SetAggregates, SetTraits, UpdateProvider
 from berth.model.events import (
     AggregatesChanged,
@@ -20,6 +19,7 @@ from berth.model.placement import CELL, ZONE
 from berth.model.rejections import (
     AggregateNotForAgents,
     ProviderExists,
+    ProviderGenerationConflict,
     ProviderHasChildren,
     ProviderInUse,
     ProviderNameMissing,
@@ -31,6 +31,23 @@ from berth.model.rejections import (
 )
 from berth.model.vocabulary import STANDARD_TRAITS, STATUS_DISABLED
 from berth.view import ProviderRecord, View
+
+
+def advance_generation(record: ProviderRecord, now_s: int, steps: int = 1) -> ProviderStamped:
+    """The event that advances a provider's generation (by none, when only its name changed)."""
+    before = record.stamp
+    return ProviderStamped(record.id, before, Stamp(before.generation + steps, before.created_at_s, now_s))
+
+
+def find_at_generation(view: View, id: ProviderId, generation: int | None) -> ProviderRecord | Rejection:
+    """The provider, if it exists and is still at the generation its writer names (if it names one)."""
+    record = view.providers.get(id)
+    if record is None:
+        return ProviderNotFound(id)
+    if generation is not None and generation != record.generation:
+        return ProviderGenerationConflict(id, record.generation, generation)
+    return record
+
 
 _UNSTAMPED = Stamp(0, 0, 0)
 
@@ -75,7 +92,7 @@ def update(view: View, command: UpdateProvider, now_s: int) -> list[Event] | Rej
     if is_marked:
         others = tuple(name for name in record.traits if name != STATUS_DISABLED)
         events.append(TraitsChanged(record.id, record.traits, others))
-    events.append(advanced(record, now_s, steps=int(is_marked)))
+    events.append(advance_generation(record, now_s, steps=int(is_marked)))
     return events
 
 
@@ -124,7 +141,7 @@ def delete(view: View, command: DeleteProvider, now_s: int) -> list[Event] | Rej
 
 
 def set_traits(view: View, command: SetTraits, now_s: int) -> list[Event] | Rejection:
-    record = provider_at(view, command.provider, command.generation)
+    record = find_at_generation(view, command.provider, command.generation)
     if isinstance(record, Rejection):
         return record
     unknown = tuple(sorted(name for name in command.traits if not view.has_trait(name)))
@@ -133,11 +150,11 @@ def set_traits(view: View, command: SetTraits, now_s: int) -> list[Event] | Reje
     after = tuple(sorted(command.traits, key=lambda name: (name not in STANDARD_TRAITS, name)))
     if after == record.traits:
         return []
-    return [TraitsChanged(record.id, record.traits, after), advanced(record, now_s)]
+    return [TraitsChanged(record.id, record.traits, after), advance_generation(record, now_s)]
 
 
 def set_aggregates(view: View, command: SetAggregates, now_s: int) -> list[Event] | Rejection:
-    record = provider_at(view, command.provider, command.generation)
+    record = find_at_generation(view, command.provider, command.generation)
     if isinstance(record, Rejection):
         return record
     after = tuple(dict.fromkeys(command.aggregates))
@@ -148,7 +165,7 @@ def set_aggregates(view: View, command: SetAggregates, now_s: int) -> list[Event
     events: list[Event] = [AggregatesChanged(record.id, record.aggregates, after)]
     # Callers older than the generation of aggregates (1.19) do not expect it to move.
     if command.generation is not None:
-        events.append(advanced(record, now_s))
+        events.append(advance_generation(record, now_s))
     return events
 
 

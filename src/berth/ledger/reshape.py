@@ -6,7 +6,7 @@ no longer wanted go, and nothing may be left standing on them.
 
 from berth.ledger.allocations import judge
 from berth.ledger.inventories import by_class, inventory_in_use, removals, writes
-from berth.ledger.stamps import advanced, provider_at
+from berth.ledger.providers import advance_generation, find_at_generation
 from berth.model.commands import Reshape
 from berth.model.events import ConsumerChanged, Event
 from berth.model.ids import ClassId, ProviderId
@@ -18,7 +18,7 @@ from berth.view import ProviderRecord, View
 def reshape(view: View, command: Reshape, now_s: int) -> list[Event] | Rejection:
     records: dict[ProviderId, ProviderRecord] = {}
     for new in command.inventories:
-        record = provider_at(view, new.provider, new.generation)
+        record = find_at_generation(view, new.provider, new.generation)
         if isinstance(record, Rejection):
             return record
         records[new.provider] = record
@@ -56,7 +56,7 @@ def reshape(view: View, command: Reshape, now_s: int) -> list[Event] | Rejection
         events.extend(removals(record, dropped[id]))
     for id, record in {**records, **touched}.items():
         steps = (id in touched) + ((1 + bool(wanted[id])) if id in records else 0)
-        events.append(advanced(record, now_s, steps))
+        events.append(advance_generation(record, now_s, steps))
     return events
 
 

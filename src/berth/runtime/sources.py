@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from berth.runtime.permissions import refuse_others
+from berth.runtime.secrets import refuse_others
 from berth.runtime.settings import BY_NAME, TABLE, Setting, Settings, conflicts, redact_password
 
 PREFIX: Final = "BERTH_"

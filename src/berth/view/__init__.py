@@ -4,7 +4,7 @@
 that the event fits the state it claims to follow.
 """
 
-from berth.view.consumer import ConsumerRecord
+from berth.view.consumers import ConsumerRecord
 from berth.view.provider import ProviderRecord, TreeShape
 from berth.view.view import View
 

@@ -32,16 +32,14 @@ from berth.model.ids import AggregateId, ConsumerId, Index, ProviderId, Row
 from berth.model.placement import HEALTHY, Amounts, Consumer, Holdings, HostStatus
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE, STANDARD_TRAITS
 from berth.view.classes import ResourceClasses
-from berth.view.consumer import ConsumerRecord
+from berth.view.consumers import ConsumerIndex, ConsumerRecord
 from berth.view.groups import Groups, hosts_of
 from berth.view.ordered import OrderedIds
-from berth.view.project_counts import ProjectCounts
 from berth.view.provider import ProviderRecord
 from berth.view.records import Records
-from berth.view.roll import Roll
 from berth.view.rowset import RowSet
 from berth.view.steps import Steps
-from berth.view.usage import UsageTotals
+from berth.view.usage import ProjectCounts, UsageTotals
 
 
 class View:
@@ -58,7 +56,7 @@ class View:
         self.nested_count = 0
         self.provider_order: OrderedIds[ProviderId] = OrderedIds()
         self.consumers: dict[ConsumerId, ConsumerRecord] = {}
-        self.roll = Roll(self.consumers)
+        self.consumer_index = ConsumerIndex(self.consumers)
         self.usage = UsageTotals()
         self.groups = Groups()
         self.hosts: dict[ProviderId, HostStatus] = {}
@@ -229,7 +227,7 @@ class View:
             self.usage.remove(event.before, event.held_before)
         if event.after is None:
             del self.consumers[id]
-            self.roll.remove(id)
+            self.consumer_index.remove(id)
             return
         consumer, held = self._shared(event.after), self._shared_holdings(event.held_after)
         self._hold(id, held, +1)
@@ -237,10 +235,10 @@ class View:
         record = self.consumers.get(id)
         if record is None:
             self.consumers[id] = ConsumerRecord(consumer, held)
-            self.roll.add(id, consumer)
+            self.consumer_index.add(id, consumer)
         else:
             before, record.consumer, record.held = record.consumer, consumer, held
-            self.roll.change(id, before, consumer)
+            self.consumer_index.change(id, before, consumer)
 
     def _hold(self, consumer: ConsumerId, held: Holdings, sign: int) -> None:
         for provider, amounts in held:
@@ -335,7 +333,7 @@ class View:
             "by_trait": {name: sorted(rows) for name, rows in sorted(self._by_trait.items())},
             "by_aggregate": {id: sorted(rows) for id, rows in sorted(self._by_aggregate.items())},
             "consumers": {id: (r.consumer, r.held) for id, r in sorted(self.consumers.items())},
-            "roll": list(self.roll.behind()),
+            "consumer_index": list(self.consumer_index.behind()),
             "usage": self.usage.state(),
             "groups": self.groups.state(),
             "hosts": dict(sorted(self.hosts.items())),

@@ -40,7 +40,7 @@ from berth.model.rejections import (
 from berth.model.saga_runs import Outbox
 from berth.model.servers import Image, Server
 from berth.sagas.hosts import cell_aggregate
-from berth.view.image import dump, load
+from berth.view.snapshot import dump, load
 from tests.unit.sagas.regions import CELL, LARGE, NOW_S, SMALL, Faults, Region, host_id
 
 pytestmark = pytest.mark.fast

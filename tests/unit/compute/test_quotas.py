@@ -14,7 +14,7 @@ from berth.journal import SqliteAddress, open_journal
 from berth.model.quotas import Quotas
 from berth.model.servers import Image, Server
 from berth.view import View
-from berth.view.image import dump, load
+from berth.view.snapshot import dump, load
 from tests.servers import ROOT
 from tests.unit.compute.regions import CIRROS, LARGE, SMALL, Region
 from tests.unit.identity.houses import House

@@ -503,7 +503,7 @@ def test_somebody_else_who_writes_is_told(desk: Desk, monkeypatch: pytest.Monkey
     monkeypatch.setattr(Journal, "fill", taken)
     told = desk.run(SOUND)
     assert told.status == 1
-    assert "somebody else writes to the target: stop every server that uses it" in told.err
+    assert "another process writes to the target: stop every server that uses it" in told.err
 
 
 def test_a_row_that_is_lost_on_the_way_shows(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """Every list under every filter, against a plain look at everything, while consumers come, change and go.
 
-What the lists are read from (the roll, the columns, the order of providers) is made of small parts here, so
-that they are divided, swept and emptied all the time.
+What the lists are read from (the index of consumers, the columns, the order of providers) is made of small
+parts here, so that they are divided, swept and emptied all the time.
 """
 
 import random
@@ -26,7 +26,8 @@ from berth.model.events import (
 )
 from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId, Row
 from berth.model.placement import Consumer, Holdings, Inventory
-from berth.view import ConsumerRecord, ProviderRecord, View, ordered, roll
+from berth.view import ConsumerRecord, ProviderRecord, View, ordered
+from berth.view import consumers as consumer_index
 from tests.unit.native.worlds import uuid_of
 
 pytestmark = pytest.mark.fast
@@ -39,7 +40,7 @@ TYPES: Final = ("INSTANCE", "MIGRATION", None)
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (ordered, roll):
+    for module in (ordered, consumer_index):
         monkeypatch.setattr(module, "BLOCK_MAX", 8)
         monkeypatch.setattr(module, "_BLOCK_FIRST", 4)
     monkeypatch.setattr(holders, "_TURN", 3)

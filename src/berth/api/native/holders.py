@@ -1,8 +1,9 @@
 """Which consumers come next: those that the filters let through, in the order of their ids, behind a marker.
 
-Without a filter on what is held, they are read off the view's roll. With one there are two ways:
+Without a filter on what is held, they are read from the view's index of consumers. With one there are two
+ways:
 
-    walk     the roll from the marker on, until the page is full; cheap where many hold such a thing
+    walk     the index from the marker on, until the page is full; cheap where many hold such a thing
     gather   all who hold something on the providers in question; cheap where few do
 
 Which is cheaper depends on how ids, projects and holdings happen to lie, and is not guessed: both go on in
@@ -22,7 +23,7 @@ from berth.api.native.parameters import ConsumersQuery
 from berth.model.ids import ClassId, ConsumerId, ProviderId, Row
 from berth.model.placement import Holding
 from berth.view import ProviderRecord, View
-from berth.view.roll import Whose
+from berth.view.consumers import ConsumerFilter
 
 _TURN: Final = 500
 """How many consumers either way looks at before it is the other's turn."""
@@ -35,13 +36,13 @@ class Holders:
         self._view = view
         self._query = query
         self._class_id = class_id
-        self._whose = Whose(query.project, query.user, _type(query.type))
+        self._whose = ConsumerFilter(query.project, query.user, _type(query.type))
         self._places = _places(view, query.provider, query.tree)
 
     def page(self) -> tuple[list[ConsumerId], bool]:
         """The next ones, up to the limit, and whether there are more."""
         limit = self._query.limit
-        walk = self._view.roll.behind(self._query.marker, self._whose)
+        walk = self._view.consumer_index.behind(self._query.marker, self._whose)
         if self._places is None and self._class_id is None:
             return cut(walk, limit)
         holders = chain.from_iterable(record.consumers for record in self._providers())

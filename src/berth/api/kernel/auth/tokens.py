@@ -30,7 +30,7 @@ from berth.api.kernel.auth.caller import TOKEN_HEADER, Caller, with_implied
 from berth.api.kernel.auth.followed_file import FollowedFile
 from berth.api.kernel.auth.issued import Grant, Seal, entry_named_in
 from berth.runtime.clock import Clock
-from berth.runtime.permissions import refuse_others
+from berth.runtime.secrets import refuse_others
 
 _log = logging.getLogger(__name__)
 

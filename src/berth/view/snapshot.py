@@ -1,9 +1,9 @@
 """A view as bytes and back: what a snapshot holds.
 
-An image is a sequence of parts, each a few megabytes at most, so that neither writing nor reading needs the
-whole of it in memory twice. Strings that come again and again (projects, users, amounts of a flavor) are
-written once per part and shared in memory when read. ``FORMAT`` changes with any change of meaning; an
-image of another format is not read.
+A snapshot is a sequence of parts, each a few megabytes at most, so that neither writing nor reading needs the
+whole of it in memory twice. Strings that occur often (projects, users, amounts of a flavor) are written once
+per part and shared in memory when read. ``FORMAT`` changes with any change of meaning; a snapshot of another
+format is not read.
 """
 
 import itertools
@@ -33,9 +33,8 @@ from berth.model.events import (
 from berth.model.groups import Group, Membership
 from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, Index, ProviderId, Row
 from berth.model.placement import Amounts, Consumer, Holding, HostStatus, Inventory, Label
-from berth.view.consumer import ConsumerRecord
+from berth.view.consumers import ConsumerIndex, ConsumerRecord
 from berth.view.provider import ProviderRecord
-from berth.view.roll import Roll
 from berth.view.view import View
 
 FORMAT: Final = 1
@@ -46,8 +45,8 @@ _RECORDS_PER_PART: Final = 2_000
 T = TypeVar("T")
 
 
-class ImageError(Exception):
-    """These bytes are not an image that this program can read."""
+class SnapshotInvalid(Exception):
+    """These bytes are not a snapshot that this program can read."""
 
 
 class _Vocabulary(msgspec.Struct, frozen=True, array_like=True, tag="vocabulary"):
@@ -121,7 +120,7 @@ def dump(view: View) -> Iterator[bytes]:
     for records in _chunks(trees, _PROVIDERS_PER_PART):
         yield encode(_Providers(tuple(_provider(record) for record in records)))
     # In order, so that a view that begins with the image need not sort them.
-    for ids in _chunks(view.roll.behind(), _CONSUMERS_PER_PART):
+    for ids in _chunks(view.consumer_index.behind(), _CONSUMERS_PER_PART):
         yield encode(_consumers(view, ids))
     # Last: where members of groups stand follows from what they hold.
     yield encode(_facts(view))
@@ -192,7 +191,7 @@ def load(parts: Iterable[bytes]) -> View:
         try:
             part = decode(body)
         except msgspec.MsgspecError as error:
-            raise ImageError(f"a part of the image cannot be read: {error}") from error
+            raise SnapshotInvalid(f"a part of the snapshot cannot be read: {error}") from error
         match part:
             case _Vocabulary():
                 _load_vocabulary(view, part)
@@ -206,7 +205,7 @@ def load(parts: Iterable[bytes]) -> View:
             case _Records():
                 for record in part.records:
                     view.apply(RecordChanged(None, record))
-    view.roll = Roll(view.consumers)
+    view.consumer_index = ConsumerIndex(view.consumers)
     return view
 
 

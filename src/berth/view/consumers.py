@@ -1,13 +1,13 @@
-"""The roll: whose consumers there are, for readers that want some of them in the order of their ids.
+"""Consumers as a view holds them, and an index for readers that want some of them in the order of their ids.
 
-The roll is cut into blocks, each a range of ids. Within a block entries stand as they came, and beside each
+The index is cut into blocks, each a range of ids. Within a block entries stand as they came, and beside each
 id stand the hashes of its project, user and type. So a new consumer costs a bisection over the blocks and a
 few appends; a reader asks a block with vectors, at some three nanoseconds per consumer, goes on until it has
 enough, and sorts only what it takes. The alternatives cost more where it matters: an ordered list per
 project, per user and per type takes five microseconds of every claim, and sets take several times the memory.
 
-The roll may name too many, never too few: an entry stays for a while after its consumer has gone or changed
-hands, and hashes collide. Whoever reads asks the record, which is the truth. A block is swept when more than
+The index may name too many, never too few: an entry stays for a while after its consumer has gone or changed
+hands, and hashes collide. Readers ask the record, which is the truth. A block is swept when more than
 half of it is out of date, and divided when it has grown too large.
 """
 
@@ -21,8 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth.model.ids import ConsumerId
-from berth.model.placement import Consumer
-from berth.view.consumer import ConsumerRecord
+from berth.model.placement import Consumer, Holdings
+
+
+class ConsumerRecord(msgspec.Struct, gc=False):
+    """A consumer and what it holds. There may be millions, so the garbage collector is not told of them."""
+
+    consumer: Consumer
+    held: Holdings
+
 
 BLOCK_MAX: Final = 2048
 _BLOCK_FIRST: Final = BLOCK_MAX // 2
@@ -32,7 +39,7 @@ Hashes: TypeAlias = "array[int]"
 Places = NDArray[np.intp]
 
 
-class Whose(msgspec.Struct, frozen=True):
+class ConsumerFilter(msgspec.Struct, frozen=True):
     """Which consumers are meant: None and UNSET for any. The type None is that of consumers without one."""
 
     project: str | None = None
@@ -76,7 +83,7 @@ class _Block:
         )
         return _Block([self.ids[place] for place in places], *hashes)
 
-    def perhaps(self, whose: Whose) -> list[ConsumerId]:
+    def perhaps(self, whose: ConsumerFilter) -> list[ConsumerId]:
         """Ids whose hashes match."""
         places: Places | None = None
         # The user first: it is mostly the rarest, and then there is nothing left to look at.
@@ -89,13 +96,13 @@ class _Block:
         return self.ids if places is None else [self.ids[place] for place in places.tolist()]
 
 
-class Roll:
+class ConsumerIndex:
     """Kept up to date by the view, beside its ``consumers``."""
 
     __slots__ = ("_blocks", "_bounds", "_consumers")
 
     def __init__(self, consumers: Mapping[ConsumerId, ConsumerRecord]) -> None:
-        """The roll of these consumers. Fastest if they are in order."""
+        """The index of these consumers. Fastest if they are in order."""
         self._consumers = consumers
         ordered = sorted(consumers)
         starts = range(0, len(ordered), _BLOCK_FIRST)
@@ -106,7 +113,11 @@ class Roll:
 
     # -- reading --------------------------------------------------------------------------------
 
-    def behind(self, marker: str | None = None, whose: Whose = Whose()) -> Iterator[ConsumerId]:  # noqa: B008
+    def behind(
+        self,
+        marker: str | None = None,
+        whose: ConsumerFilter = ConsumerFilter(),  # noqa: B008
+    ) -> Iterator[ConsumerId]:
         """The ids greater than the marker, in order. The view is not to be changed meanwhile."""
         consumers = self._consumers
         behind = marker or ""
