@@ -184,11 +184,11 @@ def holdings_elsewhere(view: View, server: Server, now: Held) -> Held:
     migration = None if server.migration is None else view.records.get(Migration, server.migration)
     if migration is not None:
         places.add(migration.dest.id)
-    lenders = view.rows_with_trait(SHARES_VIA_AGGREGATE)
+    sharing = view.rows_with_trait(SHARES_VIA_AGGREGATE)
     return tuple(
         part
         for part in now
-        if (record := view.providers[part[0]]).row not in lenders and record.root.id not in places
+        if (record := view.providers[part[0]]).row not in sharing and record.root.id not in places
     )
 
 

@@ -148,11 +148,11 @@ def propose_move(
 def _split(view: View, held: Held, place: Place) -> tuple[Held, Held]:
     """What is held on hosts, and what on providers that share with the server's host from outside its
     tree."""
-    lenders = view.rows_with_trait(SHARES_VIA_AGGREGATE)
+    sharing = view.rows_with_trait(SHARES_VIA_AGGREGATE)
 
     def is_shared(provider: ProviderId) -> bool:
         record = view.providers[provider]
-        return record.row in lenders and record.root.id != place.id
+        return record.row in sharing and record.root.id != place.id
 
     shared = tuple(part for part in held if is_shared(part[0]))
     return minus(held, shared), shared

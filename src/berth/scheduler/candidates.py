@@ -50,7 +50,7 @@ class HostCandidates:
         for slot in slots:
             slot.first = first
         self._effort = effort
-        self._is_single = len(slots) == 1 and not slots[0].spans and not slots[0].lenders
+        self._is_single = len(slots) == 1 and not slots[0].spans and not slots[0].sharing
         self._patterns = Patterns(slots)
         self.hosts: Mask = anchors_of(view, ask, slots)
         if not any(amounts for slot in slots for amounts in slot.amounts):
@@ -124,8 +124,8 @@ class HostCandidates:
         view, effort = self._view, self._effort
         effort.steps_max += _STEPS_PER_MEMBER
         effort.fruitless = max(0, effort.fruitless - FRUITLESS_LEAST)
-        if any(slot.lenders for slot in self._slots):
-            # What is lent counts at many hosts.
+        if any(slot.sharing for slot in self._slots):
+            # What is shared counts at many hosts.
             again = HostCandidates(view, self._ask, _again(view, self._ask), effort, self._first)
             again.hosts &= self.hosts
             return again

@@ -36,7 +36,7 @@ class TreeCandidates(Sequence[Candidate]):
 
 
 class AlikeTrees:
-    """The candidates of trees, by kind of tree. Not for requests that others lend to."""
+    """The candidates of trees, by kind of tree. Not for requests that sharing providers serve."""
 
     def __init__(
         self,

@@ -86,13 +86,13 @@ def assignments_at(
     return _run(_Search(view, request, slots, choices, effort, _OwnTree(anchor, slots)))
 
 
-def assignments_of_lenders(
+def assignments_of_sharing(
     view: View, request: CandidatesRequest, slots: list[Slot], anchors: Mask, effort: Effort
 ) -> Iterator[Assignment]:
-    """The assignments that use no anchor's own tree, but only what others lend. They are the same at every
+    """The assignments that use no anchor's own tree, but only sharing providers. They are the same at every
     anchor that is served, so they are found once here and not once for each."""
-    choices = [[view.record(row) for row in slot.lenders] for slot in slots]
-    return _run(_Search(view, request, slots, choices, effort, _LendersAlone(anchors, slots)))
+    choices = [[view.record(row) for row in slot.sharing] for slot in slots]
+    return _run(_Search(view, request, slots, choices, effort, _SharingAlone(anchors, slots)))
 
 
 def _run(search: "_Search") -> Iterator[Assignment]:
@@ -117,12 +117,12 @@ class _OwnTree:
 
     def __init__(self, anchor: ProviderRecord, slots: list[Slot]) -> None:
         self._anchor = anchor
-        self._lends = any(slot.lenders for slot in slots)
+        self._is_shared = any(slot.sharing for slot in slots)
         self._last_chance = -1
 
     def begin(self, order: list[int], choices: list[list[ProviderRecord]]) -> None:
         """Find the last slot that could still bring the own tree in, where others could be used instead."""
-        if self._lends:
+        if self._is_shared:
             own = [slot for slot in order if any(record.root is self._anchor for record in choices[slot])]
             self._last_chance = own[-1] if own else order[0]
 
@@ -135,13 +135,13 @@ class _OwnTree:
         return record.root is self._anchor
 
 
-class _LendersAlone:
-    """All providers lend, and there is an anchor that all of them serve."""
+class _SharingAlone:
+    """All providers are sharing ones, and there is an anchor that all of them serve."""
 
     def __init__(self, anchors: Mask, slots: list[Slot]) -> None:
         self._anchors = anchors
         self._slots = slots
-        # Many lenders serve the same anchors and share one mask: which of them meet is asked once.
+        # Many sharing providers serve the same anchors and share one mask: which of them meet is asked once.
         self._meet: dict[frozenset[int], bool] = {}
 
     def begin(self, order: list[int], choices: list[list[ProviderRecord]]) -> None:
@@ -150,9 +150,9 @@ class _LendersAlone:
     def keeps(self, slot: int, record: ProviderRecord, chosen: list[ProviderRecord | None]) -> bool:
         masks = {
             id(mask): mask
-            for number, lender in enumerate(chosen)
-            if lender is not None
-            for mask in (self._slots[number].lenders[lender.row],)
+            for number, provider in enumerate(chosen)
+            if provider is not None
+            for mask in (self._slots[number].sharing[provider.row],)
         }
         key = frozenset(masks)
         if key not in self._meet:

@@ -1,4 +1,5 @@
-"""Allocation candidates: ways to satisfy a whole request, bounded, fair across roots, deterministic.
+"""Allocation candidates: allocation requests that satisfy a whole request; bounded, fair across roots,
+deterministic.
 
 The usual request, one group from one provider, is answered from masks alone. Everything else is searched
 anchor by anchor, and only as far as the limit asks: breadth first takes one candidate of each root before
@@ -23,7 +24,7 @@ from berth.search.assignments import (
     STEPS_PER_RESULT,
     Effort,
     assignments_at,
-    assignments_of_lenders,
+    assignments_of_sharing,
 )
 from berth.search.masks import in_all_aggregates, unknown_traits
 from berth.search.patterns import Candidate, Pattern, Patterns
@@ -65,8 +66,8 @@ class OneProviderCandidates(Sequence[Candidate]):
 
 
 class Candidates(msgspec.Struct, frozen=True):
-    """The answer: the ways found, and what they touch: the roots of trees that are shown as a whole; or, for
-    callers before nested providers, the providers that the ways take from."""
+    """The answer: the candidates found, and what they touch: the roots of trees that are shown as a whole;
+    or, for callers before nested providers, the providers that the candidates take from."""
 
     requests: Sequence[Candidate]
     touched: Sequence[ProviderRecord]
@@ -149,7 +150,7 @@ def _one_provider(
     usable = slot.own
     if _asks_roots(request):
         usable = usable & anchors[view.root_rows]
-        for row, served in slot.lenders.items():
+        for row, served in slot.sharing.items():
             usable[row] = usable[row] or (anchors & served).any()
     rows = np.flatnonzero(usable)[: _results_max(request, options)]
     numbers = _limited(rows.tolist(), request, options)
@@ -170,20 +171,20 @@ def _searched(
         return []
     patterns = Patterns(slots)
     count_max = _results_max(request, options)
-    if not any(slot.lenders for slot in slots):
+    if not any(slot.sharing for slot in slots):
         trees = AlikeTrees(view, request, slots, effort, patterns)
         search = trees.breadth_first if options.breadth_first else trees.depth_first
         found = search(roots, count_max)
         return found.picked(_limited(range(len(found)), request, options)) if options.rng else found
     searches: Iterator[Iterator[Candidate]]
     searches = (patterns.candidates(assignments_at(view, request, slots, root, effort)) for root in roots)
-    if all(slot.lenders for slot in slots):
-        lent = assignments_of_lenders(view, request, slots, anchors, effort)
-        searches = itertools.chain(searches, [patterns.candidates(lent)])
-    ways = _round_robin(searches) if options.breadth_first else itertools.chain.from_iterable(searches)
-    if all(slot.lenders for slot in slots):
-        ways = _unique(ways)
-    kept = list(itertools.islice(ways, count_max))
+    if all(slot.sharing for slot in slots):
+        shared = assignments_of_sharing(view, request, slots, anchors, effort)
+        searches = itertools.chain(searches, [patterns.candidates(shared)])
+    candidates = _round_robin(searches) if options.breadth_first else itertools.chain.from_iterable(searches)
+    if all(slot.sharing for slot in slots):
+        candidates = _unique(candidates)
+    kept = list(itertools.islice(candidates, count_max))
     return _limited(kept, request, options)
 
 
@@ -211,14 +212,14 @@ def _round_robin(searches: Iterator[Iterator[T]]) -> Iterator[T]:
             break
 
 
-def _unique(ways: Iterable[Candidate]) -> Iterator[Candidate]:
-    """A way of lenders alone is also found at a root that one of them stands in: it is one candidate."""
+def _unique(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
+    """A candidate of sharing providers alone is also found at the root of one of them: it is kept once."""
     seen: set[tuple[object, ...]] = set()
-    for way in ways:
-        key = (way.pattern, *(record.row for record in way.records))
+    for candidate in candidates:
+        key = (candidate.pattern, *(record.row for record in candidate.records))
         if key not in seen:
             seen.add(key)
-            yield way
+            yield candidate
 
 
 def _touched(request: CandidatesRequest, found: Sequence[Candidate]) -> Sequence[ProviderRecord]:

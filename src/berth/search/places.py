@@ -31,19 +31,19 @@ from berth.view.rowset import Mask
 class Slot:
     """One part of a request and the rows it could come from.
 
-    ``own`` are rows usable in their own tree; ``lenders`` are rows usable from other trees, each with a mask
+    ``own`` are rows usable in their own tree; ``sharing`` are rows usable from other trees, each with a mask
     of the roots it serves; ``anchors`` are the roots at which there is any choice at all. The providers in
     ``first`` are chosen before others.
     """
 
-    __slots__ = ("amounts", "anchors", "first", "group", "lenders", "own", "own_bytes", "spans")
+    __slots__ = ("amounts", "anchors", "first", "group", "own", "own_bytes", "sharing", "spans")
 
     def __init__(self, group: RequestGroup, amounts: Amounts, own: Mask, spans: bool) -> None:
         self.group = group
         self.amounts = amounts
         self.own = own
         self.own_bytes = own.tobytes()
-        self.lenders: dict[Row, Mask] = {}
+        self.sharing: dict[Row, Mask] = {}
         self.spans = spans
         """Whether this is one of several slots of a group that may span providers."""
         self.anchors: Mask = own
@@ -55,7 +55,7 @@ class Slot:
         found = [record for record in anchor.tree() if own[record.row]]
         found.extend(
             record
-            for record in (view.record(row) for row, served in self.lenders.items() if served[anchor.row])
+            for record in (view.record(row) for row, served in self.sharing.items() if served[anchor.row])
             if not (own[record.row] and record.root is anchor)
         )
         if self.first:
@@ -98,7 +98,7 @@ def anchors_of(view: View, request: CandidatesRequest, slots: list[Slot]) -> Mas
     if len(slots) > 1:
         if request.isolate:
             _drop_anchors_with_too_few_providers(view, slots, mask)
-        if not any(slot.lenders for slot in slots):
+        if not any(slot.sharing for slot in slots):
             _drop_anchors_with_too_little(view, slots, mask)
     return mask
 
@@ -109,10 +109,10 @@ def _drop_anchors_with_too_few_providers(view: View, slots: list[Slot], mask: Ma
     if not suffixed:
         return
     usable = np.logical_or.reduce([slot.own for slot in suffixed])
-    lenders = {row: served for slot in suffixed for row, served in slot.lenders.items()}
-    view.steps.take((1 + len(suffixed) + len(lenders)) * (1 + view.row_end // 1000))
+    sharing = {row: served for slot in suffixed for row, served in slot.sharing.items()}
+    view.steps.take((1 + len(suffixed) + len(sharing)) * (1 + view.row_end // 1000))
     counts = np.bincount(view.root_rows[usable], minlength=view.row_end)
-    for served in lenders.values():
+    for served in sharing.values():
         # One that stands in the tree itself is counted twice: there may be fewer, never more.
         counts += served
     mask &= counts >= len(suffixed)
@@ -151,8 +151,8 @@ def _single_slot(
     view.steps.take(len(sharing.rows) * (1 + view.row_end // 4000))
     for row in sharing.rows:
         if own[row]:
-            slot.lenders[row] = sharing.served(row)
-            slot.anchors |= slot.lenders[row]
+            slot.sharing[row] = sharing.served(row)
+            slot.anchors |= slot.sharing[row]
     return slot
 
 
@@ -187,8 +187,8 @@ def _spanning_slots(
         for row in sharing.rows if group.in_tree is None else ():
             if fit[row] and (inside is None or inside[row]):
                 served = sharing.served(row)
-                slot.lenders[row] = served if outside is None else served & ~outside
-                slot.anchors |= slot.lenders[row]
+                slot.sharing[row] = served if outside is None else served & ~outside
+                slot.anchors |= slot.sharing[row]
         found.append(slot)
     return found
 

@@ -1,6 +1,6 @@
 """Groups, who is in them, and where each member stands; and the aggregates that are domains.
 
-A consumer *stands* on the hosts that it holds anything of. What it borrows from a provider that shares with
+A consumer *stands* on the hosts that it holds anything of. What it holds on a sharing provider of
 other trees does not put it there, unless that is all it holds.
 
 Which host a provider belongs to follows from the forest, so where members stand is worked out anew when the
@@ -202,11 +202,11 @@ def count(standing: dict[K, dict[ConsumerId, int]], who: ConsumerId, places: Ite
 
 
 def hosts_of(
-    held: Holdings, providers: Mapping[ProviderId, ProviderRecord], lenders: RowSet
+    held: Holdings, providers: Mapping[ProviderId, ProviderRecord], sharing: RowSet
 ) -> list[ProviderRecord]:
     """The hosts that holdings stand on."""
     if len(held) == 1:
         return [providers[held[0][0]].root]
     records = [providers[provider] for provider, _ in held]
-    own = [record for record in records if record.row not in lenders]
+    own = [record for record in records if record.row not in sharing]
     return list(dict.fromkeys([record.root for record in own or records]))

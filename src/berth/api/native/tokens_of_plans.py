@@ -91,11 +91,11 @@ def _objection(view: View, one: Chosen, ask: CandidatesRequest) -> str | None:
     """Why what was chosen for a member is not what it asked for, there."""
     if len(dict(one.wanted)) < len(one.wanted):
         return "it takes from a provider twice"
-    lenders = view.rows_with_trait(SHARES_VIA_AGGREGATE)
+    sharing = view.rows_with_trait(SHARES_VIA_AGGREGATE)
     total: dict[str, int] = {}
     for provider, amounts in one.wanted:
         record = view.providers.get(provider)
-        if record is None or (record.root.id != one.host and record.row not in lenders):
+        if record is None or (record.root.id != one.host and record.row not in sharing):
             return f"provider {provider} is not part of host {one.host}"
         if len(dict(amounts)) < len(amounts) or not amounts:
             return "it takes a resource class twice, or nothing"

@@ -56,13 +56,13 @@ class FitCounter:
     def among(self, rows: HostRows) -> FitCount:
         """How many fit on these hosts, and on no others."""
         rooms, policy = self.rooms, self._policy
-        pools = sum(len(lent.pools) for lent in rooms.lent)
+        pools = sum(len(shared.pools) for shared in rooms.shared)
         self._steps.take(10 + (1 + pools) * (1 + len(rows) // 50))
         each = rooms.each[rows]
         exact = rooms.exact and policy.exact
-        if rooms.lent:
+        if rooms.shared:
             wanted = policy.limited(rows, each)
-            given, is_most = rooms.shared_out(rows, wanted)
+            given, is_most = rooms.share_out(rows, wanted)
             count = int(given.sum())
             # Hosts that were chosen without regard to sharing providers may not have been the best.
             exact = exact and (count == int(wanted.sum()) if policy.chooses else is_most)
@@ -148,7 +148,7 @@ def limit_to_one_each(rooms: Rooms, filters: Iterable[FilterAsked]) -> Rooms:
     """A filter that looks at what is claimed may stop the second member on a host: then one is counted."""
     if not any(filter.FOLLOWS_CLAIMS for filter, _ in filters):
         return rooms
-    return Rooms(np.minimum(rooms.each, 1), rooms.lent, exact=False)
+    return Rooms(np.minimum(rooms.each, 1), rooms.shared, exact=False)
 
 
 # -- the whole fleet ----------------------------------------------------------------------------

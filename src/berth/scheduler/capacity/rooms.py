@@ -4,8 +4,8 @@ Slots that ask for different classes do not get in each other's way: a host take
 slot with the least room, and a slot as many as its providers together. This is exact, and vectors do it.
 
 Two things make it less simple. Slots that are *tied* (they ask for the same class, must be apart, in one
-subtree, or bring a trait between them) are counted tree by tree (trees.py). What is *lent* is there
-once for all hosts it is lent to: a host's room on its own is then not its part of the total.
+subtree, or bring a trait between them) are counted tree by tree (trees.py). What is *shared* is there
+once for all hosts that may use it: a host's room on its own is then not its part of the total.
 """
 
 from collections.abc import Set as AbstractSet
@@ -31,26 +31,26 @@ HostRows = NDArray[np.int32] | NDArray[np.int64]
 
 
 class SharingPool(NamedTuple):
-    """How many parts a lender has room for, and which hosts it lends to."""
+    """How many parts a sharing provider has room for, and which hosts may use it."""
 
     parts: int
     served: Mask
 
 
 class SharedSlot(NamedTuple):
-    """A slot that hosts may borrow for: how many parts each has itself, and who lends more."""
+    """A slot that sharing providers serve: how many parts each host has itself, and the pools beside."""
 
     own: Counts
     pools: tuple[SharingPool, ...]
 
     def of_each(self) -> Counts:
-        """How many parts each host could have, if it were the only one to borrow."""
+        """How many parts each host could have, if it alone used the pools."""
         parts = self.own.copy()
         for pool in self.pools:
             parts[pool.served] += pool.parts
         return parts
 
-    def shared_out(self, rows: HostRows, wanted: Counts) -> Counts:
+    def share_out(self, rows: HostRows, wanted: Counts) -> Counts:
         """No more parts than there are, given to the hosts in the order of their rows."""
         given = np.minimum(wanted, self.own[rows])
         for pool in self.pools:
@@ -60,31 +60,31 @@ class SharedSlot(NamedTuple):
         return given
 
     def is_unambiguous(self) -> bool:
-        """Whether no host may choose between lenders that serve different hosts: then it does not matter
+        """Whether no host may choose between pools that serve different hosts: then it does not matter
         who is given what first."""
         by_served = {pool.served.tobytes(): pool.served for pool in self.pools}
         return len(by_served) < 2 or int(np.add.reduce([*by_served.values()], dtype=np.int64).max()) < 2
 
 
 class Rooms(NamedTuple):
-    """``each``: how many members a host has room for on its own. ``lent`` limits what several can have.
+    """``each``: how many members a host has room for on its own. ``shared`` limits what several can have.
     ``exact`` False: there may be room for more."""
 
     each: Counts
-    lent: tuple[SharedSlot, ...]
+    shared: tuple[SharedSlot, ...]
     exact: bool
 
-    def shared_out(self, rows: HostRows, wanted: Counts) -> tuple[Counts, bool]:
+    def share_out(self, rows: HostRows, wanted: Counts) -> tuple[Counts, bool]:
         """How many of the wanted members fit on each host together, and whether that is all that could."""
-        if not self.lent:
+        if not self.shared:
             return wanted, True
         given = wanted
-        for lent in self.lent:
-            given = lent.shared_out(rows, given)
+        for shared in self.shared:
+            given = shared.share_out(rows, given)
         count = int(given.sum())
         # No slot by itself could be given more often, so nor can all of them.
-        bound = min(int(lent.shared_out(rows, wanted).sum()) for lent in self.lent)
-        unambiguous = all(lent.is_unambiguous() for lent in self.lent)
+        bound = min(int(shared.share_out(rows, wanted).sum()) for shared in self.shared)
+        unambiguous = all(shared.is_unambiguous() for shared in self.shared)
         return given, count == int(wanted.sum()) or (unambiguous and count == bound)
 
 
@@ -92,33 +92,33 @@ def count_rooms(
     view: View, ask: CandidatesRequest, slots: list[Slot], hosts: Mask, effort: TreeEffort = THOROUGH
 ) -> Rooms:
     """The rooms of these hosts; others have none."""
-    borrowed = {row for slot in slots for row, served in slot.lenders.items() if served.any()}
-    parts = [_parts(view, slot, borrowed) for slot in slots]
-    lent = []
+    shared_rows = {row for slot in slots for row, served in slot.sharing.items() if served.any()}
+    parts = [_parts(view, slot, shared_rows) for slot in slots]
+    shared = []
     each = np.where(hosts, COUNT_MAX, 0)
     # The slots that are counted tree by tree where slots are tied, and how many members they allow at most.
     contended = contended_classes(slots)
-    inside = [slot for slot in slots if not slot.lenders or _may_be_tied(view, ask, slot, contended)]
+    inside = [slot for slot in slots if not slot.sharing or _may_be_tied(view, ask, slot, contended)]
     each_inside = each.copy()
     for slot, by_row in zip(slots, parts, strict=True):
         own = _by_host(view, by_row)
-        if slot.lenders:
-            view.steps.take(len(slot.lenders) * (2 + view.row_end // 400))
+        if slot.sharing:
+            view.steps.take(len(slot.sharing) * (2 + view.row_end // 400))
             rows = _parts(view, slot, frozenset())
-            pools = (SharingPool(int(rows[row]), served) for row, served in slot.lenders.items())
-            lent.append(SharedSlot(own, tuple(pool for pool in pools if pool.parts)))
-            own = lent[-1].of_each()
+            pools = (SharingPool(int(rows[row]), served) for row, served in slot.sharing.items())
+            shared.append(SharedSlot(own, tuple(pool for pool in pools if pool.parts)))
+            own = shared[-1].of_each()
         np.minimum(each, own, out=each)
         if slot in inside:
             np.minimum(each_inside, own, out=each_inside)
-    if len(lent) == len(slots):
-        # A member stands on its host by what it holds there: not everything may be borrowed.
-        np.minimum(each, np.add.reduce([own.own for own in lent]), out=each)
-    # A lender may be a host itself, and would then rather use what it has than lend it: that is not counted.
-    exact = not borrowed or not hosts[view.root_rows[list(borrowed)]].any()
+    if len(shared) == len(slots):
+        # A member stands on its host by what it holds there: not everything may come from pools.
+        np.minimum(each, np.add.reduce([own.own for own in shared]), out=each)
+    # A sharing provider may be a host itself and then uses what it has before others do: that is not counted.
+    exact = not shared_rows or not hosts[view.root_rows[list(shared_rows)]].any()
     tied = _tied(view, ask, slots, parts, each)
     if not tied.any():
-        return Rooms(each, tuple(lent), exact)
+        return Rooms(each, tuple(shared), exact)
     counts = TreeCounts(view, ask, inside, effort.members_max)
     rows = np.flatnonzero(tied)
     most, each[rows] = each[rows], 0
@@ -134,7 +134,7 @@ def count_rooms(
         if with_room == effort.hosts_max:
             exact = False
             break
-    return Rooms(each, tuple(lent), exact and not any(slot.lenders for slot in inside))
+    return Rooms(each, tuple(shared), exact and not any(slot.sharing for slot in inside))
 
 
 def _may_be_tied(view: View, ask: CandidatesRequest, slot: Slot, contended: tuple[ClassId, ...]) -> bool:
@@ -148,9 +148,9 @@ def _may_be_tied(view: View, ask: CandidatesRequest, slot: Slot, contended: tupl
     )
 
 
-def _parts(view: View, slot: Slot, borrowed: AbstractSet[Row]) -> Counts:
-    """How many parts of a slot each provider has room for. What a provider lends is counted as lent, to its
-    own tree too."""
+def _parts(view: View, slot: Slot, shared_rows: AbstractSet[Row]) -> Counts:
+    """How many parts of a slot each provider has room for. What a provider shares is counted as shared, to
+    its own tree too."""
     view.steps.take(20 + view.row_end // 100)
     parts = np.where(slot.own, COUNT_MAX, 0)
     for class_id, amount in slot.amounts:
@@ -158,8 +158,8 @@ def _parts(view: View, slot: Slot, borrowed: AbstractSet[Row]) -> Counts:
         of_class = np.zeros(view.row_end, np.int64)
         of_class[rows] = free // amount
         np.minimum(parts, of_class, out=parts)
-    if slot.lenders and borrowed:
-        parts[list(borrowed)] = 0
+    if slot.sharing and shared_rows:
+        parts[list(shared_rows)] = 0
     return parts
 
 
@@ -197,7 +197,7 @@ def _tied_by_traits(view: View, slots: list[Slot], parts: list[Counts], each: Co
         for slot, by_row in spanning:
             without = np.zeros(view.row_end, np.bool_)
             without[view.root_rows[(by_row > 0) & ~having]] = True
-            for row, served in slot.lenders.items():
+            for row, served in slot.sharing.items():
                 if not having[row]:
                     without |= served
             met |= ~without

@@ -178,8 +178,8 @@ class _Given:
     """What a host would give to one part after the other, so that nothing is given twice."""
 
     def __init__(self, view: View, ask: CandidatesRequest, host: Row) -> None:
-        lenders = [row for row in view.rows_with_trait(SHARES_VIA_AGGREGATE) if _served(view, row)[host]]
-        records = (*view.record(host).tree(), *map(view.record, lenders))
+        sharing = [row for row in view.rows_with_trait(SHARES_VIA_AGGREGATE) if _served(view, row)[host]]
+        records = (*view.record(host).tree(), *map(view.record, sharing))
         self._providers = {record.row: record for record in records}
         self._isolate = ask.isolate
         self._taken: dict[tuple[Row, ClassId], int] = {}

@@ -138,12 +138,12 @@ class HostChecker:
             )
 
     def _providers(self, host: ProviderRecord) -> list[ProviderRecord]:
-        """The providers of the host, and those that lend to it."""
+        """The providers of the host, and the sharing providers that serve it."""
         view = self._view
         aggregates = {id for record in host.tree() for id in record.aggregates}
-        lenders = [view.record(row) for row in sorted(view.rows_with_trait(SHARES_VIA_AGGREGATE))]
-        lending = [record for record in lenders if not aggregates.isdisjoint(record.aggregates)]
-        return [*host.tree(), *(record for record in lending if record.root is not host)]
+        sharing = [view.record(row) for row in sorted(view.rows_with_trait(SHARES_VIA_AGGREGATE))]
+        serving = [record for record in sharing if not aggregates.isdisjoint(record.aggregates)]
+        return [*host.tree(), *(record for record in serving if record.root is not host)]
 
     def _of_traits(
         self, group: RequestGroup, host: ProviderRecord, providers: list[ProviderRecord]
