@@ -1,12 +1,12 @@
-"""What an agent and its conductor say to each other: JSON bodies, each a POST.
+"""The agent protocol, between an agent and its conductor: JSON bodies, each a POST.
 
-    register     who the host is, what it has, and which servers are on it
-    poll         "here I am, and this is on me": answered with orders, at once or when there are any
-    report       the outcome of an order
-    credential   the host's new credential, in place of the one that is shown
+    register     who the host is, what it has, and which servers are on it poll         a heartbeat, with the
+    servers on the host: answered with commands, at once or when there are any report       the outcome of a
+    command credential   the host's new credential, in place of the one that is shown
 
-An order has an id, which is the same whenever it is handed out again, and a fence: of two orders for one
-server the one with the greater fence is the later, and who has seen it leaves the other alone.
+A command has an id, which is the same whenever it is handed out again, and a fence: of two commands for one
+server the one with the greater fence is the later, and an agent that has seen it refuses the other. Fields
+keep the names that they had on the wire when they were introduced (``rename``).
 
 **Who calls** is in headers, so that it is known before a body is read. ``X-Agent-Credential: HOST:SECRET``
 is the host's own credential, which the agent makes before it registers for the first time. ``X-Agent-Token``
@@ -54,10 +54,10 @@ _Name = Annotated[str, Meta(min_length=1, max_length=200)]
 _Symbol = Annotated[str, Meta(pattern="^[A-Z][A-Z0-9_]{0,254}\\Z")]
 """The name of a trait or a resource class."""
 _Amount = Annotated[int, Meta(ge=1, le=AMOUNT_MAX)]
-_OrderId = Annotated[str, Meta(max_length=500)]
+_CommandId = Annotated[str, Meta(max_length=500)]
 _Servers = Annotated[tuple[Uuid, ...], Meta(max_length=SERVERS_MAX)]
 Fence = tuple[int, int]
-"""The number of the server's order, and the version of it."""
+"""The number of the server's saga run, and the version of it."""
 
 
 class _Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -132,20 +132,20 @@ class Registered(
 ):
     cell: str
     heartbeat_timeout_seconds: float
-    """After so long without a poll the host counts as down."""
+    """After so long without a poll the host is down."""
 
 
 class Poll(_Message, frozen=True, kw_only=True):
-    """``busy``: the orders that are being carried out; they are not handed out again."""
+    """``busy``: the commands that are being carried out; they are not handed out again."""
 
     host: Uuid
     servers: _Servers = ()
-    busy: Annotated[tuple[_OrderId, ...], Meta(max_length=SERVERS_MAX)] = ()
+    busy: Annotated[tuple[_CommandId, ...], Meta(max_length=SERVERS_MAX)] = ()
     wait_seconds: Annotated[float, Meta(ge=0, le=WAIT_SECONDS_MAX)] = 0
 
 
 class AgentCommand(_Message, frozen=True, kw_only=True):
-    """``verb`` is any word: an agent that does not know it refuses this order, and no other."""
+    """``verb`` is any word: an agent that does not know it refuses this command, and no other."""
 
     id: str
     fence: Fence
@@ -159,7 +159,7 @@ class AgentCommand(_Message, frozen=True, kw_only=True):
 
 
 class Leftover(_Message, frozen=True, kw_only=True):
-    """A server that is not to be on this host any more: destroy it, unless a later order has come."""
+    """A server that should not be on this host any more: destroy it, unless a later command has come."""
 
     server: str
     fence: Fence
@@ -173,7 +173,7 @@ class PollAnswer(
 ):
     commands: tuple[AgentCommand, ...] = ()
     aborts: tuple[str, ...] = ()
-    """Orders to be given up."""
+    """Commands to be given up."""
     leftovers: tuple[Leftover, ...] = ()
     must_register: bool = False
     """Register again: not all that the host has could be written last time."""
@@ -181,12 +181,12 @@ class PollAnswer(
 
 class Report(_Message, frozen=True, kw_only=True, rename={"command": "order"}):
     host: Uuid
-    command: _OrderId
+    command: _CommandId
     error: Annotated[str, Meta(max_length=4000)] | None = None
 
 
 class ReportAnswer(_Message, frozen=True, kw_only=True):
-    """``awaited``: whether anybody waited for the report."""
+    """``awaited``: whether the conductor waited for the report."""
 
     awaited: bool
 

@@ -1,9 +1,10 @@
-"""What goes down into a cell, and how far it has come: the records of a cell's journal.
+"""Saga runs, and the other records of a cell's journal.
 
-An order (``SagaRun``) is one operation on one server. The region writes it once; from then on only the cell's
-conductor replaces it, a version at a time, until it is ``done`` or ``failed``; the region reads that, and
-takes it away. Everything that a crash may interrupt can be told from the record: which step is next, what was
-written into the books last, and why it went wrong.
+A ``SagaRun`` is one execution of a saga for one server. The region writes it once; from then on only the
+cell's conductor replaces it, a version at a time, until it is ``done`` or ``failed``; the region reads that,
+and removes it. Everything that a crash may interrupt can be told from the record: which step is next, what
+was claimed last, and why it failed. Fields keep the names that they had in the journal when they were
+introduced (``rename``).
 """
 
 from typing import Literal
@@ -14,15 +15,15 @@ from berth.model.placement import Inventory
 from berth.model.servers import Conflict, ConflictPolicy, Flavor, Held, Need, Place, Record
 
 Phase = Literal["forward", "back", "done", "failed"]
-"""``forward``: the step at ``step`` is next. ``back``: the undoing of it is; what is done ends in ``done``,
-what was undone (or stopped half-way, where the operation says so) in ``failed``."""
+"""``forward``: the step at ``step`` is next. ``back``: the undoing of it is. A run that succeeds ends in
+``done``; a run that was undone (or stopped half-way, where the saga says so) in ``failed``."""
 
 
 class Destination(msgspec.Struct, frozen=True, gc=False):
-    """Where a server can go, and what it takes there; ``needs`` says where on it each of its needs is met.
+    """A host that a server can go to, and what it holds there; ``needs`` says where each of its needs is met.
 
-    ``kept`` is the part of ``held`` that stands for what others have added. ``shared`` is what of the
-    server's at the source it goes on using there: it is not held twice.
+    ``kept`` is the part of ``held`` that stands for what others have added. ``shared`` is what the server
+    holds on sharing providers at the source and goes on using there: it is not held twice.
     """
 
     place: Place
@@ -33,8 +34,8 @@ class Destination(msgspec.Struct, frozen=True, gc=False):
 
 
 class ClaimSnapshot(msgspec.Struct, frozen=True, gc=False):
-    """What a consumer was last given, and the generation that this made. ``kept`` is the part that others
-    were found to have added meanwhile."""
+    """What a consumer held when it was last written, and its generation then. ``kept`` is the part that
+    others were found to have added meanwhile."""
 
     held: Held
     generation: int | None
@@ -70,14 +71,14 @@ class SagaRun(
     tag="work",
     rename={"saga": "operation", "claim": "books", "migration_claim": "migration_books"},
 ):
-    """``number`` counts the orders of a server: an older one that turns up again is not carried out.
+    """``number`` counts the runs of a server: an older one that turns up again is not executed.
 
-    ``alternates`` are the ways that are left. ``claim`` is the server's, ``migration_claim`` the migration's.
-    ``kept`` is the part of the server's that others had added when the order was made; ``needs`` are the
-    server's, with where each is met now. ``shared`` is what the server held on sharing providers at the
-    source and holds still: it goes back to the source with what the migration holds.
-    ``retry`` says, on the way back, that the next alternate is to be tried at the bottom. ``since_ns`` is
-    when the step at hand began.
+    ``alternates`` are the destinations that are left. ``claim`` is the server's, ``migration_claim`` its
+    migration's. ``kept`` is the part of the server's that others had added when the run was started;
+    ``needs`` are the server's, with where each is met now. ``shared`` is what the server held on sharing
+    providers at the source and holds still: it goes back to the source with what the migration holds.
+    ``retry`` says, while a run is undone, that the next alternate is to be tried when the first step is
+    reached. ``since_ns`` is when the step at hand began.
     """
 
     number: int
@@ -116,7 +117,8 @@ class SagaRun(
 
 
 class Evacuated(msgspec.Struct, frozen=True, gc=False, rename={"claim": "books"}):
-    """A place that a server was taken from while its host was down, and the migration that holds it still."""
+    """The host that a server was evacuated from, and the migration that holds it until that host is back and
+    clean."""
 
     host: str
     migration: str
@@ -126,19 +128,21 @@ class Evacuated(msgspec.Struct, frozen=True, gc=False, rename={"claim": "books"}
 
 
 class Instance(Record, frozen=True, kw_only=True, tag="instance"):
-    """Where a server is, as its cell knows: the hosts that may have it. ``last`` is the number of its last
-    order; one that is on no host any more stays for a while, for its number."""
+    """The hosts that may have a server. ``last`` is the number of its last run. A server that is on no
+    host any more is kept for a while, for that number."""
 
     hosts: tuple[str, ...] = ()
     evacuated: tuple[Evacuated, ...] = ()
     last: int = 0
     nowhere_since_s: int | None = None
     left_on: tuple[str, ...] = ()
-    """Of one that is to be nowhere: hosts that were down, and have it still when they come back."""
+    """Of a server that should be on no host: hosts that were down, and will still have it when they are
+    back."""
 
 
 class Agent(Record, frozen=True, kw_only=True, tag="agent"):
-    """A host of the cell; ``id`` is its root provider. ``is_down``: it has been silent for too long."""
+    """A host of the cell; ``id`` is its root provider. ``is_down``: no heartbeat has come within the
+    timeout."""
 
     name: str
     driver: str
@@ -148,11 +152,11 @@ class Agent(Record, frozen=True, kw_only=True, tag="agent"):
     protocol: int = 1
     """The version that its agent speaks."""
     credential: str | None = None
-    """The digest of what its agent shows; None: it has none, and may join."""
+    """The digest of its agent's credential; None: it has none, and may join."""
     is_revoked: bool = False
     """It may not join either, until an operator readmits it."""
     complaints: tuple[str, ...] = ()
-    """What could not be written of what its agent reported, and why."""
+    """What could not be applied of its agent's report, and why."""
 
 
 class OwnedProvider(msgspec.Struct, frozen=True):
@@ -166,21 +170,22 @@ class OwnedProvider(msgspec.Struct, frozen=True):
 
 
 class HostTree(Record, frozen=True, kw_only=True, tag="host_tree"):
-    """What a host's agent has reported, and so may change and remove; all else in the host's tree is an
-    operator's. It is noted before it is written into Placement, so that a crash in between leaves nothing
-    without its owner. ``id`` is the host's."""
+    """What a host's agent has reported, and so may change and remove; all else in the host's tree belongs
+    to operators. It is recorded before it is written to Placement, so that a crash in between leaves
+    nothing without its owner. ``id`` is the host's."""
 
     providers: tuple[OwnedProvider, ...] = ()
 
 
 class Term(Record, frozen=True, kw_only=True, tag="term"):
-    """Who conducts a cell: whoever came last. One whose number is not this any more has been replaced."""
+    """The term of a cell's conductor: the last one that took over. A conductor with an older term does
+    nothing."""
 
     number: int
 
 
 class Outbox(Record, frozen=True, kw_only=True, tag="outbox", rename={"run": "work"}):
-    """In the region: an order on its way down, until the cell has it; or that one is to be aborted."""
+    """In the region: a run that its cell does not have yet; or the id of a run that is to be aborted."""
 
     cell: str
     run: SagaRun | None = None

@@ -1,18 +1,18 @@
-"""Another client has changed what a server, or its migration, holds: what an operation does then.
+"""Conflicts: another client has changed what a server, or its migration, holds.
 
-A record says what was last written. Content counts, generations do not: who has written the same again has
-changed nothing, and the newer generation is taken over. What is to be released and is gone already is no
-conflict either. Everything else is one, and the policy decides:
+A record says what Berth last wrote. Content counts, generations do not: the same content at a newer
+generation is no conflict, and the newer generation is adopted. What is to be released and is gone already is
+no conflict either. Everything else is one, and the conflict policy decides:
 
-* **fail**: the operation is refused once. What was found is recorded on the server, so that the request can
-  be repeated: it then goes on as by merge, or is refused until the doctor has settled it (``OnRepeat``). A
-  change that has not been reported yet is refused again, once.
+* **fail**: the request is refused once. What was found is recorded on the server, so that the request can be
+  repeated: it then goes on as by merge, or is refused until the doctor has repaired the server
+  (``OnRepeat``). A change that has not been reported yet is refused again, once.
 * **retry**: what there is now is taken for what the server had. A move leaves what others added behind.
 * **merge**: the same, but what others have added (``Server.kept``) stays with the server: a move asks for it
   again at the destination.
 
-A cell judges by the same function (``differs``) before the first step that cannot be taken back. After it
-nothing stops the operation.
+A cell judges by the same function (``differs``) before the first step that cannot be undone. After it no
+conflict stops the saga.
 """
 
 from collections.abc import Collection, Iterable
@@ -52,7 +52,7 @@ def as_dict(held: Held) -> dict[str, dict[str, int]]:
 
 
 def as_held(amounts: dict[str, dict[str, int]]) -> Held:
-    """Without what is nothing."""
+    """The same as holdings, without amounts of zero."""
     found = ((id, tuple((name, n) for name, n in here.items() if n > 0)) for id, here in amounts.items())
     return tuple((ProviderId(id), here) for id, here in found if here)
 
@@ -62,7 +62,7 @@ def same(one: Held, other: Held) -> bool:
 
 
 def added(now: Held, last: Held) -> Held:
-    """What is held now beyond what was last written."""
+    """What is held now beyond what was last written, by provider and class."""
     before = as_dict(last)
     return as_held(
         {
@@ -98,12 +98,12 @@ def overlap(one: Held, other: Held) -> Held:
 
 
 def drop_missing_providers(view: View, held: Held) -> Held:
-    """The part on providers that there still are."""
+    """The part on providers that still exist."""
     return tuple(part for part in held if part[0] in view.providers)
 
 
 def differs(now: Held, last: Held, *, is_released: bool = False) -> bool:
-    """Whether others have changed what a consumer holds. ``is_released``: the operation is to release it."""
+    """Whether others have changed what a consumer holds. ``is_released``: the saga is to release it."""
     return not same(now, last) and not (is_released and not now)
 
 
@@ -132,7 +132,7 @@ class ConflictRules(NamedTuple):
 
 
 class ServerHoldings(NamedTuple):
-    """What a server holds when an operation begins; ``kept`` is the part that others have added.
+    """What a server holds when a saga begins; ``kept`` is the part that others have added.
     ``migration`` is what its migration holds, where that takes part."""
 
     held: Held
@@ -152,31 +152,31 @@ def find_holdings(
     released: Collection[str] = (),
     is_forced: bool = False,
 ) -> ServerHoldings | Enact | ServerChangedByOthers:
-    """What a server holds; or the refusal, with what was found in it. ``migration`` is judged with the
-    server. ``released``: which of both the operation is to release, "server" or "migration"."""
+    """What a server holds; or the refusal, as a rejection or as the command that records it. ``migration``
+    is judged with the server. ``released``: which of both the saga is to release, "server" or "migration"."""
     now, generation = held_now(view, server.id), generation_of(view, server.id)
     theirs = () if migration is None else held_now(view, migration.id)
     if not is_forced and rules.policy == "fail":
-        refused = _refused(view, server, migration, now, theirs, rules, asked, released, now_s)
+        refused = _refuse(view, server, migration, now, theirs, rules, asked, released, now_s)
         if refused is not None:
             return refused
     is_taken_as_it_is = is_forced or rules.policy == "retry"
     kept = () if is_taken_as_it_is else added(now, minus(server.held, server.kept))
-    return ServerHoldings(now, kept, generation, _migration_book(view, migration, theirs, released))
+    return ServerHoldings(now, kept, generation, _find_migration_claim(view, migration, theirs, released))
 
 
-def _migration_book(
+def _find_migration_claim(
     view: View, migration: Migration | None, now: Held, released: Collection[str]
 ) -> ClaimSnapshot:
     if migration is None:
         return ClaimSnapshot((), None)
     if not now and "migration" not in released:
-        # It is gone, and the server is to have it back: it is claimed again.
+        # Its allocations are gone, and the server is to get them back: they are claimed again.
         return ClaimSnapshot(migration.held, None)
     return ClaimSnapshot(now, generation_of(view, migration.id))
 
 
-def _refused(
+def _refuse(
     view: View,
     server: Server,
     migration: Migration | None,
@@ -187,7 +187,7 @@ def _refused(
     released: Collection[str],
     now_s: int,
 ) -> Enact | ServerChangedByOthers | None:
-    """The refusal of what was not reported yet; None where there is nothing to refuse."""
+    """The refusal of a conflict that was not reported yet; None where there is nothing to refuse."""
     found = []
     if differs(now, server.held, is_released="server" in released):
         found.append(describe_difference(now, server.held))
@@ -208,12 +208,12 @@ def _refused(
 
 
 def adopt_holdings(server: Server, holdings: ServerHoldings) -> Server:
-    """The server's record with what it holds now: whatever others have changed is known."""
+    """The server's record with what it holds now: a conflict is settled by it."""
     return msgspec.structs.replace(
         server, held=holdings.held, kept=holdings.kept, generation=holdings.generation, conflict=None
     )
 
 
 def adopt_migration_holdings(migration: Migration, holdings: ServerHoldings) -> Migration:
-    book = holdings.migration
-    return msgspec.structs.replace(migration, held=book.held, generation=book.generation)
+    claim = holdings.migration
+    return msgspec.structs.replace(migration, held=claim.held, generation=claim.generation)

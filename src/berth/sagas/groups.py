@@ -1,4 +1,4 @@
-"""Server groups, as servers know them."""
+"""Server groups: what changes for their servers when a group is deleted."""
 
 import msgspec
 
@@ -10,12 +10,12 @@ from berth.view import View
 
 
 def delete_group(view: View, id: GroupId, *, is_forced: bool) -> Enact:
-    """The command that deletes a group; its servers stay, and are in no group any more."""
+    """The command that deletes a group; its servers stay, without a group."""
     return Enact(leave_group(view, id), (DeleteGroup(id, force=is_forced),))
 
 
 def leave_group(view: View, id: GroupId) -> tuple[RecordChanged, ...]:
-    """What changes for the servers of a group that goes: who is in none can be moved as others can."""
+    """The changes of a group's servers when it is deleted: they are in no group any more."""
     record = view.groups.records.get(id)
     servers = (view.records.get(Server, member) for member in record.members) if record is not None else ()
     return tuple(

@@ -1,4 +1,4 @@
-"""Hosts as a region knows them: how they are doing, and which cell they are in."""
+"""What sagas know of hosts: whether they are up, and which cell they are in."""
 
 import uuid
 from typing import Final

@@ -1,14 +1,13 @@
-"""What other services need for a server (a port's bandwidth, an accelerator), as part of what it holds.
+"""Needs: what other services need for a server (a port's bandwidth, an accelerator), as part of what it
+holds.
 
-A need is part of every claim and every move of its server from then on: ``asking`` puts it into the request,
-and notes where it is met. Here it is added, changed and taken away, for a server to which nothing else is
-being done:
+A need is part of every claim and every move of its server from then on: ``requests`` puts it into the
+request, and notes where it is met. Here it is set and removed, for a server that is not busy:
 
-* one that holds resources gets the need on the host where it is, in the same change as its record, or is
-  refused;
-* one that holds nothing (it is shelved away, or never had a place) is to have it as soon as it is placed.
+* a server that holds resources gets the need on its host, in the same change as its record, or is refused;
+* a server that holds nothing (it is shelved and offloaded, or never had a place) gets it when it is placed.
 
-So at every instant the sum of what is held for a server's needs is in the books, or nothing is.
+So at every moment all of a server's needs are held, or none.
 """
 
 from collections.abc import Iterator
@@ -66,11 +65,11 @@ def set_need(view: View, now_s: int, rules: ConflictRules, id: str, need: Need) 
     met = _met(view, server, server.place, need, rest, now_s)
     if isinstance(met, Rejection):
         return met
-    return _claimed(view, server, (*others, met), plus((rest, met.held)), holdings, now_s)
+    return _claim_needs(view, server, (*others, met), plus((rest, met.held)), holdings, now_s)
 
 
 def remove_need(view: View, now_s: int, rules: ConflictRules, id: str, name: str) -> Enact | Rejection:
-    """Take a need away, and give back what is held for it."""
+    """Remove a need, and release what is held for it."""
     server = _changeable(view, id)
     if isinstance(server, Rejection):
         return server
@@ -82,12 +81,12 @@ def remove_need(view: View, now_s: int, rules: ConflictRules, id: str, name: str
     holdings = find_holdings(view, server, rules, _ASKED, now_s)
     if not isinstance(holdings, ServerHoldings):
         return holdings
-    return _claimed(view, server, others, _rest(holdings, before), holdings, now_s)
+    return _claim_needs(view, server, others, _rest(holdings, before), holdings, now_s)
 
 
 def _changeable(view: View, id: str) -> Server | Rejection:
-    """The server, if its needs may be changed now. While an order is under way it is the order that says what
-    is held; while a move waits for its confirmation the migration has the other half, without the need."""
+    """The server, if its needs may be changed now. While a run is under way the run says what is held;
+    while a move waits for its confirmation the migration has the other half, without the need."""
     server = view.records.get(Server, id)
     if server is None:
         return ServerNotFound(id)
@@ -121,10 +120,10 @@ def _with(server: Server, needs: tuple[Need, ...], now_s: int) -> Server:
     return msgspec.structs.replace(server, needs=needs, updated_at_s=now_s)
 
 
-def _claimed(
+def _claim_needs(
     view: View, server: Server, needs: tuple[Need, ...], held: Held, holdings: ServerHoldings, now_s: int
 ) -> Enact:
-    """The command that has the server hold this from now on, and its record say so."""
+    """The command by which the server holds this from now on, and its record says so."""
     after = msgspec.structs.replace(
         _with(server, needs, now_s),
         held=held,
@@ -146,8 +145,8 @@ def _claim(server: Server, held: Held, generation: int | None) -> Claim:
 def _met(view: View, server: Server, place: Place, need: Need, rest: Held, now_s: int) -> Need | Rejection:
     """The need with where it is met: one provider of the server's host, or one that shares with it.
 
-    What the need had before is let go of first, and taken back in the end, as a plan does with the claims of
-    its members: whoever has 4 of 5 and wants 5 is not refused. Nobody else may look at the view meanwhile.
+    What the need had before is released first, in a trial: a server that has 4 of 5 and wants 5 is not
+    refused. Nobody else may look at the view meanwhile.
     """
     freed = msgspec.structs.replace(_claim(server, rest, None), generation=UNCHECKED)
     verdict = decide(view, ReplaceAllocations((freed,)), now_s)

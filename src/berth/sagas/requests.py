@@ -1,5 +1,5 @@
-"""What a server asks of the scheduler: its flavor, its image, what others need for it, and where it may
-go."""
+"""What a server asks of the scheduler: its flavor, its image, the needs of other services, and where it
+may go."""
 
 import msgspec
 
@@ -44,7 +44,7 @@ def group_of(need: Need) -> RequestGroup:
 
 
 def ask_resources(server: Server, kept: tuple[Need, ...] = ()) -> FlavorAsk | SpecInvalid:
-    """What a server needs, all together; ``kept`` stands for what others have added."""
+    """What a server needs, all together; ``kept``: what others have added."""
     flavor_ask = ask_of(flavor_sizes(server.flavor), server.image_properties)
     if isinstance(flavor_ask, SpecInvalid) or not (server.needs or kept):
         return flavor_ask
@@ -122,7 +122,7 @@ def make_request(
 
 
 def drop_stale_hints(view: View, server: Server) -> Server:
-    """The server with what its hints still mean: who is gone can be neither near nor avoided."""
+    """The server without hints that name consumers which are gone."""
 
     def there(ids: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(id for id in ids if ConsumerId(id) in view.consumers)
@@ -134,7 +134,7 @@ def drop_stale_hints(view: View, server: Server) -> Server:
 def make_destination(
     view: View, server: Server, planned: HostCandidate, kept: tuple[Need, ...] = (), shared: Held = ()
 ) -> Destination:
-    """A way for a server, as an order has it. ``shared`` is what the server held on sharing providers
+    """A destination for a server, as a run has it. ``shared`` is what the server held on sharing providers
     before."""
     return Destination(
         place_of(view, planned.host),
@@ -146,9 +146,10 @@ def make_destination(
 
 
 def kept_needs(view: View, kept: Held) -> tuple[Need, ...]:
-    """What others have added, to be asked for anew: from one provider what was held on one provider. One that
-    stands below its host is a device, and another must have its traits; of a host itself, or a pool, only the
-    amounts count: which hosts suit is for the flavor to say. No need of a service has a dot in its name."""
+    """What others have added, as needs to be asked for again: what was held on one provider is asked of
+    one provider. A provider below its host is a device, and its substitute must have the same traits; of a
+    host itself, or a pool, only the amounts count: the flavor says which hosts suit. The names have a dot,
+    which needs of services have not."""
     return tuple(
         Need(f"kept.{number}", dict(amounts), _device_traits(view, provider))
         for number, (provider, amounts) in enumerate(kept, 1)
@@ -169,7 +170,7 @@ def place_of(view: View, host: ProviderId) -> Place:
 
 
 def locate_needs(needs: tuple[Need, ...], planned: HostCandidate) -> tuple[Need, ...]:
-    """Needs, each with where it is met on a way."""
+    """Needs, each with where it is met by a candidate."""
     providers = dict(planned.mappings)
 
     def met(need: Need) -> Need:

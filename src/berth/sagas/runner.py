@@ -1,16 +1,16 @@
-"""How an order goes on: pure functions from one version of it to the next.
+"""How a saga run advances: pure functions from one version of it to the next.
 
     forward --(last step done)--> done
-       | a step failed: back
+       | a step failed: undo
        v
-      back --(at the claim, an alternate left, attempts left: the claim moved there)--> forward
-       \\--(undone to the bottom)--> failed
+      back --(at the claim, with an alternate and an attempt left: the claim is moved there)--> forward
+       \\--(everything undone)--> failed
 
 Every transition is one append to the cell's journal. A crash between a step and its transition repeats the
 step, which can be repeated.
 
-A resize may stay on its host. There the one server is what comes and what goes: nothing is prepared for it
-and nothing of it destroyed, and it is resumed where it would be received.
+A resize may stay on its host. The server is then both source and destination: nothing is prepared for it and
+nothing of it destroyed, and it is resumed where it would be received.
 """
 
 from typing import Final, NamedTuple
@@ -27,7 +27,7 @@ _ON_ONE_HOST: Final[dict[str, Verb | None]] = {"prepare": None, "destroy": None,
 
 
 class AgentTask(NamedTuple):
-    """An order to the agent of a place. Its id is the same whenever the step is repeated."""
+    """A command to the agent of a host. Its id is the same whenever the step is repeated."""
 
     id: str
     place: Place
@@ -35,13 +35,13 @@ class AgentTask(NamedTuple):
 
 
 class ClaimTask(NamedTuple):
-    entry: ClaimChange
+    change: ClaimChange
 
 
 class MoveClaim(NamedTuple):
     """Move the server's claim to an alternate."""
 
-    way: Destination
+    destination: Destination
 
 
 class Skip(NamedTuple):
@@ -64,7 +64,7 @@ def step_of(run: SagaRun) -> Step:
 
 
 def task_of(run: SagaRun) -> Task:
-    """What is to be done now for an order that is not finished."""
+    """What is to be done now for a run that is not finished."""
     step = step_of(run)
     is_back = run.phase == "back"
     if is_back and run.step == 0 and _may_retry(run):
@@ -86,13 +86,13 @@ def task_of(run: SagaRun) -> Task:
 
 
 def must_succeed(run: SagaRun) -> bool:
-    """Whether the change of the books at hand must be made for the order to end well: one that undoes, and
-    one that follows what cannot be undone. A check may be refused."""
+    """Whether the change of allocations at hand must be made: it undoes something, or follows what cannot
+    be undone. A check may be refused."""
     return run.phase == "back" or step_of(run).do != "check"
 
 
 def make_conflict(run: SagaRun, found: tuple[Held, Held] | None, now_ns: int) -> Conflict | None:
-    """What a check has found, for the server's record."""
+    """The conflict that a check has found, for the server's record."""
     if found is None:
         return None
     server, migration = found
@@ -107,33 +107,33 @@ def record_success(
     migration_claim: ClaimSnapshot | None = None,
     note: str | None = None,
 ) -> SagaRun:
-    """The order after its step was done. ``note`` says what did not matter."""
+    """The run after its step was done. ``note``: an error that was skipped."""
     if claim is not None or migration_claim is not None:
         run = _next_version(
             run, claim=claim or run.claim, migration_claim=migration_claim or run.migration_claim
         )
     if run.phase == "back":
-        return _further_back(_logged(run, now_ns, note))
-    run = _logged(run, now_ns, note)
+        return _undo_next(_log_step(run, now_ns, note))
+    run = _log_step(run, now_ns, note)
     if run.step + 1 == len(saga_of(run).steps):
         return _next_version(run, phase="done", since_ns=now_ns)
     return _next_version(run, step=run.step + 1, since_ns=now_ns)
 
 
 def record_failure(run: SagaRun, now_ns: int, error: str, conflict: Conflict | None = None) -> SagaRun:
-    """The order after its step was refused, failed, or took too long. ``conflict`` is what others were found
+    """The run after its step was refused, failed, or took too long. ``conflict``: what others were found
     to have changed."""
     step = step_of(run)
     if conflict is not None:
         run = msgspec.structs.replace(run, conflict=conflict)
     if run.phase == "back":
-        # An agent that cannot undo: its host is swept later.
-        return _further_back(_logged(run, now_ns, error))
+        # What an agent cannot undo is destroyed later, as a leftover of its host.
+        return _undo_next(_log_step(run, now_ns, error))
     if step.on_failure == "skip":
         return record_success(run, now_ns, note=error)
     if step.on_failure == "retry":
-        return _next_version(_logged(run, now_ns, error))
-    run = _next_version(_logged(run, now_ns, error), reason=error, since_ns=now_ns)
+        return _next_version(_log_step(run, now_ns, error))
+    run = _next_version(_log_step(run, now_ns, error), reason=error, since_ns=now_ns)
     if step.on_failure == "stop":
         return _next_version(run, phase="failed")
     return _next_version(run, phase="back", retry=step.on_failure == "next_alternate" and not run.abort)
@@ -142,9 +142,9 @@ def record_failure(run: SagaRun, now_ns: int, error: str, conflict: Conflict | N
 def record_claim_moved(
     run: SagaRun, now_ns: int, claim: ClaimSnapshot, migration_claim: ClaimSnapshot | None
 ) -> SagaRun:
-    """The order after its claim stands at the first of the alternates."""
+    """The run after its claim was moved to the first of the alternates."""
     way, *rest = run.alternates
-    run = _logged(run, now_ns, None, "move the claim", way.place.name)
+    run = _log_step(run, now_ns, None, "move the claim", way.place.name)
     return _next_version(
         run,
         dest=way.place,
@@ -163,10 +163,10 @@ def record_claim_moved(
 
 
 def record_claim_refused(run: SagaRun, now_ns: int, error: str) -> SagaRun:
-    """The order after its claim could not be moved to the first of the alternates."""
+    """The run after its claim could not be moved to the first of the alternates."""
     way, *rest = run.alternates
     return _next_version(
-        _logged(run, now_ns, error, "move the claim", way.place.name),
+        _log_step(run, now_ns, error, "move the claim", way.place.name),
         alternates=tuple(rest),
         since_ns=now_ns,
     )
@@ -201,13 +201,13 @@ def _may_retry(run: SagaRun) -> bool:
     return run.retry and not run.abort and bool(run.alternates) and run.attempt < run.attempts_max
 
 
-def _further_back(run: SagaRun) -> SagaRun:
+def _undo_next(run: SagaRun) -> SagaRun:
     if run.step == 0:
         return _next_version(run, phase="failed")
     return _next_version(run, step=run.step - 1)
 
 
-def _logged(
+def _log_step(
     run: SagaRun, now_ns: int, error: str | None, name: str | None = None, host: str | None = None
 ) -> SagaRun:
     task = task_of(run)
