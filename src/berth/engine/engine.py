@@ -39,11 +39,11 @@ from berth.journal import (
     Pruned,
     RowRefused,
 )
-from berth.journal.body import encode_entry, join_entries
+from berth.journal.body import NOTHING, Encoded, encode_entry, encode_events, join_entries
 from berth.ledger import decide
 from berth.model.batches import Batch, Entry, Origin
 from berth.model.commands import Command, Enact
-from berth.model.events import Event, inverse
+from berth.model.events import Event, RecordChanged, inverse
 from berth.model.ids import Index
 from berth.model.rejections import CommandTooLarge, Rejection, RowTooLarge
 from berth.runtime.backoff import Backoff, retry
@@ -134,6 +134,13 @@ class Planned(NamedTuple):
     answer: Any
 
 
+class _Plan(NamedTuple):
+    """What comes out of a child: what was made there, and the records that it changes as they are written."""
+
+    made: Command | Planned
+    changes: bytes
+
+
 Proposal = Command | Callable[[View, int], Command | Planned | Rejection | None]
 """A command; or a function of the view of the moment, and of the time in seconds, that makes one: then
 choosing and claiming are one act, and nobody can come in between. It may also return a rejection, or None if
@@ -162,6 +169,7 @@ class _Pending:
     __slots__ = (
         "answer",
         "asker",
+        "encoded",
         "future",
         "is_alone",
         "made",
@@ -184,6 +192,8 @@ class _Pending:
         self.proposal = proposal
         self.asker = ASKER.get()
         self.made: Command | Planned | None = None
+        # Of the events of what was made, those at the end that are encoded already.
+        self.encoded = NOTHING
         self.plans = 0
         # Whether it goes into a batch of its own.
         self.is_alone = False
@@ -592,7 +602,7 @@ class Engine:
         now_s = now_ns // 1_000_000_000
         view = self.view
         entries: list[Entry] = []
-        bodies: list[bytes] = []
+        bodies: list[bytearray] = []
         size = 0
         for number, pending in enumerate(waiting):
             if may_put_off and number and self._clock.monotonic_ns() > end_ns:
@@ -612,7 +622,7 @@ class Engine:
                 pending.outcome = verdict
                 continue
             if verdict:
-                body = encode_entry(pending.origin, verdict, self._command_bytes_max)
+                body = encode_entry(pending.origin, verdict, self._command_bytes_max, pending.encoded)
                 if body is None:
                     self._observer.rejected(CommandTooLarge.__name__)
                     pending.outcome = CommandTooLarge(len(verdict), self._command_bytes_max)
@@ -789,8 +799,11 @@ class Engine:
                 raise Overloaded(f"what was planned was gone when it was claimed, {_PLANS_MAX} times")
             pending.plans += 1
             now_s = self._clock.now_ns() // 1_000_000_000
-            made = await self._ask_copy(lambda view: proposal(view, now_s), pending.asker)
-            if made is None and answer is not None:
+            bytes_max = self._command_bytes_max
+            plan = await self._ask_copy(
+                lambda view: _plan_of(proposal(view, now_s), bytes_max), pending.asker
+            )
+            if plan is None and answer is not None:
                 _settle(pending.future, await self.read(lambda view: answer(view, False)))
                 return
             # Where nobody writes any more, nobody would judge it.
@@ -801,11 +814,15 @@ class Engine:
         except Exception as error:
             _settle(pending.future, error)
             return
-        if isinstance(made, Rejection):
-            self._observer.rejected(type(made).__name__)
-            _settle(pending.future, made)
+        if isinstance(plan, Rejection):
+            self._observer.rejected(type(plan).__name__)
+            _settle(pending.future, plan)
             return
-        pending.made = made
+        if plan is not None:
+            pending.made = plan.made
+            pending.encoded = Encoded(_changes(plan.made), plan.changes)
+        # Behind others it would be judged, found too large for their batch, and judged again in the next.
+        pending.is_alone = True
         self._queue.append(pending)
         self._queue_bytes += pending.size
         self._work.set()
@@ -896,6 +913,21 @@ def _outage_of(failure: JournalFailure) -> str:
 
 def _command(made: Command | Planned) -> Command:
     return made.command if isinstance(made, Planned) else made
+
+
+def _changes(made: Command | Planned) -> tuple[RecordChanged, ...]:
+    command = _command(made)
+    return command.changes if isinstance(command, Enact) else ()
+
+
+def _plan_of(made: Command | Planned | Rejection | None, bytes_max: int) -> _Plan | Rejection | None:
+    """Prepare what was made in a child for its turn: records are written as they are, however the command is
+    judged."""
+    if made is None or isinstance(made, Rejection):
+        return made
+    changes = _changes(made)
+    encoded = encode_events(changes, bytes_max)
+    return CommandTooLarge(len(changes), bytes_max) if encoded is None else _Plan(made, encoded)
 
 
 def _answered(view: View, pending: _Pending, changed: bool) -> Any:

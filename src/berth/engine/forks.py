@@ -28,8 +28,10 @@ import signal
 import sys
 import warnings
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Final, Generic, NoReturn, TypeVar
+
+import msgspec
 
 from berth.runtime.ids import Ids
 
@@ -44,6 +46,9 @@ SECONDS_MAX: Final = 30.0
 
 _NICENESS: Final = 5
 """Requests that are answered at once come first."""
+
+PIECE_MAX: Final = 100
+"""How many items of a long tuple are unpickled at once: a millisecond or two."""
 
 _READ_BYTES: Final = 1 << 20
 _FILES_MAX: Final = 1 << 20
@@ -167,7 +172,7 @@ class Child(Generic[T]):
         finally:
             self.kill()
         try:
-            outcome = pickle.loads(b"".join(self._written))
+            outcome = await _unpickled(b"".join(self._written))
         except (EOFError, pickle.UnpicklingError):
             raise GaveUp("its process ended without a result") from None
         if isinstance(outcome, _Raised):
@@ -224,6 +229,15 @@ def _fork() -> int:
         # From Python 3.12 on a process with threads is warned of what the head of this file is about.
         warnings.simplefilter("ignore", DeprecationWarning)
         return os.fork()
+
+
+async def _unpickled(content: bytes) -> Any:
+    """What ``_pickled`` has made bytes of. Others have their turn between two pieces."""
+    unpickler = pickle.Unpickler(io.BytesIO(content))
+    for _ in range(unpickler.load()):
+        unpickler.load()
+        await asyncio.sleep(0)
+    return unpickler.load()
 
 
 # -- in the child -------------------------------------------------------------------------------
@@ -297,10 +311,28 @@ def _exception(kind: type[BaseException], arguments: tuple[Any, ...], fields: di
 
 
 def _pickled(outcome: Any) -> bytes:
+    """The number of pieces, the pieces, and the outcome: it names what is in the pieces and does not repeat
+    it, because a pickler remembers what it has written."""
     buffer = io.BytesIO()
+    pieces = list(_pieces(outcome))
+    pickler = _Pickler(buffer, pickle.HIGHEST_PROTOCOL)
     try:
-        _Pickler(buffer, pickle.HIGHEST_PROTOCOL).dump(outcome)
+        for part in (len(pieces), *pieces, outcome):
+            pickler.dump(part)
     except Exception as error:
         # A closure or a lock in the answer: a bug, which its caller is told.
-        return pickle.dumps(_Raised(RuntimeError(f"the answer cannot leave its process: {error!r}")))
+        return _pickled(_Raised(RuntimeError(f"the answer cannot leave its process: {error!r}")))
     return buffer.getvalue()
+
+
+def _pieces(value: Any) -> Iterator[tuple[Any, ...]]:
+    """The long tuples in a value, cut up: a command of a thousand servers has two of them."""
+    if isinstance(value, tuple) and len(value) > PIECE_MAX:
+        for start in range(0, len(value), PIECE_MAX):
+            yield value[start : start + PIECE_MAX]
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from _pieces(item)
+    elif isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            yield from _pieces(getattr(value, name))

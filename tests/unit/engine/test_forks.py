@@ -11,6 +11,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,13 +24,16 @@ from berth.engine import ASKER, Asker, Engine, Forks, Overloaded, Planned, Unava
 from berth.engine import engine as engine_module
 from berth.engine import forks as forks_module
 from berth.journal import SqliteAddress, open_journal
-from berth.model.batches import Origin
-from berth.model.commands import Claim, CreateProvider, ReplaceAllocations, SetInventories
-from berth.model.ids import ConsumerId, ProviderId
+from berth.journal import body as body_module
+from berth.model.batches import Batch, Origin
+from berth.model.commands import Claim, CreateProvider, Enact, ReplaceAllocations, SetInventories
+from berth.model.events import RecordChanged
+from berth.model.ids import ConsumerId, Index, ProviderId
 from berth.model.placement import Inventory
-from berth.model.rejections import CapacityExceeded, ProviderNotFound, Rejection
+from berth.model.rejections import CapacityExceeded, CommandTooLarge, ProviderNotFound, Rejection
 from berth.model.requests import CandidatesRequest, RequestGroup
 from berth.model.scheduling import Plan, ScheduleRequest
+from berth.model.servers import Flavor
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
@@ -96,6 +100,10 @@ async def until(condition: Callable[[], object]) -> None:
 def claim(consumer: str, vcpus: int = 1) -> ReplaceAllocations:
     wanted = ((HOST, (("VCPU", vcpus),)),)
     return ReplaceAllocations((Claim(ConsumerId(consumer), wanted, "p", "u", None, "INSTANCE"),))
+
+
+def new_flavor(id: str, name: str) -> RecordChanged:
+    return RecordChanged(None, Flavor(id=id, name=name, vcpus=1, memory_mb=512, disk_gb=0))
 
 
 def is_running(pid: int) -> bool:
@@ -361,6 +369,46 @@ def test_too_many_that_wait_are_refused(tmp_path: Path) -> None:
     run(tmp_path, story)
 
 
+class Item:
+    """Tells when it is unpickled."""
+
+    def __reduce__(self) -> Any:
+        return _unpickled_item, ()
+
+
+unpickled_at: list[int] = []
+turns = 0
+
+
+def _unpickled_item() -> Item:
+    unpickled_at.append(turns)
+    return Item()
+
+
+def test_others_have_their_turn_while_a_long_result_is_unpickled(tmp_path: Path) -> None:
+    async def count_turns() -> None:
+        global turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def story(engine: Engine, forks: Forks) -> Any:
+        def long(view: View) -> Any:
+            lengthy(view)
+            items = tuple(Item() for _ in range(1_000))
+            return (Planned(None, items), items[0])  # type: ignore[arg-type]
+
+        counting = asyncio.create_task(count_turns())
+        result = await engine.read(long)
+        counting.cancel()
+        return result
+
+    planned, first = run(tmp_path, story)
+    assert planned.answer[0] is first
+    assert len(planned.answer) == len(unpickled_at) == 1_000
+    assert max(Counter(unpickled_at).values()) <= forks_module.PIECE_MAX
+
+
 # -- plans --------------------------------------------------------------------------------------
 
 
@@ -446,6 +494,83 @@ def test_others_have_their_turn_between_the_judgement_of_a_large_command_and_its
 
     run(tmp_path, story)
     assert told == ["judged", "seen 0", "applied"]
+
+
+def test_a_plan_of_a_child_is_judged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when others wait before it, with whom it would not fit into one batch."""
+    flag = tmp_path / "flag"
+    judged: list[str] = []
+    decide = ledger.decide
+
+    def noted(view: View, command: ReplaceAllocations, now_s: int) -> Any:
+        judged.append(command.claims[0].consumer)
+        return decide(view, command, now_s)
+
+    async def story(engine: Engine, forks: Forks) -> None:
+        def choose(view: View, now_s: int) -> Planned:
+            lengthy(view)
+            wait_for(flag)
+            return Planned(claim("large"), None)
+
+        def submit(consumer: str) -> asyncio.Task[Any]:
+            nothing = ReplaceAllocations((Claim(ConsumerId(consumer), (), "p", "u", None, "INSTANCE"),))
+            return asyncio.create_task(engine.submit(nothing, ORIGIN, lambda view, changed: None))
+
+        asking = [asyncio.create_task(engine.submit(choose, ORIGIN, None))]
+        await until(lambda: forks.pids)
+        monkeypatch.setattr(engine_module, "decide", noted)
+        monkeypatch.setattr(engine_module, "_LARGE_BYTES", 0)
+        async with engine._turn:
+            # The writer takes the first and waits for its turn. Then both others wait in the queue.
+            asking.append(submit("first"))
+            await asyncio.sleep(0)
+            await until(lambda: not engine._queue)
+            asking.append(submit("small"))
+            flag.touch()
+            await until(lambda: len(engine._queue) == 2)
+        await asyncio.gather(*asking)
+
+    run(tmp_path, story)
+    assert judged == ["first", "small", "large"]
+
+
+def test_what_a_child_has_encoded_is_written_as_it_would_be_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = tuple(new_flavor(f"{number}", "small") for number in range(250))
+    encoded_here: list[int] = []
+    encode = body_module._extend
+
+    def noted(body: bytearray, events: Any, bytes_max: int) -> bool:
+        encoded_here.append(len(events))
+        return encode(body, events, bytes_max)
+
+    async def story(engine: Engine, forks: Forks) -> list[Batch]:
+        def choose(view: View, now_s: int) -> Enact:
+            lengthy(view)
+            return Enact(changes, (claim("one"),))
+
+        monkeypatch.setattr(body_module, "_extend", noted)
+        await engine.submit(choose, ORIGIN, lambda view, changed: None)
+        return await engine.history(Index(2), 10)
+
+    (batch,) = run(tmp_path, story)
+    (entry,) = batch.entries
+    others = encoded_here[0]
+    assert encoded_here == [others]
+    assert entry.events[others:] == changes
+
+
+def test_what_a_child_makes_too_large_is_refused(tmp_path: Path) -> None:
+    async def story(engine: Engine, forks: Forks) -> object:
+        def choose(view: View, now_s: int) -> Enact:
+            lengthy(view)
+            name = "n" * (5 << 20)
+            return Enact(tuple(new_flavor(id, name) for id in "abc"))
+
+        return await engine.submit(choose, ORIGIN, lambda view, changed: None)
+
+    assert run(tmp_path, story) == CommandTooLarge(3, 8 << 20)
 
 
 def test_a_refusal_of_a_child_is_an_answer(tmp_path: Path) -> None:
