@@ -5,19 +5,26 @@ the work is done or out of steps. Steps are only as good as the places where the
 much and takes few is found here.
 """
 
+import contextlib
+import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
+import msgspec
 import pytest
 
 from bench.books import fleet_commands
 from bench.fleets import AGGREGATES, mixed_providers
+from berth.api.native.parameters import UsageQuery
+from berth.api.native.usage import _Usage
 from berth.clusters import proposals as cluster_operations
 from berth.engine import engine as engine_module
+from berth.journal.body import Encoded, encode_entry, encode_events
 from berth.ledger import decide
+from berth.model.batches import Origin
 from berth.model.clusters import Cluster, NodeGroup
 from berth.model.commands import (
     Claim,
@@ -27,7 +34,8 @@ from berth.model.commands import (
     LabelAggregate,
     ReplaceAllocations,
 )
-from berth.model.groups import Group
+from berth.model.events import Event, inverse
+from berth.model.groups import Group, Policy
 from berth.model.ids import AggregateId, ConsumerId, GroupId
 from berth.model.placement import Label
 from berth.model.rejections import ClusterDoesNotFit, NoFit, Rejection
@@ -55,6 +63,8 @@ POOLS: Final = 50
 CALLS_MAX: Final = 150_000
 """Some 20 ms of an idle machine."""
 
+IN_TURN_CALLS_MAX: Final = 200_000
+ORIGIN: Final = Origin("req", None, None, "test")
 OPTIONS: Final = scheduler_options()
 FLAT: Final = (("VCPU", 1), ("MEMORY_MB", 512))
 FLAVOR: Final = Flavor(id="1", name="small", vcpus=1, memory_mb=512, disk_gb=0)
@@ -181,6 +191,10 @@ def servers(count: int) -> Work:
     return lambda view: create_operation.propose(view, 0, asked_by(), made, count)
 
 
+def scaling(count: int) -> Work:
+    return lambda view: cluster_operations.scale(view, 0, asked_by(), "cluster", {"w": count})
+
+
 def different_lists(count: int) -> tuple[tuple[AggregateId, ...], ...]:
     return tuple((RACKS[0], AggregateId(f"other-{number}")) for number in range(count))
 
@@ -226,10 +240,68 @@ def test_what_is_costly_is_put_aside_early(fleet: View, name: str) -> None:
     assert not any(record.used for record in fleet.providers.values())
 
 
+@contextlib.contextmanager
+def carried_out(view: View, command: Command) -> Iterator[None]:
+    """With what a command does; afterwards the view is as it was."""
+    verdict = decide(view, command, 0)
+    assert isinstance(verdict, list), verdict
+    for event in verdict:
+        view.apply(event)
+    try:
+        yield
+    finally:
+        for event in reversed(verdict):
+            view.apply(inverse(event))
+
+
+@functools.cache
+def created(view: View, nodes: int, ratio: int | None) -> Enact:
+    """What creates a cluster; without a ratio its nodes need not keep apart. Planned once: it is long."""
+    asked = cluster(nodes, apart=ratio is not None, ratio=ratio or 1)
+    command = cluster_operations.create(view, 0, asked_by(), asked)
+    assert isinstance(command, Enact), command
+    return command
+
+
+@pytest.mark.parametrize("ratio", [1, 100])
+@pytest.mark.parametrize(("count", "wanted"), [(10, 1_000), (1_000, 10)])
+def test_to_scale_a_cluster_is_put_aside_early(fleet: View, count: int, wanted: int, ratio: int) -> None:
+    """Out to a thousand nodes, and in from a thousand. Nodes that keep apart; with the second ratio a hundred
+    groups of them."""
+    with carried_out(fleet, created(fleet, count, ratio)):
+        calls, _ = calls_of(fleet, scaling(wanted), engine_module._STEPS_MAX)
+        assert calls <= CALLS_MAX
+        assert len(fleet.consumers) == count
+
+
+@pytest.mark.parametrize("policy", ["soft-anti-affinity", "soft-affinity"])
+def test_to_place_a_thousand_members_of_a_soft_group_is_put_aside_early(fleet: View, policy: Policy) -> None:
+    group = Group("g", policy, "host", None, None, "p", "u", 0)
+    asked = msgspec.structs.replace(request(1_000, alternates=20), group=GroupId("soft"))
+    with carried_out(fleet, CreateGroup(GroupId("soft"), group)):
+        calls, is_done = calls_of(fleet, planning(asked), engine_module._STEPS_MAX)
+        assert calls <= CALLS_MAX
+        assert not is_done
+        assert not fleet.consumers
+
+
 @pytest.mark.parametrize("count", [1, 4])
 def test_what_is_usual_is_done_at_once(fleet: View, count: int) -> None:
     assert calls_of(fleet, planning(request(count, alternates=3)), engine_module._STEPS_MAX)[1]
     assert calls_of(fleet, lambda view: find_providers(view, ProviderQuery()), engine_module._STEPS_MAX)[1]
+
+
+def test_to_sum_up_usage_is_charged_by_what_is_summed(fleet: View) -> None:
+    usage = _Usage(fleet, UsageQuery(by="aggregate"), None)
+    keys = list(usage.keys())
+    summed = sum(
+        len(record.inventories)
+        for key in keys
+        for record in map(fleet.record, fleet.rows_in_aggregate(AggregateId(key)))
+    )
+    left = fleet.steps.left
+    usage.rows(keys)
+    assert left - fleet.steps.left > 2 * summed > 0
 
 
 # -- counting first -----------------------------------------------------------------------------
@@ -348,3 +420,45 @@ def test_to_judge_a_thousand_members_is_linear(fleet: View, group: Group) -> Non
         return calls_of(fleet, lambda view: decide(view, command, 0), sys.maxsize)[0]
 
     assert judging(400) < 5 * judging(100)
+
+
+def in_turn(view: View, command: Enact) -> list[int]:
+    """How many calls each thing takes that the writer does with a command, one after the other: to judge it,
+    to encode what comes of it, and to apply that. It is taken back."""
+    events: list[Event] = []
+
+    def judge(view: View) -> None:
+        verdict = decide(view, command, 0)
+        assert isinstance(verdict, list), verdict
+        events.extend(verdict)
+
+    def encode(view: View) -> None:
+        assert encode_entry(ORIGIN, events, 8 << 20, end) is not None
+
+    def apply(view: View) -> None:
+        for event in events:
+            view.apply(event)
+
+    body = encode_events(command.changes, 8 << 20)
+    assert body is not None
+    end = Encoded(command.changes, body)
+    calls = [calls_of(view, work, sys.maxsize)[0] for work in (judge, encode, apply)]
+    for event in reversed(events):
+        view.apply(inverse(event))
+    return calls
+
+
+@pytest.mark.parametrize("ratio", [None, 1, 100], ids=["plain", "apart", "a hundred groups"])
+def test_what_was_planned_for_a_thousand_nodes_costs_little_in_turn(fleet: View, ratio: int | None) -> None:
+    """Others wait for the sum of this, and for the database to write it."""
+    judge, encode, apply = in_turn(fleet, created(fleet, 1_000, ratio))
+    assert judge + encode + apply <= IN_TURN_CALLS_MAX
+    # Records are encoded already.
+    assert encode < 10_000
+
+
+def test_to_scale_in_a_thousand_nodes_costs_little_in_turn(fleet: View) -> None:
+    with carried_out(fleet, created(fleet, 1_000, 1)):
+        command = scaling(10)(fleet)
+        assert isinstance(command, Enact)
+        assert sum(in_turn(fleet, command)) <= IN_TURN_CALLS_MAX

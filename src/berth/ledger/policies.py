@@ -12,7 +12,7 @@ for its server all along. With ``before`` and ``after`` the sets of members in e
 A host that is in no domain of the kind can be judged by neither, and is refused.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from berth.model.commands import Claim
@@ -155,7 +155,7 @@ def broken_by_standing(view: View, record: GroupRecord, group: Group) -> GroupPo
         for who in whose
     ]
     return judgement.of_arrivals(
-        moves, {}, record.hosts, {}, view.groups.by_domain(group.domain, record.hosts)
+        moves, {}, lambda: record.hosts, {}, view.groups.by_domain(group.domain, record.hosts)
     )
 
 
@@ -172,22 +172,28 @@ class _Judgement:
     def of_moves(self, moves: list[Move]) -> GroupPolicyBroken | None:
         groups, kind = self._view.groups, self._group.domain
         hosts, domains = self._record.hosts, groups.standing(self._record)
-        come = [(move.membership.stands_for, move.after) for move in moves]
-        gone = [(move.membership.stands_for, move.before) for move in moves]
-        hosts_after = _changed(hosts, come, gone)
+        come = [(move.membership.stands_for, move.after) for move in moves if move.after]
+        gone = [(move.membership.stands_for, move.before) for move in moves if move.before]
         domains_after = _changed(
             domains,
             [(who, groups.domains_of_all(places, kind)) for who, places in come],
             [(who, groups.domains_of_all(places, kind)) for who, places in gone],
         )
-        return self.of_arrivals(moves, hosts, hosts_after, domains, domains_after)
+        # Of those who keep apart it is asked only where one is refused.
+        return self.of_arrivals(moves, hosts, lambda: _changed(hosts, come, gone), domains, domains_after)
 
     def of_arrivals(
-        self, moves: list[Move], before: Hosts, after: Hosts, stood: Domains, standing: Domains
+        self,
+        moves: list[Move],
+        before: Hosts,
+        after: Callable[[], Hosts],
+        stood: Domains,
+        standing: Domains,
     ) -> GroupPolicyBroken | None:
         """What is refused of those who come to a host where they did not stand; ``stood`` and ``standing``
         are who is in each domain, before and after."""
         group, groups = self._group, self._view.groups
+        is_apart = group.is_apart
         for move in moves:
             who = move.membership.stands_for
             for host in move.after:
@@ -197,11 +203,11 @@ class _Judgement:
                 if not domains:
                     return self._refusal(move, host, None, f"it is in no {group.domain}", after)
                 new = [domain for domain in domains if who not in stood.get(domain, ())]
-                for domain in new if group.is_apart else ():
+                for domain in new if is_apart else ():
                     reason = self._crowded(len(standing[domain]), standing)
                     if reason is not None:
                         return self._refusal(move, host, domain, reason, after)
-                if new and not group.is_apart and not self._is_shared(who, domains, after):
+                if new and not is_apart and not self._is_shared(who, domains, after):
                     return self._refusal(move, host, new[0], "other members stand elsewhere", after)
         return None
 
@@ -231,20 +237,25 @@ class _Judgement:
             if any(view.record(row).parent is None for row in view.rows_in_aggregate(id))
         ]
 
-    def _is_shared(self, who: ConsumerId, domains: tuple[Domain, ...], after: Hosts) -> bool:
+    def _is_shared(self, who: ConsumerId, domains: tuple[Domain, ...], after: Callable[[], Hosts]) -> bool:
         """Whether one of these domains has all others, and they stand nowhere else."""
         if self._together is None:
-            self._together = _Together(self._view.groups, self._group.domain, after)
+            self._together = _Together(self._view.groups, self._group.domain, after())
         return any(self._together.has_all_but(who, domain) for domain in domains)
 
     def _refusal(
-        self, move: Move, host: ProviderRecord, domain: Domain | None, reason: str, after: Hosts
+        self,
+        move: Move,
+        host: ProviderRecord,
+        domain: Domain | None,
+        reason: str,
+        after: Callable[[], Hosts],
     ) -> GroupPolicyBroken:
         record, group = self._record, self._group
         named = None if domain is None else self._view.groups.domain_name(domain, (host,))
         others = [
             (who, other.name)
-            for other, whose in after.items()
+            for other, whose in after().items()
             for who in whose
             if who != move.membership.stands_for
         ]

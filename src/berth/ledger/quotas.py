@@ -9,8 +9,17 @@ from collections.abc import Mapping
 
 from berth.model.clusters import Cluster
 from berth.model.commands import ChangeMembers, CreateGroup, Enact
+from berth.model.events import RecordChanged
 from berth.model.ids import ConsumerId, GroupId
-from berth.model.quotas import DEFAULT_CLASS, UNLIMITED, Quotas, amounts_of, limits_in, project_key
+from berth.model.quotas import (
+    DEFAULT_CLASS,
+    UNLIMITED,
+    Quotas,
+    amounts_of,
+    is_counted,
+    limits_in,
+    project_key,
+)
 from berth.model.rejections import (
     ImageQuotaExceeded,
     MetadataQuotaExceeded,
@@ -80,7 +89,8 @@ def judge(view: View, command: Enact) -> Rejection | None:
     if command.quotas is None:
         return None
     more: dict[str, Counter[str]] = {}
-    for change in command.changes:
+    changes = [change for change in command.changes if is_counted(change.after or change.before)]
+    for change in changes:
         _count(more, amounts_of(change.after), +1)
         _count(more, amounts_of(change.before), -1)
     for part in command.commands:
@@ -90,8 +100,8 @@ def judge(view: View, command: Enact) -> Rejection | None:
         refused = beyond(view, command.quotas, project, amounts)
         if refused is not None:
             return refused
-    return _too_much_metadata(view, command, command.quotas) or _too_many_members(
-        view, command, command.quotas
+    return _too_much_metadata(view, changes, command.quotas) or _too_many_members(
+        view, command, changes, command.quotas
     )
 
 
@@ -107,8 +117,8 @@ def _count(more: dict[str, Counter[str]], counted: tuple[str, Mapping[str, int]]
             sums[name] += sign * amount
 
 
-def _too_much_metadata(view: View, command: Enact, quotas: Quotas) -> Rejection | None:
-    for change in command.changes:
+def _too_much_metadata(view: View, changes: list[RecordChanged], quotas: Quotas) -> Rejection | None:
+    for change in changes:
         before, after = change.before, change.after
         if not isinstance(after, Server):
             continue
@@ -120,11 +130,13 @@ def _too_much_metadata(view: View, command: Enact, quotas: Quotas) -> Rejection 
     return None
 
 
-def _too_many_members(view: View, command: Enact, quotas: Quotas) -> Rejection | None:
+def _too_many_members(
+    view: View, command: Enact, changes: list[RecordChanged], quotas: Quotas
+) -> Rejection | None:
     """The groups of a cluster have as many members as the cluster has nodes for them."""
-    changed = [change.after for change in command.changes if isinstance(change.after, Cluster)]
+    changed = [change.after for change in changes if isinstance(change.after, Cluster)]
     of_clusters = {group for cluster in changed for group in cluster.groups}
-    for (project, group), count in _joining(view, command).items():
+    for (project, group), count in _joining(view, command, changes).items():
         if count <= 0 or group in of_clusters or view.records.find(Cluster, "group", group):
             continue
         members = len(_members(view, group))
@@ -134,10 +146,10 @@ def _too_many_members(view: View, command: Enact, quotas: Quotas) -> Rejection |
     return None
 
 
-def _joining(view: View, command: Enact) -> Counter[tuple[str, str]]:
+def _joining(view: View, command: Enact, changes: list[RecordChanged]) -> Counter[tuple[str, str]]:
     """How many more are to be in a group of a project."""
     joining: Counter[tuple[str, str]] = Counter()
-    for change in command.changes:
+    for change in changes:
         server = change.after
         if change.before is None and isinstance(server, Server) and server.group is not None:
             joining[server.project, server.group] += 1

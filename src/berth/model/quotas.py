@@ -7,8 +7,8 @@ flavors counts, so a revert never goes beyond a quota. Server groups of a cluste
 not count.
 """
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -52,21 +52,30 @@ def project_key(project: str) -> str:
 
 def amounts_of(record: AnyRecord | Group | None) -> tuple[str, Amounts]:
     """The project that a record counts for, and what it counts there."""
-    match record:
-        case Server():
-            before = record.flavor_before or record.flavor
-            return record.project, {
-                "instances": 1,
-                "cores": max(record.flavor.vcpus, before.vcpus),
-                "ram": max(record.flavor.memory_mb, before.memory_mb),
-            }
-        case Image():
-            return record.owner, {"images": 1, "image_bytes": record.size or 0}
-        case Cluster():
-            return record.project, {"clusters": 1, "server_groups": -len(record.groups)}
-        case Group():
-            return record.project, {"server_groups": 1}
-    return "", _NOTHING
+    amounts = _AMOUNTS.get(type(record))
+    return _UNCOUNTED if amounts is None else amounts(record)
+
+
+def is_counted(record: AnyRecord | Group | None) -> bool:
+    """Whether a record of this kind counts for anything."""
+    return type(record) in _AMOUNTS
+
+
+def _of_server(server: Server) -> tuple[str, Amounts]:
+    cores, ram = server.flavor.vcpus, server.flavor.memory_mb
+    if server.flavor_before is not None:
+        cores, ram = max(cores, server.flavor_before.vcpus), max(ram, server.flavor_before.memory_mb)
+    return server.project, {"instances": 1, "cores": cores, "ram": ram}
+
+
+_UNCOUNTED: Final[tuple[str, Amounts]] = ("", _NOTHING)
+# By kind, because most records count nothing and there are thousands in one change.
+_AMOUNTS: Final[Mapping[type, Callable[[Any], tuple[str, Amounts]]]] = {
+    Server: _of_server,
+    Image: lambda image: (image.owner, {"images": 1, "image_bytes": image.size or 0}),
+    Cluster: lambda cluster: (cluster.project, {"clusters": 1, "server_groups": -len(cluster.groups)}),
+    Group: lambda group: (group.project, {"server_groups": 1}),
+}
 
 
 def limits_in(quotas: Quotas, *sets: QuotaSet | None) -> dict[str, int]:

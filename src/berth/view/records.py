@@ -4,7 +4,7 @@ An index is a function of a record; each of the keys that it gives leads back to
 in which the records came.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from berth.model.clusters import Cluster
@@ -37,11 +37,16 @@ _INDEXES: Final[dict[type[Any], dict[str, Callable[[Any], Iterable[str]]]]] = {
     },
 }
 
+_NOTHING: Final[Mapping[str, Any]] = {}
+
 
 class Records:
     def __init__(self) -> None:
         self._by_id: dict[type[Any], dict[str, Any]] = {}
-        self._found: dict[tuple[type[Any], str], dict[str, dict[str, None]]] = {}
+        # By kind and name of the index: the ids under each key.
+        self._found: dict[type[Any], dict[str, dict[str, dict[str, None]]]] = {
+            kind: {name: {} for name in indexes} for kind, indexes in _INDEXES.items()
+        }
 
     def get(self, kind: type[R], id: str) -> R | None:
         record: R | None = self._of(kind).get(id)
@@ -56,7 +61,7 @@ class Records:
     def find(self, kind: type[R], index: str, key: str) -> list[R]:
         """The records of a kind of which an index says ``key``."""
         by_id = self._of(kind)
-        return [by_id[id] for id in self._found.get((kind, index), {}).get(key, ())]
+        return [by_id[id] for id in self._found[kind][index].get(key, ())]
 
     def current(self, record: AnyRecord) -> AnyRecord | None:
         """What stands now under the kind and id of a record."""
@@ -68,24 +73,23 @@ class Records:
         assert record is not None, "a change is of something"
         kind, id = type(record), record.id
         if after is not None:
-            self._of(kind)[id] = after
+            self._by_id.setdefault(kind, {})[id] = after
         else:
-            del self._of(kind)[id]
-        for name, key_of in _INDEXES.get(kind, {}).items():
-            gone = () if before is None else key_of(before)
+            del self._by_id[kind][id]
+        for name, key_of in _INDEXES.get(kind, _NOTHING).items():
+            ids = self._found[kind][name]
             come = () if after is None else key_of(after)
-            # Who stays under a key keeps its place there.
-            self._list(self._found.setdefault((kind, name), {}), id, set(gone) - set(come), come)
-
-    def _list(
-        self, ids: dict[str, dict[str, None]], id: str, gone: Iterable[str], come: Iterable[str]
-    ) -> None:
-        for key in gone:
-            del ids[key][id]
-            if not ids[key]:
-                del ids[key]
-        for key in come:
-            ids.setdefault(key, {}).setdefault(id)
+            if before is not None:
+                # Who stays under a key keeps its place there.
+                for key in set(key_of(before)).difference(come):
+                    del ids[key][id]
+                    if not ids[key]:
+                        del ids[key]
+            for key in come:
+                if key in ids:
+                    ids[key].setdefault(id)
+                else:
+                    ids[key] = {id: None}
 
     def everything(self) -> Iterable[AnyRecord]:
         for by_id in self._by_id.values():
@@ -98,5 +102,5 @@ class Records:
             if by_id
         }
 
-    def _of(self, kind: type[Any]) -> dict[str, Any]:
-        return self._by_id.setdefault(kind, {})
+    def _of(self, kind: type[Any]) -> Mapping[str, Any]:
+        return self._by_id.get(kind, _NOTHING)

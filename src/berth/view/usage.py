@@ -6,7 +6,7 @@ from berth.model.events import AnyRecord
 from berth.model.groups import Group
 from berth.model.ids import ClassId
 from berth.model.placement import Consumer, Holdings
-from berth.model.quotas import Amounts, amounts_of
+from berth.model.quotas import Amounts, amounts_of, is_counted
 
 
 class Total:
@@ -87,6 +87,8 @@ class ProjectCounts:
         return self._sums.get(project, {})
 
     def change(self, before: AnyRecord | Group | None, after: AnyRecord | Group | None) -> None:
+        if not is_counted(after or before):
+            return
         gone, come = amounts_of(before), amounts_of(after)
         if gone != come:
             self._add(*gone, -1)

@@ -70,6 +70,7 @@ class View:
         self._by_aggregate: dict[AggregateId, RowSet] = {}
         self._texts: dict[str, str] = {}
         self._amounts: dict[Amounts, Amounts] = {}
+        self._last_shared: Consumer | None = None
         self._appliers: dict[type[Any], Callable[[Any], None]] = {
             ResourceClassChanged: self._resource_class_changed,
             TraitChanged: self._trait_changed,
@@ -304,15 +305,18 @@ class View:
         return _once(self._amounts, amounts)
 
     def _shared(self, consumer: Consumer) -> Consumer:
-        return Consumer(
-            consumer.generation,
-            self.shared_text(consumer.project),
-            self.shared_text(consumer.user),
-            None if consumer.type is None else self.shared_text(consumer.type),
-            consumer.created_at_s,
-            consumer.updated_at_s,
-            self.shared_text(consumer.made_by),
-        )
+        # The consumers of one command are mostly alike.
+        if self._last_shared is None or self._last_shared != consumer:
+            self._last_shared = Consumer(
+                consumer.generation,
+                self.shared_text(consumer.project),
+                self.shared_text(consumer.user),
+                None if consumer.type is None else self.shared_text(consumer.type),
+                consumer.created_at_s,
+                consumer.updated_at_s,
+                self.shared_text(consumer.made_by),
+            )
+        return self._last_shared
 
     def _shared_holdings(self, held: Holdings) -> Holdings:
         return tuple((self.providers[id].id, self.shared_amounts(amounts)) for id, amounts in held)

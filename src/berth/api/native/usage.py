@@ -118,7 +118,7 @@ class _Usage:
         project = self._query.project
         sums: dict[ClassId, wire.Amount] = {}
         for record in providers:
-            self._view.steps.take(2)
+            self._view.steps.take(2 + 2 * len(record.inventories))
             used = record.used if project is None else self._held_by(project, record)
             for id, inventory in record.inventories.items():
                 if not self._counts(id):
@@ -137,6 +137,7 @@ class _Usage:
 
     def _held_by(self, project: str, record: ProviderRecord) -> dict[ClassId, int]:
         held: dict[ClassId, int] = {}
+        self._view.steps.take(len(record.consumers))
         for consumer in record.consumers:
             holder = self._view.consumers[consumer]
             if holder.consumer.project == project:
