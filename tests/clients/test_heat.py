@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from berth.api.compute.server_fields import FIELDS
-from berth.api.native.bodies_clusters import NewCluster
+from berth.api.native.cluster_bodies import NewCluster
 from berth.cli import main
 from berth.cli.heat_template import write
 from tests.clients.forked_command import ForkedCommand, forked_command

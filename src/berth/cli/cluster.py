@@ -26,7 +26,7 @@ from typing import Annotated, TypeVar
 
 from msgspec import Meta
 
-from berth.api.native.bodies_clusters import (
+from berth.api.native.cluster_bodies import (
     CreateCluster,
     NewCluster,
     NewNodeGroup,

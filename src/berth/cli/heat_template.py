@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 import yaml
 
-from berth.api.native.bodies_clusters import NewCluster, NewNodeGroup
+from berth.api.native.cluster_bodies import NewCluster, NewNodeGroup
 from berth.cli.command import CommandError
 from berth.model.groups import HOST
 

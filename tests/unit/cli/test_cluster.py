@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import pytest
 
-from berth.api.native.bodies_clusters import CreateCluster, ReplaceNode, ScaleCluster
+from berth.api.native.cluster_bodies import CreateCluster, ReplaceNode, ScaleCluster
 from berth.cli import cluster as cluster_command
 from berth.cli import main
 from berth.cli.cluster import watch

@@ -12,9 +12,12 @@ import pytest
 
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.http import Request
-from berth.api.native import allocations, consumers, holders, usage, wire
+from berth.api.native import allocations, consumers, holders, usage
+from berth.api.native.allocations import AllocationsQuery
 from berth.api.native.calls import NativeCall
-from berth.api.native.parameters import AllocationsQuery, ConsumersQuery, UsageQuery, decode
+from berth.api.native.decoding import decode_query
+from berth.api.native.holders import UNKNOWN_TYPE, ConsumersQuery
+from berth.api.native.usage import UsageQuery
 from berth.model.events import (
     AggregatesChanged,
     ConsumerChanged,
@@ -135,7 +138,7 @@ def walked(view: View, reader: Any, kind: Any, query: dict[str, str], field: str
     marker: dict[str, str] = {}
     while True:
         text = "&".join(f"{name}={value}" for name, value in (query | marker).items())
-        asked = decode(text, kind)
+        asked = decode_query(text, kind)
         call = NativeCall(
             Request("GET", "/list", text),
             CALLER,
@@ -157,7 +160,7 @@ def walked(view: View, reader: Any, kind: Any, query: dict[str, str], field: str
 
 def is_owned(record: ConsumerRecord, query: dict[str, str]) -> bool:
     it = record.consumer
-    facts = {"project": it.project, "user": it.user, "type": it.type or wire.UNKNOWN_TYPE}
+    facts = {"project": it.project, "user": it.user, "type": it.type or UNKNOWN_TYPE}
     return all(query.get(name, value) == value for name, value in facts.items())
 
 

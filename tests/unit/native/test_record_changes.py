@@ -10,7 +10,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from berth.api.native import changes, record_changes, wire_events
+from berth.api.native import changes, event_kinds, record_changes
 from berth.api.native.changes import change_of
 from berth.api.native.record_changes import require_all
 from berth.model import events as e
@@ -107,9 +107,9 @@ def test_a_kind_without_one_is_named_when_the_program_is_loaded() -> None:
 @pytest.mark.parametrize("record", SAMPLES, ids=lambda record: type(record).__name__)
 def test_a_record_comes_changes_and_goes(record: AnyRecord) -> None:
     came, went = change_of(RecordChanged(None, record), {}), change_of(RecordChanged(record, None), {})
-    assert not isinstance(came, wire_events.UnreadableChange)
+    assert not isinstance(came, event_kinds.UnreadableChange)
     assert type(came) is type(went)
-    if isinstance(came, wire_events.InternalChange):
+    if isinstance(came, event_kinds.InternalChange):
         assert msgspec.to_builtins(came) == {"kind": "internal", "record": record.__struct_config__.tag}
         return
     shown = msgspec.to_builtins(came)
@@ -124,7 +124,7 @@ def test_there_is_a_sample_of_every_kind_that_is_shown() -> None:
 
 def test_the_guide_names_every_kind_of_change() -> None:
     table = GUIDE.read_text().partition("| kind | what changed |")[2].partition("\n\n")[0]
-    kinds = {kind.__struct_config__.tag for kind in get_args(wire_events.Change)}
+    kinds = {kind.__struct_config__.tag for kind in get_args(event_kinds.Change)}
     assert set(re.findall(r"`([a-z_]+)`(?=[^|]*\|[^|]*\|$)", table, re.MULTILINE)) == kinds
 
 
@@ -157,7 +157,7 @@ def test_nothing_is_shown_but_what_is_named() -> None:
 def test_a_change_that_cannot_be_shown_stops_nobody(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fails(*_: Any) -> wire_events.Change:
+    def fails(*_: Any) -> event_kinds.Change:
         raise KeyError("what nobody thought of")
 
     monkeypatch.setitem(changes._RENDERERS, e.TraitChanged, fails)

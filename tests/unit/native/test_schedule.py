@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth.api.native.tokens_of_plans import Chosen, Token, read_token
+from berth.api.native.plan_tokens import Chosen, Token, read_token
 from berth.model.ids import ConsumerId, ProviderId
 from tests.unit.native.refused_schedules import REFUSED
 from tests.unit.native.worlds import Answer, World, uuid_of

@@ -9,7 +9,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from berth.api.native.bodies_clusters import NewCluster
+from berth.api.native.cluster_bodies import NewCluster
 from berth.cli.command import CommandError
 from berth.cli.heat_template import templates, write
 from berth.clusters.distribution import add_nodes

@@ -1,1 +1,1 @@
-"""/berth/v1: what Berth offers beyond the Placement API, on the same ledger. Reads only, so far."""
+"""/berth/v1: what Berth offers beyond the Placement API, on the same ledger."""

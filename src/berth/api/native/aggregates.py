@@ -1,16 +1,18 @@
 """/berth/v1/aggregates: what an aggregate is, beyond the uuid that providers know it by."""
 
 import re
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
 
 from berth.api.kernel.codes import BAD_BODY, BAD_PARAMETER
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import behind, cut, shown_page
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import berth_problem
-from berth.api.native import bodies, wire_groups
 from berth.api.native.calls import NativeCall, NativeRoute, encoded, listing
-from berth.api.native.parameters import AggregatesQuery
+from berth.api.native.fields import LIMIT_DEFAULT, Body, GivenName, KeyMarker, Kind, Limit, Next, Text
 from berth.model.commands import LabelAggregate
 from berth.model.groups import HOST
 from berth.model.ids import AggregateId
@@ -18,21 +20,71 @@ from berth.model.placement import Label
 from berth.scheduler.spec_table import wrong_metadata
 from berth.view import View
 
+# -- answers ------------------------------------------------------------------------------------
+
+
+class LabelledAggregate(msgspec.Struct):
+    """``providers``: how many are in it."""
+
+    uuid: str
+    kind: str | None
+    name: str | None
+    metadata: dict[str, str]
+    providers: int
+
+
+class OneAggregate(msgspec.Struct):
+    aggregate: LabelledAggregate
+
+
+class Aggregates(msgspec.Struct):
+    """A page of aggregates that something is said of, in the order of their uuids."""
+
+    aggregates: list[LabelledAggregate]
+    next: Next = None
+
+
+# -- bodies and queries -------------------------------------------------------------------------
+
+_METADATA_MAX: Final = 100
+
+
+class NewLabel(Body, frozen=True, kw_only=True):
+    kind: Kind | None = None
+    name: GivenName | None = None
+    metadata: Annotated[
+        dict[Text, Text], Meta(max_length=_METADATA_MAX, description="What flavors may ask for.")
+    ] = msgspec.field(default_factory=dict)
+
+
+class LabelBody(Body, frozen=True, kw_only=True):
+    aggregate: NewLabel
+
+
+OfKind = Annotated[str, Meta(min_length=1, max_length=64, description="Only aggregates of this kind.")]
+
+
+class AggregatesQuery(msgspec.Struct, frozen=True, kw_only=True):
+    kind: OfKind | None = None
+    limit: Limit = LIMIT_DEFAULT
+    marker: KeyMarker | None = None
+
+
+# -- handlers -----------------------------------------------------------------------------------
+
 _SPELLING: Final = re.compile("[0-9a-fA-F-]{32,36}")
 
 
-def page(view: View, call: NativeCall) -> wire_groups.Aggregates:
+def page(view: View, call: NativeCall) -> Aggregates:
     query: AggregatesQuery = call.query
     labels = view.groups.labels
     ids = labels if query.kind is None else view.groups.of_kind(query.kind)
     found, more = cut(behind(ids, query.marker), query.limit)
-    return wire_groups.Aggregates(
-        *shown_page(call.request, query, found, more, lambda id: _aggregate(view, id))
-    )
+    return Aggregates(*shown_page(call.request, query, found, more, lambda id: _aggregate(view, id)))
 
 
 async def put(call: NativeCall) -> Response:
-    asked: bodies.NewLabel = call.body.aggregate
+    asked: NewLabel = call.body.aggregate
     id = AggregateId(call.params[0])
     if not _SPELLING.fullmatch(id):
         raise Problem(400, "An aggregate is named by its uuid, as providers spell it.", BAD_PARAMETER)
@@ -44,7 +96,7 @@ async def put(call: NativeCall) -> Response:
     label = Label(asked.kind, asked.name, tuple(sorted(asked.metadata.items())))
     return await call.submit(
         LabelAggregate(id, label),
-        lambda view: encoded(wire_groups.OneAggregate(_aggregate(view, id))),
+        lambda view: encoded(OneAggregate(_aggregate(view, id))),
     )
 
 
@@ -53,9 +105,9 @@ async def delete(call: NativeCall) -> Response:
     return await call.submit(command, lambda _: Response(204))
 
 
-def _aggregate(view: View, id: AggregateId) -> wire_groups.Aggregate:
+def _aggregate(view: View, id: AggregateId) -> LabelledAggregate:
     label = view.groups.labels[id]
-    return wire_groups.Aggregate(
+    return LabelledAggregate(
         id, label.kind, label.name, dict(label.metadata), len(view.rows_in_aggregate(id))
     )
 
@@ -68,7 +120,7 @@ ROUTES: Final = (
         policy="berth:aggregates:list",
         name="list_aggregates",
         query=AggregatesQuery,
-        answer=wire_groups.Aggregates,
+        answer=Aggregates,
         summary="List aggregates of which something is said",
         description="Aggregates with a kind, a name or metadata, in the order of their uuids.",
     ),
@@ -78,8 +130,8 @@ ROUTES: Final = (
         put,
         policy="berth:aggregates:update",
         name="label_aggregate",
-        body=bodies.LabelAggregate,
-        answer=wire_groups.OneAggregate,
+        body=LabelBody,
+        answer=OneAggregate,
         summary="Say what an aggregate is",
         description="A kind, such as `rack`, `zone` or `cell`, makes it a domain of groups and of the "
         "scheduler.",

@@ -16,12 +16,11 @@ from berth.api.kernel.etags import StateTags
 from berth.api.kernel.http import JSON, Request, Response
 from berth.api.kernel.problem import Problem, forbidden
 from berth.api.kernel.router import Router
-from berth.api.native import bodies
 from berth.api.native.calls import NativeCall, NativeRoute
+from berth.api.native.decoding import decode_body, decode_query
 from berth.api.native.errors import render
 from berth.api.native.events import EVENT_STREAM
 from berth.api.native.feed import Feed
-from berth.api.native.parameters import decode
 from berth.api.native.routes import PREFIX, ROUTES
 
 _PART_MAX: Final = 64
@@ -50,7 +49,7 @@ class NativeApi(Api):
         if not self._services.policy.allows(route.policy, caller):
             raise forbidden(route.policy)
         _check_accept(route, request)
-        query = decode(request.query_string, route.query)
+        query = decode_query(request.query_string, route.query)
         body = None if route.body is None else _decoded_body(request, route.body)
         call = NativeCall(
             request,
@@ -71,7 +70,7 @@ def _decoded_body(request: Request, kind: type[msgspec.Struct]) -> msgspec.Struc
     if sent != JSON:
         text = f"The body is {sent}; send {JSON}."
         raise Problem(415, text, codes.UNSUPPORTED_MEDIA)
-    return bodies.decode(request.body, kind)
+    return decode_body(request.body, kind)
 
 
 def _check_accept(route: NativeRoute, request: Request) -> None:

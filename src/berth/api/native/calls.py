@@ -19,7 +19,7 @@ from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import berth_problem
 from berth.api.kernel.router import Route
 from berth.api.native.feed import Feed
-from berth.api.native.parameters import NoQuery
+from berth.api.native.fields import NoQuery
 from berth.model.ids import Index
 from berth.model.rejections import Rejection
 from berth.view import View

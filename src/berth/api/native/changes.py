@@ -5,14 +5,15 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from berth.api.kernel.times import show_time, show_time_ns
-from berth.api.native import wire_events as wire
+from berth.api.native import event_kinds as wire
+from berth.api.native.holders import UNKNOWN_TYPE
 from berth.api.native.record_changes import change_of_record, require_all
-from berth.api.native.wire import UNKNOWN_TYPE
 from berth.model import events as e
 from berth.model.batches import Batch, Entry
 from berth.model.groups import Group, Membership
 from berth.model.ids import ClassId
 from berth.model.placement import Consumer, Holdings, HostStatus, Inventory, Label
+from berth.view import View
 
 _log = logging.getLogger(__name__)
 
@@ -195,3 +196,7 @@ _RENDERERS: Final[dict[type[e.Event], Callable[[Any, ClassNames], wire.Change]]]
 }
 
 require_all(e.Event, set(_RENDERERS), "_RENDERERS in api/native/changes.py")
+
+
+def class_names(view: View) -> dict[ClassId, str]:
+    return {id: view.classes.name_of(id) for id in view.classes.ids()}

@@ -5,24 +5,134 @@ that go) takes its time, and is seen in the cluster's state. A cluster is its pr
 administrator's; to everybody else it is not there.
 """
 
-from typing import Final
+from typing import Annotated, Final
 
+import msgspec
+from msgspec import Meta
+
+from berth.api.kernel.access import Access
 from berth.api.kernel.codes import BAD_BODY
+from berth.api.kernel.disclosure import host_id_of, words_for
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import behind, cut, shown_page
 from berth.api.kernel.problem import Problem, answering
 from berth.api.kernel.rejections import berth_problem
-from berth.api.native import bodies_clusters as sent
-from berth.api.native import wire_clusters as wire
-from berth.api.native.asking_clusters import cluster_of, node_group_of
+from berth.api.kernel.times import show_time
 from berth.api.native.calls import NativeCall, NativeHandler, NativeRoute, Reader, encoded, fixed
-from berth.api.native.clusters_shown import summary, whole
-from berth.api.native.parameters import ClustersQuery
+from berth.api.native.cluster_bodies import (
+    CreateCluster,
+    NewCluster,
+    NewNodeGroup,
+    ReplaceNode,
+    ScaleCluster,
+    objection,
+    objection_to_scale,
+)
+from berth.api.native.fields import LIMIT_DEFAULT, KeyMarker, Limit, Next, Time, Uuid
 from berth.clusters import proposals as operation
-from berth.model.clusters import Cluster
+from berth.clusters.status import ClusterProgress, ClusterStatus, NodeProgress, summarize_cluster
+from berth.model.clusters import Cluster, NodeGroup, NodeState
 from berth.model.commands import Enact
-from berth.model.rejections import ClusterNotFound, Rejection
+from berth.model.rejections import ClusterNotFound, Rejection, SpecInvalid
+from berth.model.servers import Flavor, Image, status_of
+from berth.scheduler.spec_table import keep_properties, wrong_extra_spec, wrong_image_property
 from berth.view import View
+
+# -- answers ------------------------------------------------------------------------------------
+
+State = Annotated[
+    ClusterStatus,
+    Meta(
+        description="`building`: servers are being built; `scaling`: nodes leave; `replacing`: a node gets "
+        "another server; `error`: a node's server is in error, or gone; `degraded`: the host of a node is "
+        "down; `active`: everything is there."
+    ),
+]
+
+
+class Progress(msgspec.Struct):
+    """How many nodes are wanted, how many of them are there, and how many more are still to go."""
+
+    ready: int
+    wanted: int
+    leaving: int
+
+
+class ClusterNodeGroup(msgspec.Struct):
+    name: str
+    flavor: str
+    image: str | None
+    count: int
+    processes: list[str]
+
+
+class ClusterNode(msgspec.Struct):
+    """``status`` is the server's, as the compute API has it; ``DELETED`` where there is none. ``host_name``
+    is for administrators; by ``host_id`` everybody can tell which nodes share a host. A node whose host is
+    down (``host_down``) is not ready, whatever its server's status."""
+
+    name: str
+    node_group: str
+    index: int
+    state: NodeState
+    server_uuid: Uuid
+    status: str
+    task: str | None
+    host_name: str | None
+    host_id: str | None
+    host_down: bool
+    group_uuid: Uuid | None
+    fault: str | None
+
+
+class ClusterSummary(msgspec.Struct):
+    """``fault``: why the last thing that was tried did not work."""
+
+    uuid: Uuid
+    name: str
+    state: State
+    progress: Progress
+    anti_affinity: list[str]
+    anti_affinity_ratio: int
+    anti_affinity_domain: str
+    project_id: str
+    user_id: str
+    created_at: Time
+    updated_at: Time
+    fault: str | None
+
+
+class Clusters(msgspec.Struct):
+    """A page of clusters, in the order of their uuids."""
+
+    clusters: list[ClusterSummary]
+    next: Next = None
+
+
+class ClusterDetail(ClusterSummary):
+    """``groups`` are the server groups that nodes are dealt to in turn."""
+
+    groups: list[Uuid]
+    node_groups: list[ClusterNodeGroup]
+    nodes: list[ClusterNode]
+
+
+class OneCluster(msgspec.Struct):
+    cluster: ClusterDetail
+
+
+# -- queries ------------------------------------------------------------------------------------
+
+OfName = Annotated[str, Meta(min_length=1, max_length=64, description="Only clusters of this name.")]
+
+
+class ClustersQuery(msgspec.Struct, frozen=True, kw_only=True):
+    name: OfName | None = None
+    limit: Limit = LIMIT_DEFAULT
+    marker: KeyMarker | None = None
+
+
+# -- handlers -----------------------------------------------------------------------------------
 
 
 def reading(reader: Reader) -> NativeHandler:
@@ -38,7 +148,7 @@ def reading(reader: Reader) -> NativeHandler:
     return handle
 
 
-def page(view: View, call: NativeCall) -> wire.Clusters:
+def page(view: View, call: NativeCall) -> Clusters:
     query: ClustersQuery = call.query
     found = {
         cluster.id: cluster
@@ -46,18 +156,18 @@ def page(view: View, call: NativeCall) -> wire.Clusters:
         if call.access.sees(cluster.project) and query.name in (None, cluster.name)
     }
     ids, more = cut(behind(found, query.marker), query.limit)
-    return wire.Clusters(
+    return Clusters(
         *shown_page(call.request, query, ids, more, lambda id: summary(call.access, view, found[id]))
     )
 
 
-def show(view: View, call: NativeCall) -> wire.OneCluster:
+def show(view: View, call: NativeCall) -> OneCluster:
     return _one(view, call, _visible(view, call).id)
 
 
 async def create(call: NativeCall) -> Response:
-    asked: sent.NewCluster = call.body.cluster
-    _refuse(sent.objection(asked))
+    asked: NewCluster = call.body.cluster
+    _refuse_objection(objection(asked))
     id = call.services.ids.uuid()
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
@@ -69,8 +179,8 @@ async def create(call: NativeCall) -> Response:
 
 
 async def scale(call: NativeCall) -> Response:
-    asked: sent.ScaleCluster = call.body
-    _refuse(sent.objection_to_scale(asked))
+    asked: ScaleCluster = call.body
+    _refuse_objection(objection_to_scale(asked))
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
         return operation.scale(
@@ -88,7 +198,7 @@ async def scale(call: NativeCall) -> Response:
 
 
 async def replace(call: NativeCall) -> Response:
-    asked: sent.ReplaceNode = call.body
+    asked: ReplaceNode = call.body
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
         id, name = _visible(view, call).id, call.params[1]
@@ -104,10 +214,7 @@ async def delete(call: NativeCall) -> Response:
     )
 
 
-# -- who, and what ------------------------------------------------------------------------------
-
-
-def _refuse(objection: str | None) -> None:
+def _refuse_objection(objection: str | None) -> None:
     if objection is not None:
         raise Problem(400, f"The body is not what is expected here: {objection}.", BAD_BODY)
 
@@ -122,15 +229,184 @@ def _visible(view: View, call: NativeCall) -> Cluster:
     return cluster
 
 
-def _one(view: View, call: NativeCall, id: str) -> wire.OneCluster:
+def _one(view: View, call: NativeCall, id: str) -> OneCluster:
     cluster = view.records.get(Cluster, id)
     if cluster is None:
         raise berth_problem(ClusterNotFound(id))
-    return wire.OneCluster(whole(call.access, view, cluster))
+    return OneCluster(whole(call.access, view, cluster))
 
 
 def _accepted(view: View, call: NativeCall) -> Response:
     return encoded(_one(view, call, call.params[0].lower()), 202)
+
+
+# -- from what is sent to the cluster that is asked for -----------------------------------------
+
+
+def cluster_of(call: NativeCall, view: View, id: str, asked: NewCluster) -> Cluster:
+    """The cluster, without its nodes."""
+    caller = call.caller
+    if not caller.project_id:
+        raise _bad("a cluster belongs to a project, and the token is of none")
+    return Cluster(
+        id=id,
+        name=asked.name,
+        project=caller.project_id,
+        user=caller.user_id or "",
+        anti_affinity=asked.anti_affinity,
+        ratio=asked.ratio,
+        domain=asked.domain,
+        node_groups=tuple(node_group_of(call, view, group) for group in asked.node_groups),
+    )
+
+
+def node_group_of(call: NativeCall, view: View, asked: NewNodeGroup) -> NodeGroup:
+    flavor = _flavor(call, view, asked)
+    image = None if asked.image is None else _image(call, view, asked, asked.image)
+    if image is not None:
+        _require_room(asked, flavor, image)
+    return NodeGroup(
+        name=asked.name, flavor=flavor, image=image, processes=asked.processes, count=asked.count
+    )
+
+
+def _flavor(call: NativeCall, view: View, asked: NewNodeGroup) -> Flavor:
+    by_id = view.records.get(Flavor, asked.flavor)
+    called = view.records.find(Flavor, "name", asked.flavor)
+    found = [by_id] if by_id is not None else called
+    usable = [flavor for flavor in found if call.access.may_use_flavor(flavor)]
+    if not usable:
+        raise _bad(
+            f"node group {asked.name} asks for the flavor {asked.flavor}, and there is none of that id or "
+            "name"
+        )
+    _refuse(asked, f"flavor {asked.flavor}", wrong_extra_spec(usable[0].extra_specs))
+    return msgspec.structs.replace(usable[0], projects=())
+
+
+def _refuse(asked: NewNodeGroup, what: str, wrong: SpecInvalid | None) -> None:
+    if wrong is not None:
+        raise _bad(
+            f"node group {asked.name} cannot use the {what}: {wrong.key} is {wrong.value!r}; it must be "
+            f"{wrong.accepted}"
+        )
+
+
+def _image(call: NativeCall, view: View, asked: NewNodeGroup, ref: str) -> Image:
+    by_id = view.records.get(Image, ref)
+    # Names of images are nobody's alone, and are not looked for often: there is no index of them.
+    called = (one for one in view.records.all(Image) if one.name == ref and call.access.finds_by_name(one))
+    found = [by_id] if by_id is not None else called
+    usable = [image for image in found if call.access.may_use_image(image)]
+    if not usable:
+        raise _bad(f"node group {asked.name} asks for the image {ref}, and there is none of that id or name")
+    active = [image for image in usable if image.status == "active"]
+    if len(active) > 1:
+        ids = ", ".join(sorted(image.id for image in active)[:10])
+        raise _bad(
+            f"node group {asked.name} asks for the image {ref}, and several are called so: name one by its "
+            f"id, {ids}"
+        )
+    if not active:
+        raise _bad(
+            f"node group {asked.name} asks for the image {ref}, which is {usable[0].status}: it must be "
+            "active"
+        )
+    _refuse(asked, f"image {ref}", wrong_image_property(active[0].properties))
+    kept = keep_properties(active[0].properties)
+    if isinstance(kept, SpecInvalid):
+        raise berth_problem(kept)
+    return msgspec.structs.replace(active[0], properties=kept, tags=())
+
+
+def _require_room(asked: NewNodeGroup, flavor: Flavor, image: Image) -> None:
+    """A disk of 0 is as large as the image."""
+    for what, has, needs in (
+        ("MB of memory", flavor.memory_mb, image.min_memory_mb),
+        ("GB of disk", flavor.disk_gb or image.min_disk_gb, image.min_disk_gb),
+    ):
+        if has < needs:
+            raise _bad(
+                f"node group {asked.name}: the flavor {flavor.name} has {has} {what}, and the image "
+                f"{asked.image} needs {needs}: choose a larger flavor"
+            )
+
+
+def _bad(reason: str) -> Problem:
+    return Problem(400, f"The body is not what is expected here: {reason}.", BAD_BODY)
+
+
+# -- from the cluster to what is shown ----------------------------------------------------------
+
+
+def summary(access: Access, view: View, cluster: Cluster) -> ClusterSummary:
+    return _summary(access, cluster, summarize_cluster(view, cluster))
+
+
+def whole(access: Access, view: View, cluster: Cluster) -> ClusterDetail:
+    """With the names of hosts for callers that may know them."""
+    seen = summarize_cluster(view, cluster)
+    above = _summary(access, cluster, seen)
+    return ClusterDetail(
+        **{name: getattr(above, name) for name in above.__struct_fields__},
+        groups=list(cluster.groups),
+        node_groups=[_node_group(group) for group in cluster.node_groups],
+        nodes=[_node(access, view, one) for one in seen.nodes],
+    )
+
+
+def _summary(access: Access, cluster: Cluster, seen: ClusterProgress) -> ClusterSummary:
+    return ClusterSummary(
+        uuid=cluster.id,
+        name=cluster.name,
+        state=seen.status,
+        progress=Progress(seen.ready, seen.wanted, seen.leaving),
+        anti_affinity=list(cluster.anti_affinity),
+        anti_affinity_ratio=cluster.ratio,
+        anti_affinity_domain=cluster.domain,
+        project_id=cluster.project,
+        user_id=cluster.user,
+        created_at=show_time(cluster.created_at_s),
+        updated_at=show_time(cluster.updated_at_s),
+        fault=_fault(access, cluster.fault),
+    )
+
+
+def _node_group(group: NodeGroup) -> ClusterNodeGroup:
+    image = None if group.image is None else group.image.name or group.image.id
+    return ClusterNodeGroup(group.name, group.flavor.name, image, group.count, list(group.processes))
+
+
+def _fault(access: Access, fault: str | None) -> str | None:
+    """What stands behind the bracket tells of hosts."""
+    return fault if fault is None or access.sees_hosts else fault.partition(" (")[0]
+
+
+def _node(access: Access, view: View, one: NodeProgress) -> ClusterNode:
+    node, server = one.node, one.server
+    return ClusterNode(
+        name=node.name,
+        node_group=node.node_group,
+        index=node.index,
+        state=node.state,
+        server_uuid=node.server,
+        status="DELETED" if server is None else status_of(server),
+        task=None if server is None else server.task,
+        host_name=one.host if access.sees_hosts else None,
+        host_id=None if server is None or one.host is None else host_id_of(server.project, one.host),
+        host_down=one.is_host_down,
+        group_uuid=node.group,
+        fault=_node_fault(access, view, one),
+    )
+
+
+def _node_fault(access: Access, view: View, one: NodeProgress) -> str | None:
+    server = one.server
+    if server is None:
+        return None
+    if server.is_locked and one.node.state != "wanted":
+        return "The server is locked: it is deleted as soon as it is unlocked."
+    return None if server.fault is None else words_for(access, view, server, server.fault.message)
 
 
 ROUTES: Final = (
@@ -141,7 +417,7 @@ ROUTES: Final = (
         policy="berth:clusters:list",
         name="list_clusters",
         query=ClustersQuery,
-        answer=wire.Clusters,
+        answer=Clusters,
         summary="List clusters",
         description="Those of the caller's project, and for an administrator all, in the order of their "
         "uuids.",
@@ -152,8 +428,8 @@ ROUTES: Final = (
         create,
         policy="berth:clusters:create",
         name="create_cluster",
-        body=sent.CreateCluster,
-        answer=wire.OneCluster,
+        body=CreateCluster,
+        answer=OneCluster,
         status=202,
         summary="Create a cluster",
         description="All nodes are claimed in one act, or none. Nodes of the processes in `anti_affinity` "
@@ -167,7 +443,7 @@ ROUTES: Final = (
         reading(show),
         policy="berth:clusters:show",
         name="show_cluster",
-        answer=wire.OneCluster,
+        answer=OneCluster,
         summary="Show a cluster",
         description="Its state, and each node with its server, its host and its server group.",
     ),
@@ -177,7 +453,7 @@ ROUTES: Final = (
         delete,
         policy="berth:clusters:delete",
         name="delete_cluster",
-        answer=wire.OneCluster,
+        answer=OneCluster,
         status=202,
         summary="Delete a cluster",
         description="Its servers go one by one, then its groups and itself: it is shown as `deleting` until "
@@ -189,8 +465,8 @@ ROUTES: Final = (
         scale,
         policy="berth:clusters:update",
         name="scale_cluster",
-        body=sent.ScaleCluster,
-        answer=wire.OneCluster,
+        body=ScaleCluster,
+        answer=OneCluster,
         status=202,
         summary="Give node groups more or fewer nodes, add and remove node groups",
         description="New nodes go on where the dealing stopped, and are claimed in one act, or none. Nodes "
@@ -203,8 +479,8 @@ ROUTES: Final = (
         replace,
         policy="berth:clusters:update",
         name="replace_node",
-        body=sent.ReplaceNode,
-        answer=wire.OneCluster,
+        body=ReplaceNode,
+        answer=OneCluster,
         status=202,
         summary="Give a node another server",
         description="In the same group, under the same constraints; on another host if its own is down. "

@@ -2,31 +2,52 @@
 
 from typing import Final
 
+import msgspec
+
 from berth.api.kernel.paging import shown_page
 from berth.api.kernel.times import show_time
-from berth.api.native import wire
 from berth.api.native.calls import NativeCall, NativeRoute, listing
-from berth.api.native.holders import Holders
-from berth.api.native.parameters import ConsumersQuery
+from berth.api.native.fields import Next, Time, Uuid
+from berth.api.native.holders import UNKNOWN_TYPE, ConsumersQuery, Holders
 from berth.model.ids import ConsumerId
 from berth.view import ConsumerRecord, View
 
 
-def page(view: View, call: NativeCall) -> wire.Consumers:
+class Consumer(msgspec.Struct):
+    """Who holds resources. ``providers`` is on how many providers."""
+
+    uuid: Uuid
+    project_id: str
+    user_id: str
+    consumer_type: str
+    generation: int
+    created_at: Time
+    updated_at: Time
+    providers: int
+
+
+class Consumers(msgspec.Struct):
+    """A page of consumers, in the order of their uuids."""
+
+    consumers: list[Consumer]
+    next: Next = None
+
+
+def page(view: View, call: NativeCall) -> Consumers:
     query: ConsumersQuery = call.query
     found, more = Holders(view, query).page()
-    return wire.Consumers(
+    return Consumers(
         *shown_page(call.request, query, found, more, lambda id: _consumer(id, view.consumers[id]))
     )
 
 
-def _consumer(id: ConsumerId, record: ConsumerRecord) -> wire.Consumer:
+def _consumer(id: ConsumerId, record: ConsumerRecord) -> Consumer:
     consumer = record.consumer
-    return wire.Consumer(
+    return Consumer(
         id,
         consumer.project,
         consumer.user,
-        consumer.type or wire.UNKNOWN_TYPE,
+        consumer.type or UNKNOWN_TYPE,
         consumer.generation,
         show_time(consumer.created_at_s),
         show_time(consumer.updated_at_s),
@@ -42,7 +63,7 @@ ROUTES: Final = (
         policy="berth:consumers:list",
         name="list_consumers",
         query=ConsumersQuery,
-        answer=wire.Consumers,
+        answer=Consumers,
         summary="List consumers",
         description="Everybody who holds resources, in the order of their uuids. Pages stay in step while "
         "consumers come and go: nothing is repeated, and nothing left out that was there throughout.",

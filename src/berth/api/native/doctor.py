@@ -4,31 +4,90 @@ Each check reads the view in a turn of its own, and each repair is a command of 
 between, and one that is refused leaves the rest as they are.
 """
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
 
 from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import berth_problem
-from berth.api.native import bodies_servers, wire_servers
 from berth.api.native.calls import NativeCall, NativeRoute, encoded
-from berth.doctor.findings import CHECKS, Finding, FindingCheck, Moment, find_again, run_check
+from berth.api.native.fields import Body
+from berth.api.native.servers import Held
+from berth.doctor.findings import CHECKS, GRACE_S, Finding, FindingCheck, Moment, find_again, run_check
 from berth.doctor.repairs import repair
 from berth.ledger import decide
 from berth.model.rejections import Rejection
 from berth.sagas.conflicts import as_dict
 from berth.view import View
 
+# -- answers ------------------------------------------------------------------------------------
+
+
+class FindingDetail(msgspec.Struct):
+    """``repair`` is what the doctor would do about it; null where a human must decide: ``unsafe`` says
+    why."""
+
+    id: str
+    kind: str
+    subject: str
+    sentence: str
+    holds: Held
+    should_hold: Held
+    repair: str | None
+    unsafe: str | None
+
+
+class Findings(msgspec.Struct):
+    """``truncated``: there is more than is shown; repair this first, and examine again."""
+
+    findings: list[FindingDetail]
+    truncated: bool
+
+
+class Repaired(msgspec.Struct):
+    """What became of one finding. ``detail`` says what was done, would be, or why not."""
+
+    id: str
+    outcome: Literal["would repair", "repaired", "refused"]
+    detail: str
+
+
+class Repairs(msgspec.Struct):
+    dry_run: bool
+    repairs: list[Repaired]
+
+
+# -- bodies -------------------------------------------------------------------------------------
+
+_FINDINGS_MAX: Final = 1_000
+_GRACE_MAX_S: Final = 86_400
+_FindingId = Annotated[str, Meta(min_length=3, max_length=200, examples=["orphan_consumer:UUID"])]
+
+
+class Repair(Body, frozen=True, kw_only=True):
+    """``findings``: their ids, or all that can be repaired. ``grace_s``: how old what a consumer of which no
+    record knows has written must be."""
+
+    findings: Annotated[tuple[_FindingId, ...], Meta(min_length=1, max_length=_FINDINGS_MAX)] | Literal["all"]
+    dry_run: bool = True
+    grace_s: Annotated[int, Meta(ge=0, le=_GRACE_MAX_S)] = GRACE_S
+
+
+# -- handlers -----------------------------------------------------------------------------------
+
 FINDINGS_MAX: Final = 1_000
 
 
 async def examine(call: NativeCall) -> Response:
     found, is_cut = await _found(call, Moment(_now_s(call)))
-    return encoded(wire_servers.Findings([_shown(finding) for finding in found], is_cut))
+    return encoded(Findings([_shown(finding) for finding in found], is_cut))
 
 
 async def mend(call: NativeCall) -> Response:
     """Repair findings one by one, or say what would be done."""
-    asked: bodies_servers.Repair = call.body
+    asked: Repair = call.body
     moment = Moment(_now_s(call), asked.grace_s)
     if asked.findings == "all":
         found, _ = await _found(call, moment)
@@ -36,7 +95,7 @@ async def mend(call: NativeCall) -> Response:
     else:
         ids = list(dict.fromkeys(asked.findings))
     one_by_one = _tried if asked.dry_run else _repaired
-    return encoded(wire_servers.Repairs(asked.dry_run, [await one_by_one(call, id, moment) for id in ids]))
+    return encoded(Repairs(asked.dry_run, [await one_by_one(call, id, moment) for id in ids]))
 
 
 def _now_s(call: NativeCall) -> int:
@@ -56,8 +115,8 @@ def _some(view: View, check: FindingCheck, moment: Moment, count: int) -> list[F
     return [finding for finding, _ in zip(run_check(view, check, moment), range(count), strict=False)]
 
 
-async def _tried(call: NativeCall, id: str, moment: Moment) -> wire_servers.Repaired:
-    def answer(view: View) -> wire_servers.Repaired:
+async def _tried(call: NativeCall, id: str, moment: Moment) -> Repaired:
+    def answer(view: View) -> Repaired:
         finding = find_again(view, id, moment)
         command = repair(view, id, moment)
         verdict = command if isinstance(command, Rejection) else decide(view, command, moment.now_s)
@@ -68,7 +127,7 @@ async def _tried(call: NativeCall, id: str, moment: Moment) -> wire_servers.Repa
     return await call.read(answer)
 
 
-async def _repaired(call: NativeCall, id: str, moment: Moment) -> wire_servers.Repaired:
+async def _repaired(call: NativeCall, id: str, moment: Moment) -> Repaired:
     finding = await call.read(lambda view: find_again(view, id, moment))
     try:
         await call.submit(
@@ -79,14 +138,12 @@ async def _repaired(call: NativeCall, id: str, moment: Moment) -> wire_servers.R
     return _told(id, "repaired", finding.repair or "" if finding is not None else "")
 
 
-def _told(
-    id: str, outcome: Literal["would repair", "repaired", "refused"], detail: str
-) -> wire_servers.Repaired:
-    return wire_servers.Repaired(id, outcome, detail)
+def _told(id: str, outcome: Literal["would repair", "repaired", "refused"], detail: str) -> Repaired:
+    return Repaired(id, outcome, detail)
 
 
-def _shown(finding: Finding) -> wire_servers.Finding:
-    return wire_servers.Finding(
+def _shown(finding: Finding) -> FindingDetail:
+    return FindingDetail(
         finding.id,
         finding.kind,
         finding.subject,
@@ -105,7 +162,7 @@ ROUTES: Final = (
         examine,
         policy="berth:doctor:examine",
         name="examine",
-        answer=wire_servers.Findings,
+        answer=Findings,
         is_tagged=False,
         summary="Find what is wrong with the books of servers",
         description="Consumers without a server, servers and migrations with other allocations than they "
@@ -117,8 +174,8 @@ ROUTES: Final = (
         mend,
         policy="berth:doctor:repair",
         name="repair",
-        body=bodies_servers.Repair,
-        answer=wire_servers.Repairs,
+        body=Repair,
+        answer=Repairs,
         summary="Repair what can be repaired safely",
         description="One by one, each looked at again in the turn in which it is repaired. A dry run unless "
         "`dry_run` is false.",

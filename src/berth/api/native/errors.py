@@ -7,7 +7,7 @@ import msgspec
 
 from berth.api.kernel.http import JSON, Request, Response
 from berth.api.kernel.problem import Problem
-from berth.api.native.wire_schedule import Explanation
+from berth.api.native.schedule import Explanation
 
 _encode: Final = msgspec.json.Encoder().encode
 

@@ -4,28 +4,49 @@ Events of one index were written together and are never on two pages: a page may
 by those of its last index.
 """
 
-from typing import Final
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 from berth.api.kernel.codes import BAD_PARAMETER, INDEX_AHEAD
 from berth.api.kernel.http import Request, Response, StreamResponse
 from berth.api.kernel.paging import PAGE_BYTES_MAX
 from berth.api.kernel.problem import Problem
-from berth.api.native import wire_events as wire
+from berth.api.native import event_kinds as wire
 from berth.api.native.calls import NativeCall, NativeRoute, encoded
-from berth.api.native.changes import events_of
-from berth.api.native.classes import class_names
+from berth.api.native.changes import class_names, events_of
 from berth.api.native.errors import refusal
 from berth.api.native.feed import STEP_BATCHES, pruned
-from berth.api.native.parameters import After, EventsQuery
+from berth.api.native.fields import LIMIT_DEFAULT, Limit
 from berth.engine import Engine, Pruned
 from berth.model.batches import Batch
 from berth.model.ids import Index
 
+INDEX_MAX: Final = 2**63 - 1
+After = Annotated[
+    int,
+    Meta(
+        ge=0,
+        le=INDEX_MAX,
+        description="The last index already known. Without it a page begins with the oldest event kept, "
+        "and a stream with the next one to come.",
+    ),
+]
+Stream = Annotated[
+    Literal["true", "false"],
+    Meta(description="`true`: server-sent events without end, as with `Accept: text/event-stream`."),
+]
+
+
+class EventsQuery(msgspec.Struct, frozen=True, kw_only=True):
+    after: After | None = None
+    limit: Limit = LIMIT_DEFAULT
+    stream: Stream = "false"
+
+
 EVENT_STREAM: Final = "text/event-stream"
 LAST_EVENT_ID: Final = "last-event-id"
-
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -44,9 +65,6 @@ def _reached(after: int, current: Index) -> Index:
     if after > current:
         raise Problem(400, f"after: the journal ends at index {current}; {after} is beyond it.", INDEX_AHEAD)
     return Index(after)
-
-
-# -- pages --------------------------------------------------------------------------------------
 
 
 async def _page(call: NativeCall, after: Index | None, current: Index) -> wire.Events:
@@ -79,9 +97,6 @@ async def _history(engine: Engine, after: Index) -> list[Batch]:
         return await engine.history(after, STEP_BATCHES)
     except Pruned as too_old:
         raise pruned(too_old.oldest) from too_old
-
-
-# -- streams ------------------------------------------------------------------------------------
 
 
 def _stream(call: NativeCall, after: Index, current: Index) -> Response:

@@ -31,8 +31,7 @@ import msgspec
 
 from berth.api.kernel.codes import PRUNED, TOO_MANY_STREAMS, UNEXPECTED
 from berth.api.kernel.problem import Problem, outage_problem
-from berth.api.native.changes import ClassNames, event_of
-from berth.api.native.classes import class_names
+from berth.api.native.changes import ClassNames, class_names, event_of
 from berth.engine import Engine, Pruned, Unavailable
 from berth.model.batches import Batch
 from berth.model.ids import Index

@@ -1,26 +1,166 @@
 """/berth/v1/groups: who must, or should, share or avoid a domain."""
 
-from typing import Final
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import UNSET, Meta, UnsetType
 
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import behind, cut, shown_page
 from berth.api.kernel.rejections import berth_problem
 from berth.api.kernel.times import show_time
-from berth.api.native import bodies, wire_groups
 from berth.api.native.calls import NativeCall, NativeRoute, encoded, listing
-from berth.api.native.parameters import DeleteGroupQuery, GroupsQuery
+from berth.api.native.fields import (
+    LIMIT_DEFAULT,
+    Body,
+    GivenName,
+    GivenUuid,
+    KeyMarker,
+    Kind,
+    Limit,
+    Next,
+    Time,
+    Uuid,
+    consumers_of,
+)
 from berth.model import commands as c
-from berth.model.groups import Group
+from berth.model.groups import HOST, MEMBERS_MAX, Group, Policy
 from berth.model.ids import GroupId
 from berth.model.rejections import GroupNotFound
 from berth.sagas.groups import delete_group
 from berth.view import View
 from berth.view.groups import GroupRecord
 
+# -- answers ------------------------------------------------------------------------------------
 
-def page(view: View, call: NativeCall) -> wire_groups.Groups:
+
+class Standing(msgspec.Struct):
+    """A host that a member stands on, and the domains of the group's kind that the host is in."""
+
+    host_uuid: Uuid
+    host_name: str
+    domains: list[str]
+
+
+class Member(msgspec.Struct):
+    """``stands_for`` is the consumer itself, or the server that this migration moves. One that holds nothing
+    yet stands nowhere."""
+
+    consumer_uuid: Uuid
+    stands_for: Uuid
+    standing: list[Standing]
+
+
+class DomainCount(msgspec.Struct):
+    """How many members a domain has; a server and its migration count once."""
+
+    domain: str
+    name: str
+    members: int
+
+
+class GroupSummary(msgspec.Struct):
+    uuid: Uuid
+    name: str
+    policy: Policy
+    domain: str
+    max_per_domain: int | None
+    max_skew: int | None
+    project_id: str
+    user_id: str
+    created_at: Time
+    member_count: int
+
+
+class Groups(msgspec.Struct):
+    """A page of groups, in the order of their uuids."""
+
+    groups: list[GroupSummary]
+    next: Next = None
+
+
+class GroupDetail(GroupSummary):
+    members: list[Member]
+    domains: list[DomainCount]
+
+
+class OneGroup(msgspec.Struct):
+    group: GroupDetail
+
+
+# -- bodies and queries -------------------------------------------------------------------------
+
+_PER_DOMAIN_MAX: Final = MEMBERS_MAX
+PerDomain = Annotated[int, Meta(ge=1, le=_PER_DOMAIN_MAX, description="How many members may share a domain.")]
+Skew = Annotated[
+    int,
+    Meta(
+        ge=1,
+        le=_PER_DOMAIN_MAX,
+        description="How many more members one domain may have than the emptiest of its kind.",
+    ),
+]
+Members = Annotated[
+    tuple[GivenUuid, ...], Meta(max_length=MEMBERS_MAX, description="Consumers, by their uuids.")
+]
+
+
+class NewGroup(Body, frozen=True, kw_only=True):
+    """``max_per_domain`` is 1 for a policy that keeps members apart, unless it or ``max_skew`` is given."""
+
+    name: GivenName
+    policy: Policy
+    uuid: GivenUuid | None = None
+    domain: Kind = HOST
+    max_per_domain: PerDomain | UnsetType | None = UNSET
+    max_skew: Skew | None = None
+    members: Members = ()
+
+
+class CreateGroup(Body, frozen=True, kw_only=True):
+    group: NewGroup
+
+
+class ChangedGroup(Body, frozen=True, kw_only=True):
+    """What is left out stays as it is."""
+
+    name: GivenName | UnsetType = UNSET
+    policy: Policy | UnsetType = UNSET
+    max_per_domain: PerDomain | UnsetType | None = UNSET
+    max_skew: Skew | UnsetType | None = UNSET
+
+
+class ChangeGroup(Body, frozen=True, kw_only=True):
+    group: ChangedGroup
+
+
+class ChangeMembers(Body, frozen=True, kw_only=True):
+    """Consumers to declare members, and members to let go."""
+
+    add: Members = ()
+    remove: Members = ()
+
+
+OfProject = Annotated[str, Meta(min_length=1, max_length=255, description="Only groups of this project.")]
+Force = Annotated[
+    Literal["true", "false"], Meta(description="`true`: let the members go, and delete it all the same.")
+]
+
+
+class GroupsQuery(msgspec.Struct, frozen=True, kw_only=True):
+    project: OfProject | None = None
+    limit: Limit = LIMIT_DEFAULT
+    marker: KeyMarker | None = None
+
+
+class DeleteGroupQuery(msgspec.Struct, frozen=True, kw_only=True):
+    force: Force = "false"
+
+
+# -- handlers -----------------------------------------------------------------------------------
+
+
+def page(view: View, call: NativeCall) -> Groups:
     query: GroupsQuery = call.query
     records = view.groups.records
     ids = (
@@ -29,15 +169,15 @@ def page(view: View, call: NativeCall) -> wire_groups.Groups:
         if query.project in (None, record.group.project) and call.may_touch(record.group.project)
     )
     found, more = cut(behind(ids, query.marker), query.limit)
-    return wire_groups.Groups(*shown_page(call.request, query, found, more, lambda id: _summary(records[id])))
+    return Groups(*shown_page(call.request, query, found, more, lambda id: _summary(records[id])))
 
 
-def show(view: View, call: NativeCall) -> wire_groups.OneGroup:
-    return wire_groups.OneGroup(_whole(view, _found(view, call)))
+def show(view: View, call: NativeCall) -> OneGroup:
+    return OneGroup(_whole(view, _found(view, call)))
 
 
 async def create(call: NativeCall) -> Response:
-    asked: bodies.NewGroup = call.body.group
+    asked: NewGroup = call.body.group
     id = GroupId((asked.uuid or call.services.ids.uuid()).lower())
     limit = asked.max_per_domain
     if isinstance(limit, msgspec.UnsetType):
@@ -53,14 +193,14 @@ async def create(call: NativeCall) -> Response:
         call.caller.user_id or "",
         0,
     )
-    command = c.CreateGroup(id, group, bodies.consumers_of(asked.members))
+    command = c.CreateGroup(id, group, consumers_of(asked.members))
     response = await call.submit(_within_quotas(call, command), lambda view: _answer(view, id, 201))
     response.headers.append(("location", f"{call.request.path}/{id}"))
     return response
 
 
 async def change(call: NativeCall) -> Response:
-    asked: bodies.ChangedGroup = call.body.group
+    asked: ChangedGroup = call.body.group
 
     def propose(view: View, now_s: int) -> c.Command:
         id = _found(view, call).id
@@ -79,8 +219,8 @@ async def delete(call: NativeCall) -> Response:
 
 
 async def change_members(call: NativeCall) -> Response:
-    asked: bodies.ChangeMembers = call.body
-    add, remove = bodies.consumers_of(asked.add), bodies.consumers_of(asked.remove)
+    asked: ChangeMembers = call.body
+    add, remove = consumers_of(asked.add), consumers_of(asked.remove)
     return await call.submit(
         lambda view, _: _within_quotas(call, c.ChangeMembers(_found(view, call).id, add, remove)),
         lambda view: _answer(view, _id(call)),
@@ -104,12 +244,12 @@ def _found(view: View, call: NativeCall) -> GroupRecord:
 
 
 def _answer(view: View, id: GroupId, status: int = 200) -> Response:
-    return encoded(wire_groups.OneGroup(_whole(view, view.groups.records[id])), status)
+    return encoded(OneGroup(_whole(view, view.groups.records[id])), status)
 
 
-def _summary(record: GroupRecord) -> wire_groups.GroupSummary:
+def _summary(record: GroupRecord) -> GroupSummary:
     group = record.group
-    return wire_groups.GroupSummary(
+    return GroupSummary(
         record.id,
         group.name,
         group.policy,
@@ -123,28 +263,28 @@ def _summary(record: GroupRecord) -> wire_groups.GroupSummary:
     )
 
 
-def _whole(view: View, record: GroupRecord) -> wire_groups.Group:
+def _whole(view: View, record: GroupRecord) -> GroupDetail:
     summary = msgspec.structs.asdict(_summary(record))
-    return wire_groups.Group(**summary, members=_members(view, record), domains=_domains(view, record))
+    return GroupDetail(**summary, members=_members(view, record), domains=_domains(view, record))
 
 
-def _members(view: View, record: GroupRecord) -> list[wire_groups.Member]:
+def _members(view: View, record: GroupRecord) -> list[Member]:
     found = []
     for id, stands_for in sorted(record.members.items()):
         consumer = view.consumers.get(id)
         hosts = view.hosts_held(consumer.held) if consumer is not None else []
         standing = [
-            wire_groups.Standing(host.id, host.name, list(view.groups.domains_of(host, record.group.domain)))
+            Standing(host.id, host.name, list(view.groups.domains_of(host, record.group.domain)))
             for host in hosts
         ]
-        found.append(wire_groups.Member(id, stands_for, standing))
+        found.append(Member(id, stands_for, standing))
     return found
 
 
-def _domains(view: View, record: GroupRecord) -> list[wire_groups.DomainCount]:
+def _domains(view: View, record: GroupRecord) -> list[DomainCount]:
     groups = view.groups
     return [
-        wire_groups.DomainCount(domain, groups.domain_name(domain, record.hosts), len(members))
+        DomainCount(domain, groups.domain_name(domain, record.hosts), len(members))
         for domain, members in sorted(groups.standing(record).items())
     ]
 
@@ -157,7 +297,7 @@ ROUTES: Final = (
         policy="berth:groups:list",
         name="list_groups",
         query=GroupsQuery,
-        answer=wire_groups.Groups,
+        answer=Groups,
         summary="List groups",
         description="Groups in the order of their uuids.",
     ),
@@ -167,8 +307,8 @@ ROUTES: Final = (
         create,
         policy="berth:groups:create",
         name="create_group",
-        body=bodies.CreateGroup,
-        answer=wire_groups.OneGroup,
+        body=CreateGroup,
+        answer=OneGroup,
         status=201,
         summary="Create a group",
         description="A hard policy (`affinity`, `anti-affinity`) is judged in every claim, through "
@@ -181,7 +321,7 @@ ROUTES: Final = (
         listing(show),
         policy="berth:groups:show",
         name="show_group",
-        answer=wire_groups.OneGroup,
+        answer=OneGroup,
         summary="Show a group",
         description="Its members, where each stands, and how many each domain has.",
     ),
@@ -191,8 +331,8 @@ ROUTES: Final = (
         change,
         policy="berth:groups:update",
         name="change_group",
-        body=bodies.ChangeGroup,
-        answer=wire_groups.OneGroup,
+        body=ChangeGroup,
+        answer=OneGroup,
         summary="Rename a group, or change its rule",
         description="Refused with 409 if members stand where the new rule would not let them.",
     ),
@@ -213,8 +353,8 @@ ROUTES: Final = (
         change_members,
         policy="berth:groups:update",
         name="change_members",
-        body=bodies.ChangeMembers,
-        answer=wire_groups.OneGroup,
+        body=ChangeMembers,
+        answer=OneGroup,
         summary="Declare members, and let members go",
         description="Consumers need not hold anything yet. Those that do are judged by where they stand.",
     ),

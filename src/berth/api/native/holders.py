@@ -13,17 +13,53 @@ turn, and the first that is done answers. So a page costs at most twice the chea
 import heapq
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
+from berth.api.kernel.codes import BAD_PARAMETER
 from berth.api.kernel.paging import cut
-from berth.api.native import wire
-from berth.api.native.parameters import ConsumersQuery
+from berth.api.kernel.problem import Problem
+from berth.api.native.fields import LIMIT_DEFAULT, UUID, Limit
 from berth.model.ids import ClassId, ConsumerId, ProviderId, Row
 from berth.model.placement import Holding
 from berth.view import ProviderRecord, View
 from berth.view.consumers import ConsumerFilter
+
+UNKNOWN_TYPE: Final = "unknown"
+ConsumerMarker = Annotated[
+    str,
+    Meta(
+        pattern="^[0-9a-fA-F-]{36}\\Z",
+        description="The last consumer of the page before; this page goes on behind it.",
+    ),
+]
+Provider = Annotated[str, Meta(pattern=UUID, description="Only what is held on this provider.")]
+Tree = Annotated[
+    str, Meta(pattern=UUID, description="Only what is on a provider of the tree that this provider is in.")
+]
+Project = Annotated[str, Meta(min_length=1, max_length=255, description="Only what this project holds.")]
+User = Annotated[str, Meta(min_length=1, max_length=255, description="Only what this user holds.")]
+ConsumerType = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=255,
+        description="Only consumers of this type; `unknown` are those written before there were types.",
+    ),
+]
+
+
+class ConsumersQuery(msgspec.Struct, frozen=True, kw_only=True):
+    project: Project | None = None
+    user: User | None = None
+    type: ConsumerType | None = None
+    provider: Provider | None = None
+    tree: Tree | None = None
+    limit: Limit = LIMIT_DEFAULT
+    marker: ConsumerMarker | None = None
+
 
 _TURN: Final = 500
 """How many consumers either way looks at before it is the other's turn."""
@@ -83,7 +119,7 @@ class Holders:
 def _type(given: str | None) -> str | msgspec.UnsetType | None:
     if given is None:
         return msgspec.UNSET
-    return None if given == wire.UNKNOWN_TYPE else given
+    return None if given == UNKNOWN_TYPE else given
 
 
 def _places(view: View, provider: str | None, tree: str | None) -> dict[ProviderId, ProviderRecord] | None:
@@ -106,3 +142,11 @@ def _tree(view: View, id: str) -> Iterator[ProviderRecord]:
 def _users_of(view: View, class_id: ClassId) -> Iterator[ProviderRecord]:
     """The providers of whose inventory of the class something is used."""
     return (view.record(Row(int(row))) for row in view.classes.column(class_id).rows_in_use())
+
+
+def class_named(view: View, name: str) -> ClassId:
+    """A class that a filter names. One that does not exist is a mistake, not an empty list."""
+    id = view.classes.id_of(name)
+    if id is None:
+        raise Problem(400, f"resource_class: there is no resource class {name!r}.", BAD_PARAMETER)
+    return id

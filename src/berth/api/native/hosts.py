@@ -1,14 +1,16 @@
 """/berth/v1/hosts: how hosts are doing, and which domains they are in."""
 
 from heapq import merge
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
 
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import behind, cut, shown_page
 from berth.api.kernel.rejections import berth_problem
-from berth.api.native import bodies, wire_groups
 from berth.api.native.calls import NativeCall, NativeRoute, encoded, listing
-from berth.api.native.parameters import HostsQuery
+from berth.api.native.fields import LIMIT_DEFAULT, Body, KeyMarker, Limit, Next, Text, Uuid
 from berth.model.commands import SetHostStatus
 from berth.model.ids import ProviderId
 from berth.model.placement import HEALTHY, HostStatus
@@ -18,8 +20,69 @@ from berth.sagas.hosts import status_of
 from berth.scheduler.hosts import is_pool
 from berth.view import View
 
+# -- answers ------------------------------------------------------------------------------------
 
-def page(view: View, call: NativeCall) -> wire_groups.Hosts:
+
+class Domain(msgspec.Struct):
+    """An aggregate with a kind that a host is in."""
+
+    uuid: str
+    kind: str
+    name: str | None
+
+
+class HostDetail(msgspec.Struct):
+    uuid: Uuid
+    name: str
+    disabled: bool
+    down: bool
+    build_failures: int
+    reason: str | None
+    domains: list[Domain]
+    complaints: list[str]
+    """What its agent reported and could not be written, and why. The host is up all the same."""
+
+
+class OneHost(msgspec.Struct):
+    host: HostDetail
+
+
+class Hosts(msgspec.Struct):
+    """A page of hosts, in the order of their uuids."""
+
+    hosts: list[HostDetail]
+    next: Next = None
+
+
+# -- bodies and queries -------------------------------------------------------------------------
+
+_FAILURES_MAX: Final = 1_000_000
+
+
+class NewStatus(Body, frozen=True, kw_only=True):
+    """How a host is doing. What is left out is as for a healthy host."""
+
+    disabled: Annotated[bool, Meta(description="An operator does not want anything new there.")] = False
+    down: Annotated[bool, Meta(description="It is not heard of.")] = False
+    build_failures: Annotated[
+        int, Meta(ge=0, le=_FAILURES_MAX, description="Builds that failed there in a row.")
+    ] = 0
+    reason: Text | None = None
+
+
+class SetStatus(Body, frozen=True, kw_only=True):
+    host: NewStatus
+
+
+class HostsQuery(msgspec.Struct, frozen=True, kw_only=True):
+    limit: Limit = LIMIT_DEFAULT
+    marker: KeyMarker | None = None
+
+
+# -- handlers -----------------------------------------------------------------------------------
+
+
+def page(view: View, call: NativeCall) -> Hosts:
     query: HostsQuery = call.query
     providers = view.providers
     in_order = view.provider_order.behind(query.marker)
@@ -28,41 +91,41 @@ def page(view: View, call: NativeCall) -> wire_groups.Hosts:
     known = (ProviderId(host.id) for host in view.records.all(Host))
     bare = behind((id for id in known if id not in providers), query.marker)
     found, more = cut(merge(hosts, bare), query.limit)
-    return wire_groups.Hosts(*shown_page(call.request, query, found, more, lambda id: _host(view, id)))
+    return Hosts(*shown_page(call.request, query, found, more, lambda id: _host(view, id)))
 
 
-def show(view: View, call: NativeCall) -> wire_groups.OneHost:
+def show(view: View, call: NativeCall) -> OneHost:
     id = ProviderId(call.params[0].lower())
     record = view.providers.get(id)
     if record is None and view.records.get(Host, id) is None:
         raise berth_problem(ProviderNotFound(id))
     if record is not None and record.parent is not None:
         raise berth_problem(NotAHost(id, record.root.id))
-    return wire_groups.OneHost(_host(view, id))
+    return OneHost(_host(view, id))
 
 
 async def put(call: NativeCall) -> Response:
-    asked: bodies.NewStatus = call.body.host
+    asked: NewStatus = call.body.host
     id = ProviderId(call.params[0].lower())
     status = HostStatus(asked.disabled, asked.down, asked.build_failures, asked.reason)
     return await call.submit(
         SetHostStatus(id, status),
-        lambda view: encoded(wire_groups.OneHost(_host(view, id))),
+        lambda view: encoded(OneHost(_host(view, id))),
     )
 
 
-def _host(view: View, id: ProviderId) -> wire_groups.Host:
+def _host(view: View, id: ProviderId) -> HostDetail:
     """A host by its provider, by its agent, or by both."""
     record, agent = view.providers.get(id), view.records.get(Host, id)
     status = view.hosts.get(id, HEALTHY) if agent is None else status_of(view, agent)
     name = record.name if record is not None else agent.name if agent is not None else id
     labels = view.groups.labels
     domains = [
-        wire_groups.Domain(aggregate, label.kind, label.name)
+        Domain(aggregate, label.kind, label.name)
         for aggregate in (() if record is None else record.aggregates)
         if (label := labels.get(aggregate)) is not None and label.kind is not None
     ]
-    return wire_groups.Host(
+    return HostDetail(
         id,
         name,
         status.disabled,
@@ -82,7 +145,7 @@ ROUTES: Final = (
         policy="berth:hosts:list",
         name="list_hosts",
         query=HostsQuery,
-        answer=wire_groups.Hosts,
+        answer=Hosts,
         summary="List hosts",
         description="Root providers with their status and their domains, in the order of their uuids.",
     ),
@@ -92,7 +155,7 @@ ROUTES: Final = (
         listing(show),
         policy="berth:hosts:list",
         name="show_host",
-        answer=wire_groups.OneHost,
+        answer=OneHost,
         summary="Show a host",
         description="Its status, its domains, and the complaints of its agent: what the host has or had, "
         "and could not be written, and why.",
@@ -103,8 +166,8 @@ ROUTES: Final = (
         put,
         policy="berth:hosts:update",
         name="set_host_status",
-        body=bodies.SetStatus,
-        answer=wire_groups.OneHost,
+        body=SetStatus,
+        answer=OneHost,
         summary="Say how a host is doing",
         description="A host that is disabled or down keeps what it has, and nothing new is scheduled to it.",
     ),

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, get_args
 import msgspec
 
 from berth.api.kernel.times import show_time
-from berth.api.native import wire_events as wire
+from berth.api.native import event_kinds as wire
 from berth.model.clusters import Cluster
 from berth.model.events import AnyRecord, RecordChanged
 from berth.model.saga_runs import Agent, HostTree, Instance, Outbox, SagaRun, Term

@@ -6,38 +6,131 @@ claim is made on a stale view, and who is told that nothing fits is told the tru
 token brings a plan of earlier, and for that the ground may have moved.
 """
 
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
+from msgspec import Meta
 
 from berth.api.kernel.codes import BAD_BODY, NO_FIT, PLAN_MOVED
 from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Denied, Problem
 from berth.api.kernel.rejections import berth_problem
-from berth.api.native import bodies_schedule as sent
-from berth.api.native import wire_schedule as wire
-from berth.api.native.asking import explain_request, schedule_request
 from berth.api.native.calls import NativeCall, NativeRoute, encoded
-from berth.api.native.explaining import explanation
-from berth.api.native.tokens_of_plans import Token, plan_of, read_token, token_of
+from berth.api.native.fields import Amounts, Index, Uuid
+from berth.api.native.plan_tokens import Token, plan_of, read_token, token_of
+from berth.api.native.schedule_requests import Ask, Explain, NewSchedule, explain_request, schedule_request
 from berth.engine import Planned
 from berth.model import explanations as model
 from berth.model.commands import ReplaceAllocations
+from berth.model.explanations import Check, SmallestChange
 from berth.model.placement import Wanted
-from berth.model.rejections import Rejection
+from berth.model.rejections import ConstraintStep, Rejection
 from berth.model.scheduling import HostCandidate, Plan, ScheduleRequest
 from berth.runtime.ids import Ids
 from berth.scheduler.capacity.members import capacity as count_capacity
+from berth.scheduler.explain.explanation import explain as explain_schedule
+from berth.scheduler.options import SchedulerOptions
 from berth.scheduler.plan import find_objection, plan
 from berth.scheduler.ranking import Rng
 from berth.view import View
 
-_STEPS_PER_WAY: Final = 5
+# -- answers ------------------------------------------------------------------------------------
+
+
+class Resources(msgspec.Struct):
+    resources: Amounts
+
+
+class Candidate(msgspec.Struct):
+    """A host, and what to take of which of its providers: as PUT /allocations takes it."""
+
+    host_uuid: Uuid
+    host_name: str
+    allocations: dict[str, Resources]
+    mappings: Annotated[
+        dict[str, list[str]], Meta(description="By the suffix of a part: the providers that serve it.")
+    ]
+
+
+class Placement(Candidate):
+    """Where a member went. ``alternates`` are hosts of the same cell that would have done too, best first."""
+
+    consumer_uuid: Uuid
+    alternates: list[Candidate]
+
+
+class HostExplanation(msgspec.Struct):
+    """Each constraint at one host. ``refused``: what the ledger says of a claim there."""
+
+    host: str
+    host_uuid: str | None
+    fits: bool
+    checks: tuple[Check, ...]
+    refused: str | None
+
+
+class Explanation(msgspec.Struct):
+    """``steps`` are the constraints in order, with how many hosts each removed; ``change`` is the smallest
+    change that would make it fit."""
+
+    index: Index
+    needed: int
+    fitting: int
+    hosts_total: int
+    steps: tuple[ConstraintStep, ...]
+    text: str
+    hosts: list[HostExplanation]
+    change: SmallestChange | None
+    refused: str | None
+
+
+class Schedule(msgspec.Struct, omit_defaults=True):
+    """``index`` is where the ledger was when it was decided. A dry run claims nothing: its ``token`` does."""
+
+    index: Index
+    claimed: bool
+    placements: list[Placement]
+    token: str | None = None
+    explanation: Explanation | None = None
+
+
+class OneExplanation(msgspec.Struct):
+    explanation: Explanation
+
+
+class PlaceCapacity(msgspec.Struct):
+    """How many more would fit if all of them went to this aggregate."""
+
+    kind: str | None
+    name: str | None
+    aggregate: str
+    count: int
+    hosts: int
+
+
+class Capacity(msgspec.Struct):
+    """How many more would fit, one after the other, and on how many hosts. ``exact`` false: at least so
+    many."""
+
+    index: Index
+    count: int
+    exact: bool
+    hosts: int
+    places: list[PlaceCapacity]
+
+
+class OneCapacity(msgspec.Struct):
+    capacity: Capacity
+
+
+# -- handlers -----------------------------------------------------------------------------------
+
+_STEPS_PER_CANDIDATE: Final = 5
 """To render one."""
 
 
 async def schedule(call: NativeCall) -> Response:
-    asked: sent.Schedule = call.body
+    asked: NewSchedule = call.body
     if asked.token is not None:
         return await _commit(call, asked, asked.token)
     request = schedule_request(call, asked)
@@ -52,15 +145,15 @@ async def schedule(call: NativeCall) -> Response:
 
 
 async def explain(call: NativeCall) -> Response:
-    asked: sent.Explain = call.body
+    asked: Explain = call.body
     request = explain_request(call, asked)
     found = await call.read(lambda view: explanation(view, request, call.services.scheduler, asked.hosts))
-    return encoded(wire.OneExplanation(found))
+    return encoded(OneExplanation(found))
 
 
 async def capacity(call: NativeCall) -> Response:
-    asked: sent.Ask = call.body
-    request = explain_request(call, sent.Explain(**msgspec.structs.asdict(asked)))
+    asked: Ask = call.body
+    request = explain_request(call, Explain(**msgspec.structs.asdict(asked)))
 
     def answer(view: View) -> model.Capacity | Rejection:
         return count_capacity(view, request, call.services.scheduler)
@@ -69,16 +162,13 @@ async def capacity(call: NativeCall) -> Response:
     if isinstance(counted, Rejection):
         raise berth_problem(counted)
     places = [
-        wire.PlaceCapacity(one.kind, one.name, one.aggregate, one.count, one.hosts) for one in counted.places
+        PlaceCapacity(one.kind, one.name, one.aggregate, one.count, one.hosts) for one in counted.places
     ]
-    found = wire.Capacity(counted.index, counted.count, counted.exact, counted.hosts, places)
-    return encoded(wire.OneCapacity(found))
+    found = Capacity(counted.index, counted.count, counted.exact, counted.hosts, places)
+    return encoded(OneCapacity(found))
 
 
-# -- claiming -----------------------------------------------------------------------------------
-
-
-async def _claim(call: NativeCall, asked: sent.Schedule, request: ScheduleRequest) -> Response:
+async def _claim(call: NativeCall, asked: NewSchedule, request: ScheduleRequest) -> Response:
     options = call.services.scheduler
 
     def choose(view: View, now_s: int) -> Planned | Rejection:
@@ -87,13 +177,13 @@ async def _claim(call: NativeCall, asked: sent.Schedule, request: ScheduleReques
         if isinstance(outcome, Rejection):
             return outcome
         explained = explanation(view, request, options, ()) if asked.explain else None
-        made = wire.Schedule(outcome.index, True, _placements(view, outcome), None, explained)
+        made = Schedule(outcome.index, True, _placements(view, outcome), None, explained)
         return Planned(ReplaceAllocations(outcome.claims), encoded(made))
 
     return await call.submit(choose)
 
 
-async def _dry_run(call: NativeCall, asked: sent.Schedule, request: ScheduleRequest) -> Response:
+async def _dry_run(call: NativeCall, asked: NewSchedule, request: ScheduleRequest) -> Response:
     options, now_s = call.services.scheduler, call.services.clock.now_ns() // 1_000_000_000
 
     def answer(view: View) -> Response | Rejection:
@@ -102,7 +192,7 @@ async def _dry_run(call: NativeCall, asked: sent.Schedule, request: ScheduleRequ
             return outcome
         explained = explanation(view, request, options, ()) if asked.explain else None
         placed = _placements(view, outcome)
-        return encoded(wire.Schedule(outcome.index, False, placed, token_of(outcome, asked), explained))
+        return encoded(Schedule(outcome.index, False, placed, token_of(outcome, asked), explained))
 
     outcome = await call.read(answer)
     if isinstance(outcome, Rejection):
@@ -110,8 +200,8 @@ async def _dry_run(call: NativeCall, asked: sent.Schedule, request: ScheduleRequ
     return outcome
 
 
-async def _commit(call: NativeCall, asked: sent.Schedule, token: str) -> Response:
-    if asked != sent.Schedule(token=token):
+async def _commit(call: NativeCall, asked: NewSchedule, token: str) -> Response:
+    if asked != NewSchedule(token=token):
         raise Problem(400, "A token says it all: leave out everything beside it.", BAD_BODY)
     told = read_token(token)
     request = schedule_request(call, told.asked)
@@ -123,7 +213,7 @@ async def _commit(call: NativeCall, asked: sent.Schedule, token: str) -> Respons
         )
         if isinstance(outcome, str) or against is not None:
             return Denied(_moved(told, f"{against}."))
-        made = wire.Schedule(view.index, True, _placements(view, outcome))
+        made = Schedule(view.index, True, _placements(view, outcome))
         return Planned(ReplaceAllocations(outcome.claims), encoded(made))
 
     try:
@@ -137,27 +227,26 @@ def _moved(told: Token, why: str) -> Problem:
     return Problem(409, text, PLAN_MOVED)
 
 
-def _rng(call: NativeCall, asked: sent.Schedule) -> Rng:
+def _rng(call: NativeCall, asked: NewSchedule) -> Rng:
     return (call.services.ids if asked.seed is None else Ids(asked.seed)).rng
 
 
-# -- rendering ----------------------------------------------------------------------------------
-
-
-def _placements(view: View, made: Plan) -> list[wire.Placement]:
-    view.steps.take(_STEPS_PER_WAY * sum(1 + len(placement.alternates) for placement in made.placements))
+def _placements(view: View, made: Plan) -> list[Placement]:
+    view.steps.take(
+        _STEPS_PER_CANDIDATE * sum(1 + len(placement.alternates) for placement in made.placements)
+    )
     return [
-        wire.Placement(
-            **msgspec.structs.asdict(_way(placement.chosen)),
+        Placement(
+            **msgspec.structs.asdict(_candidate(placement.chosen)),
             consumer_uuid=placement.member,
-            alternates=[_way(way) for way in placement.alternates],
+            alternates=[_candidate(way) for way in placement.alternates],
         )
         for placement in made.placements
     ]
 
 
-def _way(way: HostCandidate) -> wire.Way:
-    return wire.Way(
+def _candidate(way: HostCandidate) -> Candidate:
+    return Candidate(
         way.host,
         way.host_name,
         _allocations(way.wanted),
@@ -165,8 +254,37 @@ def _way(way: HostCandidate) -> wire.Way:
     )
 
 
-def _allocations(wanted: tuple[Wanted, ...]) -> dict[str, wire.Resources]:
-    return {provider: wire.Resources(dict(amounts)) for provider, amounts in wanted}
+def _allocations(wanted: tuple[Wanted, ...]) -> dict[str, Resources]:
+    return {provider: Resources(dict(amounts)) for provider, amounts in wanted}
+
+
+# -- explaining ---------------------------------------------------------------------------------
+
+
+def explanation(
+    view: View, request: ScheduleRequest, options: SchedulerOptions, hosts: tuple[str, ...]
+) -> Explanation:
+    found = explain_schedule(view, request, options, hosts)
+    if isinstance(found, Rejection):
+        raise berth_problem(found)
+    return Explanation(
+        found.index,
+        found.needed,
+        found.fitting,
+        found.hosts_total,
+        found.steps,
+        found.text,
+        [
+            HostExplanation(host.host, host.id, host.fits, host.checks, _words(host.refused))
+            for host in found.hosts
+        ],
+        found.change,
+        _words(found.refused),
+    )
+
+
+def _words(refused: Rejection | None) -> str | None:
+    return None if refused is None else berth_problem(refused).text
 
 
 ROUTES: Final = (
@@ -176,8 +294,8 @@ ROUTES: Final = (
         schedule,
         policy="berth:schedule",
         name="schedule",
-        body=sent.Schedule,
-        answer=wire.Schedule,
+        body=NewSchedule,
+        answer=Schedule,
         summary="Choose hosts and claim them, in one act",
         description="All members or none: max_count if so many fit, at least min_count. With `dry_run` "
         "nothing is claimed; the token in the answer, sent alone, claims exactly that plan, or is refused "
@@ -190,8 +308,8 @@ ROUTES: Final = (
         explain,
         policy="berth:explain",
         name="explain",
-        body=sent.Explain,
-        answer=wire.OneExplanation,
+        body=Explain,
+        answer=OneExplanation,
         summary="Why there, and why nowhere",
         description="How many hosts each constraint removes, in order; each constraint at the hosts that "
         "are named; and the smallest change that would make it fit.",
@@ -202,8 +320,8 @@ ROUTES: Final = (
         capacity,
         policy="berth:capacity",
         name="count_capacity",
-        body=sent.Ask,
-        answer=wire.OneCapacity,
+        body=Ask,
+        answer=OneCapacity,
         summary="How many more fit",
         description="How many more of this the fleet can take now, in all and in each cell, zone and other "
         "labelled aggregate, policies included.",

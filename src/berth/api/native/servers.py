@@ -1,29 +1,108 @@
 """/berth/v1/servers/{server}: what a server holds, and /needs: what other services need for it."""
 
 import re
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
 
 from berth.api.kernel.codes import BAD_PARAMETER
 from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import berth_problem
 from berth.api.kernel.times import show_time
-from berth.api.native import bodies_servers, wire_servers
 from berth.api.native.calls import NativeCall, NativeRoute, encoded, listing
+from berth.api.native.fields import Amounts, Body, Time, Uuid
+from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import NeedNotFound, ServerNotFound
 from berth.model.servers import Need, Server
 from berth.sagas import needs
 from berth.sagas.conflicts import ConflictRules, as_dict
+from berth.sagas.needs import RESOURCES_MAX
 from berth.view import View
+
+# -- answers ------------------------------------------------------------------------------------
+
+Held = Annotated[
+    dict[str, Amounts], Meta(description="Amounts by the uuid of the provider that they are held on.")
+]
+
+
+class NeedDetail(msgspec.Struct):
+    """``allocations`` is empty while the server holds nothing."""
+
+    name: str
+    resources: Amounts
+    required: list[str]
+    forbidden: list[str]
+    allocations: Held
+
+
+class OneNeed(msgspec.Struct):
+    need: NeedDetail
+
+
+class Needs(msgspec.Struct):
+    needs: list[NeedDetail]
+
+
+class ConflictDetail(msgspec.Struct):
+    """What another client was found to have written, when an operation was refused because of it. The next
+    operation finds it known."""
+
+    allocations: Held
+    migration_allocations: Held
+    asked: Annotated[str, Meta(description="What was refused.")]
+    at: Time
+
+
+class ServerHoldings(msgspec.Struct):
+    """A server as its record has it. ``allocations`` is what was last written for it; ``added_by_others`` is
+    the part of that which other clients added."""
+
+    uuid: Uuid
+    name: str
+    project_id: str
+    state: str
+    task: str | None
+    host: str | None
+    migration: Uuid | None
+    allocations: Held
+    added_by_others: Held
+    conflict: ConflictDetail | None
+
+
+class OneServer(msgspec.Struct):
+    server: ServerHoldings
+
+
+# -- bodies -------------------------------------------------------------------------------------
+
+_TRAITS_MAX: Final = 50
+_Class = Annotated[str, Meta(min_length=1, max_length=255, description="The name of a resource class.")]
+_Trait = Annotated[str, Meta(min_length=1, max_length=255, description="The name of a trait.")]
+_Traits = Annotated[tuple[_Trait, ...], Meta(max_length=_TRAITS_MAX)]
+_Amount = Annotated[int, Meta(ge=1, le=AMOUNT_MAX)]
+
+
+class PutNeed(Body, frozen=True, kw_only=True):
+    """Resources that one provider of the server's host is to give, and what that must have and must not."""
+
+    resources: Annotated[dict[_Class, _Amount], Meta(min_length=1, max_length=RESOURCES_MAX)]
+    required: _Traits = ()
+    forbidden: _Traits = ()
+
+
+# -- handlers -----------------------------------------------------------------------------------
 
 _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,32}\Z")
 
 
-def show_server(view: View, call: NativeCall) -> wire_servers.OneServer:
+def show_server(view: View, call: NativeCall) -> OneServer:
     server = _server(view, call)
     conflict = server.conflict
-    return wire_servers.OneServer(
-        wire_servers.Server(
+    return OneServer(
+        ServerHoldings(
             uuid=server.id,
             name=server.name,
             project_id=server.project,
@@ -35,7 +114,7 @@ def show_server(view: View, call: NativeCall) -> wire_servers.OneServer:
             added_by_others=as_dict(server.kept),
             conflict=None
             if conflict is None
-            else wire_servers.Conflict(
+            else ConflictDetail(
                 as_dict(conflict.held),
                 as_dict(conflict.migration_held),
                 conflict.asked,
@@ -45,16 +124,16 @@ def show_server(view: View, call: NativeCall) -> wire_servers.OneServer:
     )
 
 
-def page(view: View, call: NativeCall) -> wire_servers.Needs:
-    return wire_servers.Needs([_shown(need) for need in _server(view, call).needs])
+def page(view: View, call: NativeCall) -> Needs:
+    return Needs([_shown(need) for need in _server(view, call).needs])
 
 
-def show(view: View, call: NativeCall) -> wire_servers.OneNeed:
+def show(view: View, call: NativeCall) -> OneNeed:
     return _one(view, call)
 
 
 async def put(call: NativeCall) -> Response:
-    asked: bodies_servers.PutNeed = call.body
+    asked: PutNeed = call.body
     name = call.params[1]
     if _NAME.match(name) is None:
         text = f"need: its name must be 1 to 32 letters, digits, _ or -; it is {name!r}."
@@ -91,16 +170,16 @@ def _server(view: View, call: NativeCall) -> Server:
     return server
 
 
-def _one(view: View, call: NativeCall) -> wire_servers.OneNeed:
+def _one(view: View, call: NativeCall) -> OneNeed:
     name = call.params[1]
     for need in _server(view, call).needs:
         if need.name == name:
-            return wire_servers.OneNeed(_shown(need))
+            return OneNeed(_shown(need))
     raise berth_problem(NeedNotFound(_id(call), name))
 
 
-def _shown(need: Need) -> wire_servers.Need:
-    return wire_servers.Need(
+def _shown(need: Need) -> NeedDetail:
+    return NeedDetail(
         need.name, need.resources, list(need.required), list(need.forbidden), as_dict(need.held)
     )
 
@@ -112,7 +191,7 @@ ROUTES: Final = (
         listing(show_server),
         policy="berth:servers:show",
         name="show_server",
-        answer=wire_servers.OneServer,
+        answer=OneServer,
         summary="Show what a server holds",
         description="With what other clients have added, and the conflict that an operation was refused for.",
     ),
@@ -122,7 +201,7 @@ ROUTES: Final = (
         listing(page),
         policy="berth:needs:list",
         name="list_needs",
-        answer=wire_servers.Needs,
+        answer=Needs,
         summary="List what other services need for a server",
         description="Each with where it is met, as long as the server holds anything.",
     ),
@@ -132,7 +211,7 @@ ROUTES: Final = (
         listing(show),
         policy="berth:needs:show",
         name="show_need",
-        answer=wire_servers.OneNeed,
+        answer=OneNeed,
         summary="Show a need of a server",
         description="With where it is met, as long as the server holds anything.",
     ),
@@ -142,8 +221,8 @@ ROUTES: Final = (
         put,
         policy="berth:needs:update",
         name="put_need",
-        body=bodies_servers.PutNeed,
-        answer=wire_servers.OneNeed,
+        body=PutNeed,
+        answer=OneNeed,
         summary="Have a server need something",
         description="Part of every claim and move of the server from now on. It is claimed at once, on the "
         "host where the server is; without room there the answer is 409, `berth.no_fit`. What stood under "

@@ -12,26 +12,81 @@ few. Sums by resource class over all providers are those of the view's columns, 
 
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Final
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
 
 from berth.api.kernel.paging import behind, cut, shown_page
-from berth.api.native import wire
 from berth.api.native.calls import NativeCall, NativeRoute, listing
-from berth.api.native.classes import class_named
-from berth.api.native.parameters import UsageQuery
+from berth.api.native.fields import LIMIT_DEFAULT, Amounts, KeyMarker, Limit, Next, ResourceClass
+from berth.api.native.holders import Project, Tree, class_named
 from berth.model.ids import AggregateId, ClassId, ProviderId, Row
 from berth.model.placement import Holdings
 from berth.view import ProviderRecord, View
 from berth.view.usage import Total
 
 
-def page(view: View, call: NativeCall) -> wire.Usage:
+class Amount(msgspec.Struct):
+    """``free`` is summed over providers; one that is over its capacity has nothing free, not less."""
+
+    capacity: int
+    used: int
+    free: int
+
+
+class UsageRow(msgspec.Struct, omit_defaults=True):
+    """Totals of one ``key``: a uuid, a project or the name of a class, depending on ``by``.
+
+    ``name`` is the provider's, by provider and by root. By project there is no capacity of its own:
+    ``used`` and ``consumers`` stand there in place of ``resources``.
+    """
+
+    key: str
+    name: str | None = None
+    resources: dict[str, Amount] | None = None
+    used: Amounts | None = None
+    consumers: int | None = None
+
+
+class Usage(msgspec.Struct):
+    """A page of totals, in the order of their keys."""
+
+    by: str
+    usage: list[UsageRow]
+    next: Next = None
+
+
+Aggregate = Annotated[
+    str,
+    Meta(
+        pattern="^[0-9a-fA-F-]{32,36}\\Z",
+        description="Only what is on providers of this aggregate, spelled as its writer spelled it.",
+    ),
+]
+By = Annotated[
+    Literal["provider", "root", "aggregate", "project", "resource_class"],
+    Meta(description="What a row stands for."),
+]
+
+
+class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
+    by: By
+    tree: Tree | None = None
+    aggregate: Aggregate | None = None
+    project: Project | None = None
+    resource_class: ResourceClass | None = None
+    limit: Limit = LIMIT_DEFAULT
+    marker: KeyMarker | None = None
+
+
+def page(view: View, call: NativeCall) -> Usage:
     query: UsageQuery = call.query
     class_id = None if query.resource_class is None else class_named(view, query.resource_class)
     usage = _Usage(view, query, class_id)
     keys, more = cut(usage.keys(), query.limit)
     rows = dict(zip(keys, usage.rows(keys), strict=True))
-    return wire.Usage(query.by, *shown_page(call.request, query, keys, more, rows.__getitem__))
+    return Usage(query.by, *shown_page(call.request, query, keys, more, rows.__getitem__))
 
 
 class _Usage:
@@ -59,13 +114,13 @@ class _Usage:
                 keys = self._view.provider_order.behind(marker)
         return (key for key in keys if any(map(self._has, self._members(key))))
 
-    def rows(self, keys: list[str]) -> list[wire.UsageRow]:
+    def rows(self, keys: list[str]) -> list[UsageRow]:
         match self._query.by:
             case "project":
                 return [self._project_row(key) for key in keys]
             case "resource_class":
-                return [wire.UsageRow(key, None, {key: self._class_sum(key)}) for key in keys]
-        return [wire.UsageRow(key, self._name_of(key), self._sums(self._members(key))) for key in keys]
+                return [UsageRow(key, None, {key: self._class_sum(key)}) for key in keys]
+        return [UsageRow(key, self._name_of(key), self._sums(self._members(key))) for key in keys]
 
     # -- which providers ------------------------------------------------------------------------
 
@@ -113,10 +168,10 @@ class _Usage:
 
     # -- sums -----------------------------------------------------------------------------------
 
-    def _sums(self, providers: Iterable[ProviderRecord]) -> dict[str, wire.Amount]:
+    def _sums(self, providers: Iterable[ProviderRecord]) -> dict[str, Amount]:
         """By class; ``used`` is what the project uses, or everybody."""
         project = self._query.project
-        sums: dict[ClassId, wire.Amount] = {}
+        sums: dict[ClassId, Amount] = {}
         for record in providers:
             self._view.steps.take(2 + 2 * len(record.inventories))
             used = record.used if project is None else self._held_by(project, record)
@@ -125,7 +180,7 @@ class _Usage:
                     continue
                 amount = sums.get(id)
                 if amount is None:
-                    amount = sums[id] = wire.Amount(0, 0, 0)
+                    amount = sums[id] = Amount(0, 0, 0)
                 capacity = inventory.capacity
                 amount.capacity += capacity
                 amount.used += used.get(id, 0)
@@ -150,7 +205,7 @@ class _Usage:
     # -- by class -------------------------------------------------------------------------------
 
     @cached_property
-    def _scope_sums(self) -> dict[str, wire.Amount]:
+    def _scope_sums(self) -> dict[str, Amount]:
         return self._sums(self._scope.values() if self._scope is not None else ())
 
     @cached_property
@@ -165,12 +220,12 @@ class _Usage:
         classes = self._view.classes
         return (classes.name_of(id) for id in classes.in_inventories() if self._counts(id))
 
-    def _class_sum(self, name: str) -> wire.Amount:
+    def _class_sum(self, name: str) -> Amount:
         if self._scope is not None:
             return self._scope_sums[name]
         capacity, used, free = self._view.classes.column(class_named(self._view, name)).sums()
         held = self._held_everywhere
-        return wire.Amount(capacity, used if held is None else held.get(name, 0), free)
+        return Amount(capacity, used if held is None else held.get(name, 0), free)
 
     # -- by project -----------------------------------------------------------------------------
 
@@ -199,7 +254,7 @@ class _Usage:
         """Whether the project has anything, or anything of the class."""
         return any(self._class_id is None or self._class_id in it.amounts for it in self._totals(project))
 
-    def _project_row(self, project: str) -> wire.UsageRow:
+    def _project_row(self, project: str) -> UsageRow:
         used: dict[ClassId, int] = {}
         consumers = 0
         for total in self._totals(project):
@@ -207,7 +262,7 @@ class _Usage:
             for id, amount in total.amounts.items():
                 used[id] = used.get(id, 0) + amount
         named = {self._view.classes.name_of(id): used[id] for id in sorted(used) if self._counts(id)}
-        return wire.UsageRow(project, used=named, consumers=consumers)
+        return UsageRow(project, used=named, consumers=consumers)
 
 
 def _scope(view: View, query: UsageQuery) -> dict[ProviderId, ProviderRecord] | None:
@@ -234,7 +289,7 @@ ROUTES: Final = (
         policy="berth:usage:show",
         name="show_usage",
         query=UsageQuery,
-        answer=wire.Usage,
+        answer=Usage,
         summary="Sum up capacity, use and what is free",
         description="Totals per resource class, by provider, root (host), aggregate, project or resource "
         "class. With `project`, `used` is what that project uses.",

@@ -10,7 +10,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
-from berth.api.native.wire import Amounts, Index, Time, Uuid
+from berth.api.native.fields import Amounts, Index, Time, Uuid
 
 # -- the ledger ---------------------------------------------------------------------------------
 
@@ -370,7 +370,6 @@ class UnreadableChange(_Change, tag="unreadable"):
 
 
 # -- events -------------------------------------------------------------------------------------
-
 
 Change = (
     ResourceClassChange

@@ -15,7 +15,7 @@ import msgspec
 
 from berth.api.kernel.codes import BAD_BODY
 from berth.api.kernel.problem import Problem
-from berth.api.native.bodies_schedule import Schedule
+from berth.api.native.schedule_requests import NewSchedule
 from berth.model.ids import ConsumerId, Index, ProviderId
 from berth.model.placement import Wanted
 from berth.model.requests import CandidatesRequest
@@ -36,14 +36,14 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
     """``asked`` is the request as it was sent, with its members named."""
 
     index: Index
-    asked: Schedule
+    asked: NewSchedule
     chosen: tuple[Chosen, ...]
 
 
 _DECODER: Final = msgspec.msgpack.Decoder(Token)
 
 
-def token_of(plan: Plan, asked: Schedule) -> str:
+def token_of(plan: Plan, asked: NewSchedule) -> str:
     members = plan.request.members
     named = msgspec.structs.replace(asked, consumers=members, dry_run=False, explain=False)
     chosen = tuple(Chosen(one.member, one.chosen.host, one.chosen.wanted) for one in plan.placements)

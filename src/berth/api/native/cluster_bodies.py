@@ -9,16 +9,15 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Annotated, Final
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, UnsetType, field
 
-from berth.api.native.bodies import Kind
+from berth.api.native.fields import Body, Kind
 from berth.model.clusters import NODE_GROUPS_MAX, NODES_MAX, RATIO_MAX
 from berth.model.groups import HOST
 
 PROCESSES_MAX: Final = 50
 _NAME: Final = "^[a-zA-Z0-9][a-zA-Z0-9_.-]{0,49}\\Z"
-
-Name = Annotated[
+NodeName = Annotated[
     str,
     Meta(
         pattern=_NAME,
@@ -38,29 +37,25 @@ Ratio = Annotated[
     ),
 ]
 _Ref = Annotated[str, Meta(min_length=1, max_length=255)]
-Flavor = Annotated[_Ref, Meta(description="A flavor, by its id or its name.")]
-Image = Annotated[_Ref, Meta(description="An image, by its id or its name.")]
+FlavorRef = Annotated[_Ref, Meta(description="A flavor, by its id or its name.")]
+ImageRef = Annotated[_Ref, Meta(description="An image, by its id or its name.")]
 
 
-class _Body(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    pass
-
-
-class NewNodeGroup(_Body, frozen=True, kw_only=True):
+class NewNodeGroup(Body, frozen=True, kw_only=True):
     """Nodes of one kind, and what runs on them."""
 
-    name: Name
-    flavor: Flavor
-    image: Image | None = None
+    name: NodeName
+    flavor: FlavorRef
+    image: ImageRef | None = None
     count: Count
     processes: Processes = ()
 
 
-class NewCluster(_Body, frozen=True, kw_only=True):
+class NewCluster(Body, frozen=True, kw_only=True):
     """``anti_affinity``: the processes whose nodes keep away from each other. The ratio is 1 and the domain
     ``host``, unless given; both go with ``anti_affinity`` alone."""
 
-    name: Name
+    name: NodeName
     node_groups: Annotated[tuple[NewNodeGroup, ...], Meta(min_length=1, max_length=NODE_GROUPS_MAX)]
     anti_affinity: Processes = ()
     anti_affinity_ratio: Ratio | UnsetType = UNSET
@@ -75,27 +70,24 @@ class NewCluster(_Body, frozen=True, kw_only=True):
         return HOST if self.anti_affinity_domain is UNSET else self.anti_affinity_domain
 
 
-class CreateCluster(_Body, frozen=True, kw_only=True):
+class CreateCluster(Body, frozen=True, kw_only=True):
     cluster: NewCluster
 
 
-class ScaleCluster(_Body, frozen=True, kw_only=True):
+class ScaleCluster(Body, frozen=True, kw_only=True):
     """``counts``: how many nodes a node group shall have, by its name. The ratio cannot be changed: one that
     is given must be the cluster's."""
 
-    counts: Annotated[dict[Name, Count], Meta(max_length=NODE_GROUPS_MAX)] = {}
+    counts: Annotated[dict[NodeName, Count], Meta(max_length=NODE_GROUPS_MAX)] = field(default_factory=dict)
     add: Annotated[tuple[NewNodeGroup, ...], Meta(max_length=NODE_GROUPS_MAX)] = ()
-    remove: Annotated[tuple[Name, ...], Meta(max_length=NODE_GROUPS_MAX)] = ()
+    remove: Annotated[tuple[NodeName, ...], Meta(max_length=NODE_GROUPS_MAX)] = ()
     anti_affinity_ratio: Ratio | None = None
 
 
-class ReplaceNode(_Body, frozen=True, kw_only=True):
+class ReplaceNode(Body, frozen=True, kw_only=True):
     """``force``: also a node that nothing seems to be wrong with."""
 
     force: bool = False
-
-
-# -- what does not go together ------------------------------------------------------------------
 
 
 def objection(asked: NewCluster) -> str | None:

@@ -1,25 +1,162 @@
-"""From what a scheduler is sent to what it is asked: bodies become requests here, and nowhere else."""
+"""What the scheduler is sent: what is asked for, in whichever form, and where it should go. Bodies become
+requests here, and nowhere else."""
 
 from collections.abc import Iterable
+from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec import Meta
 
 from berth.api.kernel.codes import BAD_BODY
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import berth_problem
-from berth.api.native import bodies_schedule as sent
-from berth.api.native.bodies import consumers_of
 from berth.api.native.calls import NativeCall
+from berth.api.native.fields import Body, GivenName, GivenUuid, consumers_of
 from berth.model.commands import SCHEDULE
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
+from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import Rejection, SpecInvalid
 from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
 from berth.model.scheduling import Hints, ScheduleRequest
 from berth.scheduler.comparison import wrong_comparison
 from berth.scheduler.flavors import Flavor, FlavorAsk, checked_ask
 
+# -- bodies -------------------------------------------------------------------------------------
 
-def schedule_request(call: NativeCall, asked: sent.Schedule) -> ScheduleRequest:
+COUNT_MAX: Final = 1_000
+"""How many members one request may place."""
+ALTERNATES_MAX: Final = 20
+_GROUPS_MAX: Final = 64
+_NAMES_MAX: Final = 100
+_SPECS_MAX: Final = 200
+_HOSTS_MAX: Final = 1_000
+_TOKEN_MAX: Final = 4 << 20
+_Word = Annotated[str, Meta(min_length=1, max_length=255)]
+_Value = Annotated[str, Meta(max_length=255)]
+_Names = Annotated[tuple[_Word, ...], Meta(max_length=_NAMES_MAX)]
+_Hosts = Annotated[tuple[_Word, ...], Meta(max_length=_HOSTS_MAX)]
+_Consumers = Annotated[tuple[GivenUuid, ...], Meta(max_length=_NAMES_MAX)]
+Suffix = Annotated[str, Meta(pattern="^[a-zA-Z0-9_-]{1,64}\\Z")]
+AskedResources = Annotated[
+    dict[_Word, Annotated[int, Meta(ge=1, le=AMOUNT_MAX)]],
+    Meta(max_length=_NAMES_MAX, description="Amounts by the name of the resource class."),
+]
+AskedAggregates = Annotated[
+    tuple[Annotated[tuple[_Word, ...], Meta(min_length=1, max_length=_NAMES_MAX)], ...],
+    Meta(max_length=_NAMES_MAX, description="Lists of aggregates: in one of each list."),
+]
+Count = Annotated[int, Meta(ge=1, le=COUNT_MAX)]
+LeastCount = Annotated[
+    int, Meta(ge=1, le=COUNT_MAX, description="At least so many, or none at all; max_count if left out.")
+]
+Seed = Annotated[
+    int, Meta(ge=0, le=2**63 - 1, description="With the same seed the same is chosen from the same state.")
+]
+PlanText = Annotated[str, Meta(max_length=_TOKEN_MAX, description="What a dry run gave out.")]
+ForcedHost = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=255,
+        description="The only host considered; no filter is asked about it, the ledger is.",
+    ),
+]
+
+
+class Part(Body, frozen=True, kw_only=True):
+    """AskedResources to be found on one provider, and what that provider must be."""
+
+    resources: AskedResources = msgspec.field(default_factory=dict)
+    required: _Names = ()
+    forbidden: _Names = ()
+    member_of: AskedAggregates = ()
+    not_member_of: _Names = ()
+    in_tree: GivenUuid | None = None
+
+
+class AskedFlavor(Body, frozen=True, kw_only=True):
+    """As Nova has it: ``ram`` in MB, ``disk``, ``ephemeral`` in GB, ``swap`` in MB."""
+
+    vcpus: Annotated[int, Meta(ge=0, le=AMOUNT_MAX)]
+    ram: Annotated[int, Meta(ge=0, le=AMOUNT_MAX)]
+    disk: Annotated[int, Meta(ge=0, le=AMOUNT_MAX)] = 0
+    ephemeral: Annotated[int, Meta(ge=0, le=AMOUNT_MAX)] = 0
+    swap: Annotated[int, Meta(ge=0, le=AMOUNT_MAX)] = 0
+    extra_specs: Annotated[dict[_Word, _Value], Meta(max_length=_SPECS_MAX)] = msgspec.field(
+        default_factory=dict
+    )
+
+
+class AskedImage(Body, frozen=True, kw_only=True):
+    properties: Annotated[dict[_Word, _Value], Meta(max_length=_SPECS_MAX)] = msgspec.field(
+        default_factory=dict
+    )
+
+
+class Where(Body, frozen=True, kw_only=True):
+    """Hosts by name or uuid; consumers by uuid."""
+
+    same_host: _Consumers = ()
+    different_host: _Consumers = ()
+    host_names: Annotated[_Names, Meta(description="Patterns with * and ?, of which one must match.")] = ()
+    ignore_hosts: _Hosts = ()
+    forced_host: ForcedHost | None = None
+
+
+class Ask(Part, frozen=True, kw_only=True):
+    """What each member needs: the fields of a part for what may come from several providers of a host,
+    ``parts`` by suffix for what must come from one; or a ``flavor`` (and an ``image``) in place of both.
+    ``group`` is the group that members are in, or come into; ``zone`` is the name of an aggregate of that
+    kind."""
+
+    parts: Annotated[dict[Suffix, Part], Meta(max_length=_GROUPS_MAX)] = msgspec.field(default_factory=dict)
+    group_policy: Literal["none", "isolate"] = "none"
+    same_subtree: Annotated[
+        tuple[Annotated[tuple[Suffix, ...], Meta(max_length=_GROUPS_MAX)], ...], Meta(max_length=_GROUPS_MAX)
+    ] = ()
+    flavor: AskedFlavor | None = None
+    image: AskedImage | None = None
+    group: GivenUuid | None = None
+    zone: GivenName | None = None
+    metadata: Annotated[
+        dict[_Word, _Value],
+        Meta(max_length=_NAMES_MAX, description="What an aggregate of the host must say."),
+    ] = msgspec.field(default_factory=dict)
+    hints: Where = Where()
+
+
+class NewSchedule(Ask, frozen=True, kw_only=True):
+    """With a ``token`` of a dry run that very plan is claimed, and nothing else may be given with it."""
+
+    min_count: LeastCount | None = None
+    max_count: Count = 1
+    consumers: Annotated[
+        tuple[GivenUuid, ...],
+        Meta(
+            max_length=COUNT_MAX, description="The uuids of the members, max_count of them; made if left out."
+        ),
+    ] = ()
+    project_id: _Word | None = None
+    user_id: _Word | None = None
+    consumer_type: Annotated[str, Meta(pattern="^[A-Z0-9_]{1,255}\\Z")] = "WORKLOAD"
+    alternates: Annotated[int, Meta(ge=0, le=ALTERNATES_MAX)] = 0
+    seed: Seed | None = None
+    dry_run: bool = False
+    explain: bool = False
+    token: PlanText | None = None
+
+
+class Explain(Ask, frozen=True, kw_only=True):
+    """``hosts`` are told about one by one."""
+
+    count: Count = 1
+    hosts: Annotated[tuple[_Word, ...], Meta(max_length=20)] = ()
+
+
+# -- requests -----------------------------------------------------------------------------------
+
+
+def schedule_request(call: NativeCall, asked: NewSchedule) -> ScheduleRequest:
     least = asked.max_count if asked.min_count is None else asked.min_count
     if least > asked.max_count:
         raise _bad(f"min_count is {least} and max_count {asked.max_count}: it must not be less")
@@ -40,13 +177,13 @@ def schedule_request(call: NativeCall, asked: sent.Schedule) -> ScheduleRequest:
     )
 
 
-def explain_request(call: NativeCall, asked: sent.Explain) -> ScheduleRequest:
+def explain_request(call: NativeCall, asked: Explain) -> ScheduleRequest:
     members = tuple(ConsumerId(call.services.ids.uuid()) for _ in range(asked.count))
     return _request(asked, members=members, at_least=asked.count, project=call.caller.project_id or "")
 
 
 def _request(
-    asked: sent.Ask,
+    asked: Ask,
     members: tuple[ConsumerId, ...],
     at_least: int,
     project: str = "",
@@ -88,7 +225,7 @@ def _metadata(of_flavor: tuple[tuple[str, str], ...], given: dict[str, str]) -> 
     return tuple(sorted({*of_flavor, *given.items()}))
 
 
-def _needs(asked: sent.Ask) -> FlavorAsk:
+def _needs(asked: Ask) -> FlavorAsk:
     """What each member needs, and what a flavor and an image say beside that."""
     if asked.flavor is not None:
         if asked.resources or asked.parts:
@@ -124,7 +261,7 @@ def _needs(asked: sent.Ask) -> FlavorAsk:
     return FlavorAsk(ask, ())
 
 
-def _joined(ask: CandidatesRequest, asked: sent.Ask) -> CandidatesRequest:
+def _joined(ask: CandidatesRequest, asked: Ask) -> CandidatesRequest:
     """A flavor's needs, and what the request itself requires beside it."""
     beside = _group(UNSUFFIXED, asked)
     groups = []
@@ -144,7 +281,7 @@ def _joined(ask: CandidatesRequest, asked: sent.Ask) -> CandidatesRequest:
     return msgspec.structs.replace(ask, groups=tuple(groups))
 
 
-def _group(suffix: str, part: sent.Part) -> RequestGroup:
+def _group(suffix: str, part: Part) -> RequestGroup:
     return RequestGroup(
         suffix=suffix,
         resources=tuple(part.resources.items()),

@@ -1,0 +1,63 @@
+"""What fields of /berth/v1 may be, where several of its resources have them. Every number has a range, every
+list a limit; the OpenAPI description follows from these types."""
+
+from collections.abc import Iterable
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from berth.model.ids import ConsumerId
+
+# -- what is answered ---------------------------------------------------------------------------
+
+Uuid = Annotated[str, Meta(description="A uuid.", examples=["5a8f6d1e-4c1b-4c57-9d2b-0f1c2d3e4f50"])]
+Time = Annotated[str, Meta(description="ISO 8601, UTC.", examples=["2026-01-31T09:30:00Z"])]
+Next = Annotated[
+    str | None, Meta(description="Where the next page is, relative to the server; null on the last page.")
+]
+Amounts = Annotated[dict[str, int], Meta(description="Amounts by the name of the resource class.")]
+Index = Annotated[int, Meta(ge=0, description="A position in the journal.")]
+
+
+# -- what is sent -------------------------------------------------------------------------------
+
+UUID: Final = "^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\\Z"
+GivenUuid = Annotated[str, Meta(pattern=UUID, description="A uuid, with its dashes.")]
+GivenName = Annotated[str, Meta(min_length=1, max_length=255, description="What people call it.")]
+Kind = Annotated[
+    str,
+    Meta(
+        pattern="^[a-z][a-z0-9_-]{0,63}\\Z",
+        description="What a domain is: `host`, or the kind of an aggregate, such as `rack` or `zone`.",
+        examples=["rack"],
+    ),
+]
+Text = Annotated[str, Meta(min_length=1, max_length=255)]
+
+
+class Body(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """Of a request. A field that it does not have is refused by name."""
+
+
+# -- what is asked for in a query ---------------------------------------------------------------
+
+LIMIT_DEFAULT: Final = 100
+LIMIT_MAX: Final = 1000
+Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX, description="How many entries a page holds at most.")]
+KeyMarker = Annotated[
+    str,
+    Meta(min_length=1, max_length=255, description="The last key of the page before; this page goes on."),
+]
+ResourceClass = Annotated[
+    str, Meta(min_length=1, max_length=255, description="Only this resource class, by its name.")
+]
+
+
+class NoQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """No parameters at all."""
+
+
+def consumers_of(ids: Iterable[str]) -> tuple[ConsumerId, ...]:
+    """Consumers that a body names, spelled as a path of the Placement API would have them."""
+    return tuple(ConsumerId(id.lower()) for id in ids)
