@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from berth.api.compute.routes import ROUTES as COMPUTE
+from berth.api.compute.api import ROUTES as COMPUTE
 from berth.api.image.api import ROUTES as IMAGE
 from berth.api.kernel.auth.caller import Authenticator, Caller, with_implied
 from berth.api.native.routes import PREFIX as NATIVE_PREFIX

@@ -1,14 +1,62 @@
-"""The compute API: Nova's routes, versions and shapes."""
+"""The compute API: Nova's routes, versions and shapes.
 
-from berth.api.compute import versions
-from berth.api.compute.errors import render
-from berth.api.compute.routes import ROUTES
+A refusal comes in Nova's envelope: {"conflictingRequest": {"code": 409, "message": "..."}}
+"""
+
+from typing import Final
+
+import msgspec
+
+from berth.api.compute import (
+    aggregates,
+    flavors,
+    hypervisors,
+    instance_actions,
+    migrations,
+    quotas,
+    server_actions,
+    server_groups,
+    server_metadata,
+    servers,
+    services,
+    unsupported,
+    versions,
+)
 from berth.api.compute.versions import PREFIX, V21
 from berth.api.kernel.api import RoutedApi
 from berth.api.kernel.auth.caller import Caller
-from berth.api.kernel.call import Services, json
-from berth.api.kernel.http import Request, Response, origin_of
+from berth.api.kernel.call import Handler, Services, json
+from berth.api.kernel.http import JSON, Request, Response, origin_of
 from berth.api.kernel.problem import Problem
+from berth.api.kernel.router import Route
+
+ROUTES: Final[tuple[Route[Handler], ...]] = (
+    *servers.ROUTES,
+    *server_metadata.ROUTES,
+    *server_actions.ROUTES,
+    *migrations.ROUTES,
+    *instance_actions.ROUTES,
+    *flavors.ROUTES,
+    *server_groups.ROUTES,
+    *aggregates.ROUTES,
+    *hypervisors.ROUTES,
+    *services.ROUTES,
+    *quotas.ROUTES,
+    *unsupported.ROUTES,
+)
+
+_FAULTS: Final = {
+    400: "badRequest",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "itemNotFound",
+    405: "badMethod",
+    406: "notAcceptable",
+    409: "conflictingRequest",
+    413: "overLimit",
+    415: "badMediaType",
+    503: "serviceUnavailable",
+}
 
 
 class ComputeApi(RoutedApi):
@@ -18,7 +66,9 @@ class ComputeApi(RoutedApi):
         super().__init__(services, ROUTES, below=V21, versions_at=(PREFIX, V21))
 
     def refuse(self, problem: Problem, request: Request) -> Response:
-        return render(problem)
+        name = _FAULTS.get(problem.status, "computeFault")
+        body = {name: {"code": problem.status, "message": problem.text}}
+        return Response(problem.status, msgspec.json.encode(body), JSON, problem.headers)
 
     async def handle(self, request: Request, caller: Caller) -> Response:
         response = await super().handle(request, caller)

@@ -1,22 +1,24 @@
-"""/flavors: sizes that servers are made in, who may use them, and what they say of a flavor.
+"""/flavors: sizes that servers are made in, their extra specs, and which projects may use them.
 
-A server keeps a copy of its flavor, so that one can be changed or deleted at any time. Of a private flavor
-only admins and the projects that have access know that it is there.
+A server keeps a copy of its flavor, so a flavor can be changed or deleted at any time. A private flavor is
+visible to administrators and to the projects that have access.
+
+Each extra spec is used, passed to the driver or refused (``scheduler/spec_table.py``): a flavor never gets a
+spec that no server could be made with.
 """
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Meta, UnsetType
 
-from berth.api.compute.errors import not_found
 from berth.api.compute.versions import links_of
 from berth.api.kernel.call import Call, empty, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import number_in, page, query_of
-from berth.api.kernel.problem import Problem
+from berth.api.kernel.problem import Problem, not_found
 from berth.api.kernel.rejections import nova_problem
 from berth.api.kernel.router import Route
 from berth.ledger.records import remove_record, replace_record
@@ -25,19 +27,19 @@ from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import SpecInvalid
 from berth.model.servers import Flavor
 from berth.sagas.requests import flavor_sizes
-from berth.scheduler.flavors import ask_of
-from berth.scheduler.spec_table import count_bytes
+from berth.scheduler.flavors import SPECS_MAX, ask_of
+from berth.scheduler.spec_table import count_bytes, wrong_extra_spec
 from berth.view import View
 
-DESCRIPTION: Final = 55
-"""From this microversion on flavors have descriptions, and can be changed."""
-EXTRA_SPECS: Final = 61
-"""From this one on they show their extra specs."""
+_DESCRIPTION: Final = 55
+"""From this microversion on flavors have descriptions and can be changed."""
+_EXTRA_SPECS: Final = 61
+"""From this microversion on flavors show their extra specs."""
 _SWAP_IS_A_NUMBER: Final = 75
 
 _SPECS_BYTES_MAX: Final = 16 << 10
 """A server keeps a copy of its flavor."""
-_ID: Final = re.compile(r"[a-zA-Z0-9._-]([a-zA-Z0-9. _-]{0,253}[a-zA-Z0-9._-])?")
+_FLAVOR_ID: Final = re.compile(r"[a-zA-Z0-9._-]([a-zA-Z0-9. _-]{0,253}[a-zA-Z0-9._-])?")
 _NAME_MAX: Final = 255
 _DESCRIPTION_MAX: Final = 65_535
 
@@ -59,11 +61,11 @@ Number = int | str
 """Nova takes digits in quotes, too."""
 
 
-class _Body(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+class _FlavorBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     pass
 
 
-class NewFlavor(_Body, frozen=True, kw_only=True):
+class NewFlavor(_FlavorBody, frozen=True, kw_only=True):
     name: str
     ram: Number
     vcpus: Number
@@ -76,37 +78,37 @@ class NewFlavor(_Body, frozen=True, kw_only=True):
     description: str | UnsetType | None = UNSET
 
 
-class CreateFlavor(_Body, frozen=True, kw_only=True):
+class CreateFlavor(_FlavorBody, frozen=True, kw_only=True):
     flavor: NewFlavor
 
 
-class Description(_Body, frozen=True, kw_only=True):
+class FlavorDescription(_FlavorBody, frozen=True, kw_only=True):
     description: str | None
 
 
-class UpdateFlavor(_Body, frozen=True, kw_only=True):
-    flavor: Description
+class UpdateFlavor(_FlavorBody, frozen=True, kw_only=True):
+    flavor: FlavorDescription
 
 
 # -- reading ------------------------------------------------------------------------------------
 
 
-async def index(call: Call) -> Response:
-    return await _list(call, lambda flavor: _summary(call, flavor))
+async def list_flavors(call: Call) -> Response:
+    return await _list_page(call, lambda flavor: _show_summary(call, flavor))
 
 
-async def detail(call: Call) -> Response:
-    return await _list(call, lambda flavor: _whole(call, flavor))
+async def list_flavors_with_details(call: Call) -> Response:
+    return await _list_page(call, lambda flavor: _show_whole(call, flavor))
 
 
-async def show(call: Call) -> Response:
-    flavor = await call.read(lambda view: visible(view, call))
-    return json({"flavor": _whole(call, flavor)})
+async def show_flavor(call: Call) -> Response:
+    flavor = await call.read(lambda view: _find_flavor(view, call))
+    return json({"flavor": _show_whole(call, flavor)})
 
 
-async def _list(call: Call, shown: Callable[[Flavor], dict[str, Any]]) -> Response:
+async def _list_page(call: Call, shown: Callable[[Flavor], dict[str, Any]]) -> Response:
     query = query_of(call, "flavors", QUERY)
-    wanted = await call.read(lambda view: _wanted(call, query, view.records.all(Flavor)))
+    wanted = await call.read(lambda view: _select(call, query, view.records.all(Flavor)))
     flavors, links = page(call, wanted, lambda flavor: flavor.id, shown)
     body: dict[str, Any] = {"flavors": flavors}
     if links:
@@ -114,9 +116,9 @@ async def _list(call: Call, shown: Callable[[Flavor], dict[str, Any]]) -> Respon
     return json(body)
 
 
-def _wanted(call: Call, query: dict[str, str], flavors: Iterable[Flavor]) -> list[Flavor]:
+def _select(call: Call, query: dict[str, str], flavors: Iterable[Flavor]) -> list[Flavor]:
     least_mb, least_gb = number_in(query, "minRam", 0), number_in(query, "minDisk", 0)
-    is_public = _is_public(call, query)
+    is_public = _read_is_public(call, query)
     sort_key = query.get("sort_key", "flavorid")
     if sort_key not in _SORT_KEYS:
         raise Problem(400, f"sort_key is {sort_key!r}; it must be one of {', '.join(_SORT_KEYS)}.")
@@ -135,8 +137,8 @@ def _wanted(call: Call, query: dict[str, str], flavors: Iterable[Flavor]) -> lis
     return found
 
 
-def _is_public(call: Call, query: dict[str, str]) -> bool | None:
-    """What the list is narrowed to; None for all that the caller may see."""
+def _read_is_public(call: Call, query: dict[str, str]) -> bool | None:
+    """Which flavors are listed: public, private, or with None all that the caller may see."""
     text = query.get("is_public", "true").lower()
     if text in ("none", ""):
         return None
@@ -148,7 +150,7 @@ def _is_public(call: Call, query: dict[str, str]) -> bool | None:
 
 
 def _is_asked_for(call: Call, flavor: Flavor, is_public: bool | None) -> bool:
-    """True stands for those that the caller's project may use, None for all that the caller may see."""
+    """True stands for the flavors that the caller's project may use, None for all that the caller may see."""
     if is_public is None:
         return call.access.may_use_flavor(flavor)
     if is_public:
@@ -156,7 +158,7 @@ def _is_asked_for(call: Call, flavor: Flavor, is_public: bool | None) -> bool:
     return not flavor.is_public and call.access.may_use_flavor(flavor)
 
 
-def visible(view: View, call: Call) -> Flavor:
+def _find_flavor(view: View, call: Call) -> Flavor:
     """The flavor of the path; not found if it is not for the caller."""
     id = call.params[0]
     flavor = view.records.get(Flavor, id)
@@ -168,30 +170,30 @@ def visible(view: View, call: Call) -> Flavor:
 # -- changing -----------------------------------------------------------------------------------
 
 
-async def create(call: Call) -> Response:
+async def create_flavor(call: Call) -> Response:
     asked = call.decode(CreateFlavor).flavor
-    if call.version < DESCRIPTION and not isinstance(asked.description, UnsetType):
-        raise Problem(400, f"description is for microversion 2.{DESCRIPTION} and later.")
-    flavor = _made(call, asked)
+    if call.version < _DESCRIPTION and not isinstance(asked.description, UnsetType):
+        raise Problem(400, f"description is for microversion 2.{_DESCRIPTION} and later.")
+    flavor = _make_flavor(call, asked)
 
-    def make(view: View, now_s: int) -> Command:
+    def propose(view: View, now_s: int) -> Command:
         if view.records.get(Flavor, flavor.id) is not None:
             raise Problem(409, f"Flavor with ID {flavor.id} already exists: choose another.")
         if view.records.find(Flavor, "name", flavor.name):
             raise Problem(409, f"Flavor with name {flavor.name} already exists: choose another.")
-        return _kept(view, msgspec.structs.replace(flavor, created_at_s=now_s))
+        return _replace_flavor(view, msgspec.structs.replace(flavor, created_at_s=now_s))
 
-    return await call.submit(make, lambda view: json({"flavor": _whole(call, flavor)}))
+    return await call.submit(propose, lambda view: json({"flavor": _show_whole(call, flavor)}))
 
 
-def _made(call: Call, asked: NewFlavor) -> Flavor:
+def _make_flavor(call: Call, asked: NewFlavor) -> Flavor:
     name = asked.name
     if not 1 <= len(name) <= _NAME_MAX or name != name.strip() or not name.isprintable():
         raise Problem(
             400, f"name is {name!r}; it must have 1 to {_NAME_MAX} characters, without spaces at its ends."
         )
     id = call.services.ids.uuid() if asked.id in (None, "", "auto") else str(asked.id)
-    if _ID.fullmatch(id) is None:
+    if _FLAVOR_ID.fullmatch(id) is None:
         raise Problem(
             400, f"id is {id!r}; it must have 1 to 255 letters, digits, dots, dashes, underscores or spaces."
         )
@@ -203,55 +205,59 @@ def _made(call: Call, asked: NewFlavor) -> Flavor:
     return Flavor(
         id=id,
         name=name,
-        vcpus=_size("vcpus", asked.vcpus, 1),
-        memory_mb=_size("ram", asked.ram, 1),
-        disk_gb=_size("disk", asked.disk, 0),
-        ephemeral_gb=_size("OS-FLV-EXT-DATA:ephemeral", asked.ephemeral or 0, 0),
-        swap_mb=_size("swap", asked.swap or 0, 0),
+        vcpus=_read_size("vcpus", asked.vcpus, 1),
+        memory_mb=_read_size("ram", asked.ram, 1),
+        disk_gb=_read_size("disk", asked.disk, 0),
+        ephemeral_gb=_read_size("OS-FLV-EXT-DATA:ephemeral", asked.ephemeral or 0, 0),
+        swap_mb=_read_size("swap", asked.swap or 0, 0),
         is_public=asked.is_public is not False,
-        description=_description(None if isinstance(asked.description, UnsetType) else asked.description),
+        description=_check_description(
+            None if isinstance(asked.description, UnsetType) else asked.description
+        ),
     )
 
 
-def _size(field: str, value: Number, least: int) -> int:
+def _read_size(field: str, value: Number, least: int) -> int:
     text = str(value)
     if not (text.isascii() and text.isdigit() and len(text) <= 10 and least <= int(text) <= AMOUNT_MAX):
         raise Problem(400, f"{field} is {value!r}; it must be a whole number from {least} to {AMOUNT_MAX}.")
     return int(text)
 
 
-def _description(text: str | None) -> str | None:
+def _check_description(text: str | None) -> str | None:
     if text is not None and len(text) > _DESCRIPTION_MAX:
         raise Problem(400, f"description has {len(text)} characters; it may have {_DESCRIPTION_MAX} at most.")
     return text
 
 
-async def update(call: Call) -> Response:
-    if call.version < DESCRIPTION:
-        raise Problem(404, f"Flavors can be changed from microversion 2.{DESCRIPTION} on.")
-    text = _description(call.decode(UpdateFlavor).flavor.description)
+async def update_flavor(call: Call) -> Response:
+    if call.version < _DESCRIPTION:
+        raise Problem(404, f"Flavors can be changed from microversion 2.{_DESCRIPTION} on.")
+    text = _check_description(call.decode(UpdateFlavor).flavor.description)
 
-    def make(view: View, now_s: int) -> Command:
-        return _kept(view, msgspec.structs.replace(visible(view, call), description=text))
+    def propose(view: View, now_s: int) -> Command:
+        return _replace_flavor(view, msgspec.structs.replace(_find_flavor(view, call), description=text))
 
-    return await call.submit(make, lambda view: json({"flavor": _whole(call, visible(view, call))}))
-
-
-async def delete(call: Call) -> Response:
-    def make(view: View, now_s: int) -> Command:
-        return Enact((remove_record(view, visible(view, call)),))
-
-    return await call.submit(make, lambda view: empty(202))
+    return await call.submit(
+        propose, lambda view: json({"flavor": _show_whole(call, _find_flavor(view, call))})
+    )
 
 
-def _kept(view: View, flavor: Flavor) -> Command:
-    """The flavor in place of what it was, if servers could be made with it."""
-    return Enact((replace_record(view, checked(flavor)),))
+async def delete_flavor(call: Call) -> Response:
+    def propose(view: View, now_s: int) -> Command:
+        return Enact((remove_record(view, _find_flavor(view, call)),))
+
+    return await call.submit(propose, lambda view: empty(202))
 
 
-def checked(flavor: Flavor) -> Flavor:
-    """The flavor, if the scheduler can read it. Keys that it had before they were refused stay until they are
-    taken away; no server is made with them."""
+def _replace_flavor(view: View, flavor: Flavor) -> Command:
+    """The command that replaces a flavor, if servers could be made with it."""
+    return Enact((replace_record(view, _check_flavor(flavor)),))
+
+
+def _check_flavor(flavor: Flavor) -> Flavor:
+    """The flavor, if the scheduler can read it. Extra specs that it had before they were refused stay until
+    they are removed; no server is made with them."""
     ask = ask_of(flavor_sizes(flavor))
     if isinstance(ask, SpecInvalid):
         raise nova_problem(ask)
@@ -267,16 +273,16 @@ def checked(flavor: Flavor) -> Flavor:
 # -- showing ------------------------------------------------------------------------------------
 
 
-def _summary(call: Call, flavor: Flavor) -> dict[str, Any]:
+def _show_summary(call: Call, flavor: Flavor) -> dict[str, Any]:
     links = links_of(call, "flavors", flavor.id)
     shown: dict[str, Any] = {"id": flavor.id, "name": flavor.name, "links": links}
-    if call.version >= DESCRIPTION:
+    if call.version >= _DESCRIPTION:
         shown["description"] = flavor.description
     return shown
 
 
-def _whole(call: Call, flavor: Flavor) -> dict[str, Any]:
-    shown = _summary(call, flavor) | {
+def _show_whole(call: Call, flavor: Flavor) -> dict[str, Any]:
+    shown = _show_summary(call, flavor) | {
         "ram": flavor.memory_mb,
         "disk": flavor.disk_gb,
         "vcpus": flavor.vcpus,
@@ -286,16 +292,196 @@ def _whole(call: Call, flavor: Flavor) -> dict[str, Any]:
         "os-flavor-access:is_public": flavor.is_public,
         "rxtx_factor": 1.0,
     }
-    if call.version >= EXTRA_SPECS and call.allows("os_compute_api:os-flavor-extra-specs:index"):
+    if call.version >= _EXTRA_SPECS and call.allows("os_compute_api:os-flavor-extra-specs:index"):
         shown["extra_specs"] = flavor.extra_specs
     return shown
 
 
+# -- extra specs --------------------------------------------------------------------------------
+
+
+_SPEC_KEY: Final = re.compile(r"[a-zA-Z0-9_:. -]{1,255}")
+
+SpecValue = Annotated[str, Meta(max_length=255)] | int | float
+NewSpecs = Annotated[dict[str, SpecValue], Meta(min_length=1, max_length=SPECS_MAX)]
+
+
+class NewExtraSpecs(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    extra_specs: NewSpecs
+
+
+async def list_extra_specs(call: Call) -> Response:
+    flavor = await call.read(lambda view: _find_flavor(view, call))
+    return json({"extra_specs": flavor.extra_specs})
+
+
+async def show_extra_spec(call: Call) -> Response:
+    flavor = await call.read(lambda view: _find_flavor(view, call))
+    return json({_read_key(call): _find_value(flavor, _read_key(call))})
+
+
+async def add_extra_specs(call: Call) -> Response:
+    """Add extra specs; those that are there already are replaced."""
+    given = _read_specs(call.decode(NewExtraSpecs).extra_specs)
+    return await call.submit(
+        lambda view, _: _add_specs(view, call, given), lambda view: json({"extra_specs": given})
+    )
+
+
+async def set_extra_spec(call: Call) -> Response:
+    given = _read_specs(call.decode(dict[str, SpecValue]))
+    if list(given) != [_read_key(call)]:
+        raise Problem(400, f"The body must have one key, {_read_key(call)!r}, as the path does.")
+    return await call.submit(lambda view, _: _add_specs(view, call, given), lambda view: json(given))
+
+
+async def delete_extra_spec(call: Call) -> Response:
+    def propose(view: View, now_s: int) -> Command:
+        flavor = _find_flavor(view, call)
+        _find_value(flavor, _read_key(call))
+        left = {key: value for key, value in flavor.extra_specs.items() if key != _read_key(call)}
+        return Enact(
+            (replace_record(view, _check_flavor(msgspec.structs.replace(flavor, extra_specs=left))),)
+        )
+
+    return await call.submit(propose, lambda view: Response(200))
+
+
+def _read_key(call: Call) -> str:
+    return call.params[1]
+
+
+def _find_value(flavor: Flavor, key: str) -> str:
+    value = flavor.extra_specs.get(key)
+    if value is None:
+        raise Problem(404, f"Flavor {flavor.id} has no extra specs with key {key}.")
+    return value
+
+
+def _read_specs(specs: dict[str, str | int | float]) -> dict[str, str]:
+    for key in specs:
+        if _SPEC_KEY.fullmatch(key) is None:
+            raise Problem(400, f"The key {key!r} must have 1 to 255 letters, digits, spaces or any of _:.-")
+    return {key: str(value) for key, value in specs.items()}
+
+
+def _add_specs(view: View, call: Call, given: dict[str, str]) -> Command:
+    flavor = _find_flavor(view, call)
+    after = msgspec.structs.replace(flavor, extra_specs=flavor.extra_specs | given)
+    _check_flavor(after)
+    wrong = wrong_extra_spec(after.extra_specs)
+    if wrong is not None:
+        raise nova_problem(wrong)
+    return Enact((replace_record(view, after),))
+
+
+# -- access -------------------------------------------------------------------------------------
+
+
+_PROJECTS_MAX: Final = 10_000
+
+
+class Tenant(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    tenant: Annotated[str, Meta(min_length=1, max_length=255)]
+
+
+class FlavorAccessChange(msgspec.Struct, forbid_unknown_fields=True, frozen=True, rename="camel"):
+    add_tenant_access: Tenant | None = None
+    remove_tenant_access: Tenant | None = None
+
+
+async def list_access(call: Call) -> Response:
+    flavor = await call.read(lambda view: _find_flavor(view, call))
+    if flavor.is_public:
+        raise Problem(404, "Access list not available for public flavors.")
+    return _show_access(flavor)
+
+
+async def change_access(call: Call) -> Response:
+    asked = call.decode(FlavorAccessChange)
+    if (asked.add_tenant_access is None) == (asked.remove_tenant_access is None):
+        raise Problem(400, "The body must have one of addTenantAccess and removeTenantAccess.")
+
+    def propose(view: View, now_s: int) -> Command:
+        flavor = _find_flavor(view, call)
+        if asked.add_tenant_access is not None:
+            projects = _add_project(flavor, asked.add_tenant_access.tenant)
+        else:
+            assert asked.remove_tenant_access is not None, "one of the two is there"
+            projects = _remove_project(flavor, asked.remove_tenant_access.tenant)
+        return Enact((replace_record(view, msgspec.structs.replace(flavor, projects=projects)),))
+
+    return await call.submit(propose, lambda view: _show_access(_find_flavor(view, call)))
+
+
+def _add_project(flavor: Flavor, project: str) -> tuple[str, ...]:
+    if flavor.is_public:
+        raise Problem(409, f"Flavor {flavor.id} is public: everybody has access to it already.")
+    if project in flavor.projects:
+        raise Problem(409, f"Project {project} has access to flavor {flavor.id} already.")
+    if len(flavor.projects) >= _PROJECTS_MAX:
+        raise Problem(409, f"Flavor {flavor.id} has {_PROJECTS_MAX} projects, and may not have more.")
+    return (*flavor.projects, project)
+
+
+def _remove_project(flavor: Flavor, project: str) -> tuple[str, ...]:
+    if project not in flavor.projects:
+        raise Problem(404, f"Project {project} has no access to flavor {flavor.id} that could be taken.")
+    return tuple(other for other in flavor.projects if other != project)
+
+
+def _show_access(flavor: Flavor) -> Response:
+    return json(
+        {"flavor_access": [{"flavor_id": flavor.id, "tenant_id": project} for project in flavor.projects]}
+    )
+
+
 ROUTES: Final = (
-    Route("GET", "/flavors", index, policy="berth:flavors:list"),
-    Route("POST", "/flavors", create, policy="os_compute_api:os-flavor-manage:create"),
-    Route("GET", "/flavors/detail", detail, policy="berth:flavors:list"),
-    Route("GET", "/flavors/{id}", show, policy="berth:flavors:show"),
-    Route("PUT", "/flavors/{id}", update, policy="os_compute_api:os-flavor-manage:update"),
-    Route("DELETE", "/flavors/{id}", delete, policy="os_compute_api:os-flavor-manage:delete"),
+    Route("GET", "/flavors", list_flavors, policy="berth:flavors:list"),
+    Route("POST", "/flavors", create_flavor, policy="os_compute_api:os-flavor-manage:create"),
+    Route("GET", "/flavors/detail", list_flavors_with_details, policy="berth:flavors:list"),
+    Route("GET", "/flavors/{id}", show_flavor, policy="berth:flavors:show"),
+    Route("PUT", "/flavors/{id}", update_flavor, policy="os_compute_api:os-flavor-manage:update"),
+    Route("DELETE", "/flavors/{id}", delete_flavor, policy="os_compute_api:os-flavor-manage:delete"),
+    Route(
+        "GET",
+        "/flavors/{id}/os-extra_specs",
+        list_extra_specs,
+        policy="os_compute_api:os-flavor-extra-specs:index",
+    ),
+    Route(
+        "POST",
+        "/flavors/{id}/os-extra_specs",
+        add_extra_specs,
+        policy="os_compute_api:os-flavor-extra-specs:create",
+    ),
+    Route(
+        "GET",
+        "/flavors/{id}/os-extra_specs/{key}",
+        show_extra_spec,
+        policy="os_compute_api:os-flavor-extra-specs:show",
+    ),
+    Route(
+        "PUT",
+        "/flavors/{id}/os-extra_specs/{key}",
+        set_extra_spec,
+        policy="os_compute_api:os-flavor-extra-specs:update",
+    ),
+    Route(
+        "DELETE",
+        "/flavors/{id}/os-extra_specs/{key}",
+        delete_extra_spec,
+        policy="os_compute_api:os-flavor-extra-specs:delete",
+    ),
+    Route("GET", "/flavors/{id}/os-flavor-access", list_access, policy="os_compute_api:os-flavor-access"),
+    Route(
+        "POST",
+        "/flavors/{id}/action",
+        change_access,
+        policy="os_compute_api:os-flavor-access",
+        actions={
+            "addTenantAccess": "os_compute_api:os-flavor-access:add_tenant_access",
+            "removeTenantAccess": "os_compute_api:os-flavor-access:remove_tenant_access",
+        },
+    ),
 )

@@ -7,11 +7,10 @@ A host is known by a number before microversion 2.53 and by the uuid of its root
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from berth.api.compute.errors import not_found
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import page, query_of
-from berth.api.kernel.problem import Problem
+from berth.api.kernel.problem import Problem, not_found
 from berth.api.kernel.router import Route
 from berth.model.ids import ProviderId
 from berth.model.placement import HEALTHY

@@ -4,7 +4,6 @@ way, which can be aborted."""
 from collections.abc import Callable
 from typing import Any, Final
 
-from berth.api.compute.errors import not_found
 from berth.api.compute.server_access import require_version, unlocked, visible
 from berth.api.compute.versions import links_of
 from berth.api.kernel.call import Call, empty, json
@@ -19,7 +18,7 @@ from berth.api.kernel.paging import (
     query_of,
     render_page,
 )
-from berth.api.kernel.problem import Problem
+from berth.api.kernel.problem import Problem, not_found
 from berth.api.kernel.router import Route
 from berth.api.kernel.times import parse_time, show_plain_time
 from berth.model.commands import Enact

@@ -10,11 +10,10 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from berth.api.compute.errors import not_found
 from berth.api.kernel.call import Call, empty, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import query_of
-from berth.api.kernel.problem import Problem
+from berth.api.kernel.problem import Problem, not_found
 from berth.api.kernel.router import Route
 from berth.ledger.quotas import limits_of, used_by
 from berth.ledger.records import remove_record, replace_record

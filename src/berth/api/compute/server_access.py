@@ -6,9 +6,8 @@ be looked at by its owner, and nothing more until it is unlocked; an administrat
 
 import msgspec
 
-from berth.api.compute.errors import not_found
 from berth.api.kernel.call import Call
-from berth.api.kernel.problem import Problem
+from berth.api.kernel.problem import Problem, not_found
 from berth.api.kernel.rejections import nova_problem
 from berth.ledger.records import replace_record
 from berth.model.commands import Enact

@@ -9,11 +9,10 @@ from typing import Annotated, Any, Final, get_args
 import msgspec
 from msgspec import Meta
 
-from berth.api.compute.errors import not_found
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import flag_in, limit_of, number_in, query_of, render_page
-from berth.api.kernel.problem import Problem
+from berth.api.kernel.problem import Problem, not_found
 from berth.api.kernel.router import Route
 from berth.model.commands import Command, CreateGroup, Enact
 from berth.model.groups import HOST, MEMBERS_MAX, Group, Policy

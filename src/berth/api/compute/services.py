@@ -10,8 +10,8 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
+from berth.api.compute.aggregates import BINARY, zone_of
 from berth.api.compute.hypervisors import UUIDS, found, id_of
-from berth.api.compute.zones import BINARY, zone_of
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import query_of

@@ -91,6 +91,11 @@ def forbidden(rule: str) -> Problem:
     return Problem(403, refusal(rule), codes.FORBIDDEN)
 
 
+def not_found(what: str, id: str) -> Problem:
+    """What Nova says of something that is not there, or not for the caller."""
+    return Problem(404, f"{what} {id} could not be found.", codes.NOT_FOUND)
+
+
 def outage_problem(outage: Overloaded | Unavailable, request: Request | None = None) -> Problem:
     """What a client is told if the engine cannot serve it now. The database's own words may name hosts, files
     and users: they go to the log, under the id of the request."""
