@@ -18,8 +18,7 @@ import pytest
 
 from bench.books import fleet_commands
 from bench.fleets import AGGREGATES, mixed_providers
-from berth.api.native.parameters import UsageQuery
-from berth.api.native.usage import _Usage
+from berth.api.native.usage import UsageQuery, _Usage
 from berth.clusters import proposals as cluster_operations
 from berth.engine import engine as engine_module
 from berth.journal.body import Encoded, encode_entry, encode_events
