@@ -11,7 +11,7 @@ import pytest
 
 from berth.api.compute.server_list import NamePattern
 from berth.model.servers import Fault
-from tests.unit.compute.regions import CIRROS, LARGE, Region
+from tests.unit.compute.regions import CIRROS, LARGE, SMALL, Region
 from tests.unit.native.worlds import uuid_of
 
 pytestmark = pytest.mark.fast
@@ -342,6 +342,21 @@ def test_a_locked_server_is_only_looked_at(region: Region) -> None:
         await region.finish(id)
         assert (await region.act(id, "unlock", who="ann:blue")).status == 202
         assert (await region.act(id, "os-start", who="ann:blue")).status == 202
+
+    region.run(story)
+
+
+def test_what_the_api_refuses_in_the_writers_turn_is_a_rejection_that_is_counted(region: Region) -> None:
+    async def story(region: Region) -> None:
+        await region.fleet()
+        id = await region.active(who="ann:blue")
+        await region.act(id, "lock", who="ann:blue")
+        for name in ("os-stop", "shelve", "forceDelete"):
+            assert (await region.act(id, name, who="ann:blue")).status == 409
+        flavor = {"flavor": {"name": SMALL.name, "vcpus": 1, "ram": 1, "disk": 1}}
+        assert (await region.compute("POST", "/flavors", flavor)).status == 409
+        metrics = (await region.ask("GET", "/metrics")).body.decode()
+        assert 'berth_rejections_total{kind="Denied"} 4.0' in metrics
 
     region.run(story)
 

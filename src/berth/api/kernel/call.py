@@ -200,9 +200,13 @@ class Call:
     async def try_submit(
         self, proposal: Proposal, answer: Callable[[View], T] | None = None
     ) -> T | Rejection:
-        answered = None if answer is None else lambda view, _: answer(view)
+        read = None if answer is None else answering(answer)
+        answered = None if read is None else lambda view, _: read(view)
         size = len(self.request.body)
-        return await self.services.engine.submit(denying(proposal), self.cause(), answered, size)
+        outcome = await self.services.engine.submit(denying(proposal), self.cause(), answered, size)
+        if isinstance(outcome, Problem):
+            raise outcome
+        return outcome
 
     def cause(self) -> Origin:
         """What the journal keeps of this call."""
