@@ -405,8 +405,8 @@ def test_the_filter_of_groups_says_what_the_ledger_says(block: int) -> None:
 
 
 def compare_with_ledger(view: View, request: ScheduleRequest, note: str) -> None:
-    has_a_say = group_policy.asked(view, request) is not None
-    mask = group_policy.passing(view, request) if has_a_say else None
+    has_a_say = group_policy.describe_request(view, request) is not None
+    mask = group_policy.passing_hosts(view, request) if has_a_say else None
     for host in [record for record in view.providers.values() if record.parent is None]:
         candidate = HostCandidate(host.id, host.name, ((host.id, ((HELD_BY_ALL, 1),)),), ())
         command = ReplaceAllocations((claim_of(view, request, request.members[0], candidate),))

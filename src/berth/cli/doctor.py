@@ -68,7 +68,7 @@ async def _repair(client: Client, asked: dict[str, object], *, yes: bool) -> int
     if not safe:
         print("\nnothing can be repaired safely")
         return 1
-    if not yes and not _agreed(len(safe)):
+    if not yes and not _confirm(len(safe)):
         print("nothing has been changed")
         return 1
     wanted = {**asked, "findings": safe, "dry_run": False}
@@ -80,7 +80,7 @@ async def _repair(client: Client, asked: dict[str, object], *, yes: bool) -> int
     return 1 if left else 0
 
 
-def _agreed(count: int) -> bool:
+def _confirm(count: int) -> bool:
     print(f"\nrepair {_count(count, 'finding')}? [y/N] ", end="", flush=True)
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
@@ -93,8 +93,8 @@ def _row(finding: dict[str, Any]) -> tuple[str, ...]:
     return (
         finding["kind"].replace("_", " "),
         finding["subject"],
-        _held(finding["holds"]),
-        _held(finding["should_hold"]),
+        _format_held(finding["holds"]),
+        _format_held(finding["should_hold"]),
         finding["sentence"],
         finding["repair"] or f"none: {finding['unsafe']}",
     )
@@ -104,7 +104,7 @@ def _result(one: dict[str, Any]) -> tuple[str, ...]:
     return one["outcome"], one["id"], one["detail"]
 
 
-def _held(held: dict[str, dict[str, int]]) -> str:
+def _format_held(held: dict[str, dict[str, int]]) -> str:
     """What is held, by provider; of a uuid only the first part is shown."""
     parts = (
         f"{provider.partition('-')[0]}: {', '.join(f'{n} {name}' for name, n in amounts.items())}"

@@ -108,7 +108,9 @@ class _Keeping(threading.Thread):
             if not is_killed and self._watch.is_hung():
                 is_killed = True
                 self._running.tell(signal.SIGKILL)
-        return f"gave {self._watch.verdict} and was killed" if is_killed else f"ended ({_ending(status)})"
+        return (
+            f"gave {self._watch.verdict} and was killed" if is_killed else f"ended ({_describe_exit(status)})"
+        )
 
     def stop(self) -> None:
         with self._starting:
@@ -175,7 +177,7 @@ def read_settings(stream: BinaryIO) -> Settings:
     return msgspec.json.decode(stream.readline(), type=Settings)
 
 
-def _ending(status: int) -> str:
+def _describe_exit(status: int) -> str:
     return f"status {status}" if status >= 0 else signal.Signals(-status).name
 
 
@@ -241,7 +243,9 @@ def _take_snapshot(settings: Settings, stop: threading.Event, heartbeat: Heartbe
                 # What it has written is not a snapshot before the last part is in.
                 process.kill()
     if process.returncode and not stop.is_set():
-        _log.warning("no snapshot was taken (%s): %s", _ending(process.returncode), said.strip()[-500:])
+        _log.warning(
+            "no snapshot was taken (%s): %s", _describe_exit(process.returncode), said.strip()[-500:]
+        )
 
 
 if __name__ == "__main__":

@@ -146,7 +146,7 @@ class Supervisor:
             if not was_hung and not self._is_stopping and watch.is_hung():
                 was_hung = True
                 _signal(process, signal.SIGKILL)
-        return _ending(ended.result()) + (f", after {watch.verdict}" if was_hung else "")
+        return _describe_exit(ended.result()) + (f", after {watch.verdict}" if was_hung else "")
 
     def _fail(self, child: ChildProcess, ending: str) -> None:
         if not self._failed.done():
@@ -185,7 +185,7 @@ def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None
             process.send_signal(number)
 
 
-def _ending(status: int) -> str:
+def _describe_exit(status: int) -> str:
     return f"status {status}" if status >= 0 else signal.Signals(-status).name
 
 

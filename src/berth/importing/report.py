@@ -80,7 +80,7 @@ def table_text(transcript: Transcript, findings: Findings, view: View | None) ->
         (*(_number(value) for value in line), "" if _is_complete(line) else "DIFFERS")
         for line in _lines(transcript, findings, view)
     ]
-    return "".join(_aligned(row) for row in (heads, *rows))
+    return "".join(_align(row) for row in (heads, *rows))
 
 
 def _number(value: str | int | None) -> str:
@@ -89,7 +89,7 @@ def _number(value: str | int | None) -> str:
     return value if isinstance(value, str) else f"{value:,}"
 
 
-def _aligned(cells: Sequence[str]) -> str:
+def _align(cells: Sequence[str]) -> str:
     name, *numbers, remark = cells
     return f"{name:<28}{''.join(f'{number:>14}' for number in numbers)}  {remark}".rstrip() + "\n"
 

@@ -45,14 +45,14 @@ def resolve(
     origins: dict[str, str] = {}
 
     def take(setting: Setting, value: Any, origin: str) -> None:
-        values[setting.name] = _checked(setting, value, origin)
+        values[setting.name] = _check(setting, value, origin)
         origins[setting.name] = origin
 
     config_path = config_path or environ.get(CONFIG_VARIABLE) or None
     if config_path is not None:
         content, shared = _read_toml(config_path)
         for name, given in content.items():
-            setting = _known(name, given, config_path)
+            setting = _find_setting(name, given, config_path)
             take(setting, _from_toml(setting, given, config_path), config_path)
             if shared is not None and _is_secret(setting, values[name]):
                 raise SettingsError(f"{shared}. It holds a secret: {name}")
@@ -97,7 +97,7 @@ def _is_secret(setting: Setting, value: Any) -> bool:
     )
 
 
-def _known(name: str, given: Any, path: str) -> Setting:
+def _find_setting(name: str, given: Any, path: str) -> Setting:
     if name in BY_NAME:
         return BY_NAME[name]
     if isinstance(given, dict):
@@ -147,7 +147,7 @@ def _from_text(setting: Setting, text: str, origin: str) -> Any:
 # -- both ---------------------------------------------------------------------------------------
 
 
-def _checked(setting: Setting, value: Any, origin: str) -> Any:
+def _check(setting: Setting, value: Any, origin: str) -> Any:
     about = setting.about
     if setting.choices and value not in setting.choices:
         raise _refusal(setting, value, f"it must be {setting.allowed}", origin)

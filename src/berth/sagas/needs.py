@@ -34,7 +34,7 @@ from berth.model.servers import Held, Need, Place, Server
 from berth.model.vocabulary import INSTANCE
 from berth.sagas.conflicts import ConflictRules, ServerHoldings, find_holdings, minus, plus
 from berth.sagas.requests import group_of
-from berth.search.masks import unknown_traits
+from berth.search.masks import find_unknown_traits
 from berth.search.places import slots_of
 from berth.view import ProviderRecord, View
 from berth.view.trial import Trial
@@ -101,7 +101,7 @@ def _unknown_names(view: View, need: Need) -> Rejection | None:
     for name in need.resources:
         if view.classes.id_of(name) is None:
             return ResourceClassNotFound(name)
-    return unknown_traits(view, group_of(need))
+    return find_unknown_traits(view, group_of(need))
 
 
 def _apart(server: Server, name: str) -> tuple[tuple[Need, ...], Need | None]:

@@ -70,10 +70,10 @@ def _unfit(view: View, context: Context, server: Server, needed: FlavorAsk) -> H
     host = None if server.place is None else view.providers.get(ProviderId(server.place.id))
     request = make_request(server, needed)
     for filter in context.scheduler.filters if host is not None else ():
-        if name_of(filter) in _READ_IMAGES and (words := filter.asked(view, request)) is not None:
+        if name_of(filter) in _READ_IMAGES and (words := filter.describe_request(view, request)) is not None:
             assert host is not None, "without a host no filter is asked"
-            if not filter.passing(view, request)[host.row]:
-                return HostUnfitForImage(host.name, words, filter.found(view, request, host))
+            if not filter.passing_hosts(view, request)[host.row]:
+                return HostUnfitForImage(host.name, words, filter.describe_host(view, request, host))
     return None
 
 

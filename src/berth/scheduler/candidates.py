@@ -14,7 +14,7 @@ from berth.model.rejections import Rejection
 from berth.model.requests import CandidatesRequest, Constraints
 from berth.model.scheduling import HostCandidate
 from berth.search.assignments import FRUITLESS_LEAST, FRUITLESS_MAX, Effort, assignments_at
-from berth.search.masks import unknown_traits
+from berth.search.masks import find_unknown_traits
 from berth.search.patterns import Patterns
 from berth.search.places import Slot, anchors_of, slots_of
 from berth.view import ProviderRecord, View
@@ -30,7 +30,7 @@ begins with: the whole stays bounded."""
 
 
 class HostCandidates:
-    """The candidates of a request in a view. After a claim, ``claimed`` brings it up to date.
+    """The candidates of a request in a view. After a claim, ``after_claim`` brings it up to date.
 
     ``hosts`` are the hosts that may have a candidate; where ``is_certain``, they do have one.
     """
@@ -63,7 +63,7 @@ class HostCandidates:
     ) -> Self | Rejection:
         """Rejected are names that do not exist. Candidates that use providers in ``first`` come first."""
         required = tuple((name,) for name in ask.root_required)
-        unknown = unknown_traits(view, Constraints(required=required, forbidden=ask.root_forbidden))
+        unknown = find_unknown_traits(view, Constraints(required=required, forbidden=ask.root_forbidden))
         if unknown is not None:
             return unknown
         slots = slots_of(view, ask)
@@ -85,7 +85,7 @@ class HostCandidates:
         """The candidates on a host, each once. The view is not to be changed meanwhile."""
         if not self.hosts[host.row]:
             return iter(())
-        return self._single_at(host) if self._is_single else self._searched_at(host)
+        return self._single_at(host) if self._is_single else self._search_at(host)
 
     def _single_at(self, host: ProviderRecord) -> Iterator[HostCandidate]:
         slot = self._slots[0]
@@ -95,7 +95,7 @@ class HostCandidates:
                 wanted = ((record.id, self._named(slot.amounts)),)
                 yield HostCandidate(host.id, host.name, wanted, ((slot.group.suffix, (record.id,)),))
 
-    def _searched_at(self, host: ProviderRecord) -> Iterator[HostCandidate]:
+    def _search_at(self, host: ProviderRecord) -> Iterator[HostCandidate]:
         view, effort = self._view, self._effort
         found, given_up, allowance = False, effort.gave_up, effort.allowance()
         assignments = assignments_at(view, self._ask, self._slots, host, effort)
@@ -118,7 +118,7 @@ class HostCandidates:
 
     # -- after a claim --------------------------------------------------------------------------
 
-    def claimed(self, wanted: Iterable[Wanted]) -> "HostCandidates":
+    def after_claim(self, wanted: Iterable[Wanted]) -> "HostCandidates":
         """The candidates that are left after a claim by a consumer that held nothing before. This object may
         be changed by it, and is not to be used any more."""
         view, effort = self._view, self._effort

@@ -87,9 +87,9 @@ def _constraints(
     forced = request.hints.forced_host
     if forced is None:
         for filter in options.filters:
-            asked = filter.asked(view, request)
+            asked = filter.describe_request(view, request)
             if asked is not None:
-                yield name_of(filter), asked, filter.passing(view, request)
+                yield name_of(filter), asked, filter.passing_hosts(view, request)
     else:
         yield "forced_host", f"the host {forced}", forced_host(view, forced)
     yield from _root_traits(view, request.ask)
@@ -128,37 +128,41 @@ def _group(view: View, group: RequestGroup) -> Iterator[tuple[str, str, Mask]]:
         assert having is not None, "an alternative names traits"
         if not spans:
             having = usable = usable & having
-        yield f"required{group.suffix}", f"{_alternatives(any_of)}{where}", _reached(view, having)
+        yield f"required{group.suffix}", f"{_alternatives(any_of)}{where}", _reachable_hosts(view, having)
     having_not = with_any_trait(view, group.forbidden)
     if having_not is not None:
         usable = usable & ~having_not
-        yield f"forbidden{group.suffix}", f"not {_or(group.forbidden)}{where}", _reached(view, usable)
+        yield f"forbidden{group.suffix}", f"not {_or(group.forbidden)}{where}", _reachable_hosts(view, usable)
     inside = in_all_aggregates(view, group.member_of)
     if inside is not None:
         usable = usable & (inside | inside[view.root_rows] if spans else inside)
         asked = " and ".join(f"in aggregate {' or '.join(ids)}" for ids in group.member_of)
-        yield f"member_of{group.suffix}", asked, _reached(view, usable)
+        yield f"member_of{group.suffix}", asked, _reachable_hosts(view, usable)
     outside = in_any_aggregate(view, group.not_member_of)
     if outside is not None:
         usable = usable & ~outside
         if spans:
             usable &= ~outside[view.root_rows]
         asked = f"not in aggregate {_or(group.not_member_of)}"
-        yield f"not_member_of{group.suffix}", asked, _reached(view, usable)
+        yield f"not_member_of{group.suffix}", asked, _reachable_hosts(view, usable)
     if group.in_tree is not None:
         usable = usable.copy()
         narrow_to_tree(view, usable, group)
-        yield f"in_tree{group.suffix}", f"in the tree of {group.in_tree}", _reached(view, usable)
+        yield f"in_tree{group.suffix}", f"in the tree of {group.in_tree}", _reachable_hosts(view, usable)
     for name, amount in group.resources:
         class_id = view.classes.id_of(name)
         assert class_id is not None, "names were looked up before"
         having = usable & with_room(view, class_id, amount)
         if not spans:
             usable = having
-        yield f"resources{group.suffix}:{name}", f"{amount} {name} free{where}", _reached(view, having)
+        yield (
+            f"resources{group.suffix}:{name}",
+            f"{amount} {name} free{where}",
+            _reachable_hosts(view, having),
+        )
 
 
-def _reached(view: View, usable: Mask) -> Mask:
+def _reachable_hosts(view: View, usable: Mask) -> Mask:
     """The hosts that these rows can serve: in their own tree, or through an aggregate that they share."""
     sharing = view.rows_with_trait(SHARES_VIA_AGGREGATE)
     view.steps.take(10 + (view.row_end // 200) * (1 + len(sharing)))

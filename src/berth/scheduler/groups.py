@@ -71,9 +71,9 @@ def keep_roomiest(view: View, request: ScheduleRequest, hosts: Rows) -> Rows:
         return hosts
     record = group_of(view, request)
     assert record is not None
-    fitting = _fitting(view, request, hosts)
+    fitting = _count_fitting(view, request, hosts)
     if record.group.domain != HOST:
-        fitting = _fitting_in_domains(view, record.group.domain, hosts, fitting)
+        fitting = _sum_by_domain(view, record.group.domain, hosts, fitting)
     fitting = np.minimum(fitting, len(request.members))
     most: Rows = hosts[fitting == fitting.max()]
     return most
@@ -91,7 +91,7 @@ def hosts_of_same_domain(view: View, request: ScheduleRequest, host: ProviderRec
     return mask
 
 
-def _fitting(view: View, request: ScheduleRequest, hosts: Rows) -> Weights:
+def _count_fitting(view: View, request: ScheduleRequest, hosts: Rows) -> Weights:
     """How many members each host has room for. What it has nothing of comes from others, who are not
     asked."""
     fitting = np.full(len(hosts), float(len(request.members)))
@@ -101,7 +101,7 @@ def _fitting(view: View, request: ScheduleRequest, hosts: Rows) -> Weights:
     return fitting
 
 
-def _fitting_in_domains(view: View, kind: str, hosts: Rows, fitting: Weights) -> Weights:
+def _sum_by_domain(view: View, kind: str, hosts: Rows, fitting: Weights) -> Weights:
     """How many members the best domain of each host has room for."""
     by_row = np.zeros(view.row_end)
     by_row[hosts] = fitting

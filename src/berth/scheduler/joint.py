@@ -197,12 +197,12 @@ def _least_choice_first(view: View, requests: Sequence[ScheduleRequest], options
 
     def rank(number: int) -> tuple[bool, int]:
         request = requests[number]
-        return request.group is None, _fitting(view, request, options) - len(request.members)
+        return request.group is None, _count_fitting(view, request, options) - len(request.members)
 
     return sorted(range(len(requests)), key=rank)
 
 
-def _fitting(view: View, request: ScheduleRequest, options: SchedulerOptions) -> int:
+def _count_fitting(view: View, request: ScheduleRequest, options: SchedulerOptions) -> int:
     filters = find_filters(view, request, options)
     asked = resolve_ask(view, request.ask)
     if isinstance(filters, Rejection) or isinstance(asked, Rejection):

@@ -68,7 +68,7 @@ def plan(
     twice = _named_twice(request.members)
     if twice is not None:
         return ConsumerClaimsTwice(twice)
-    attempt = _Attempt(view, request, options, rng, now_s, _allowed(view, request, options), beside)
+    attempt = _Attempt(view, request, options, rng, now_s, _allowed_hosts(view, request, options), beside)
     answer = attempt.answer()
     if not stays_together(view, request):
         return answer
@@ -99,14 +99,14 @@ def _count(answer: Plan | Rejection) -> int:
     return answer.fitting if isinstance(answer, NoFit) else 0
 
 
-def _allowed(view: View, request: ScheduleRequest, options: SchedulerOptions) -> Mask:
+def _allowed_hosts(view: View, request: ScheduleRequest, options: SchedulerOptions) -> Mask:
     """The hosts that are not out of the question whatever the plan does."""
     if request.hints.forced_host is not None:
         return forced_host(view, request.hints.forced_host)
     mask = np.ones(view.row_end, np.bool_)
     for filter in options.filters:
-        if not filter.FOLLOWS_CLAIMS and filter.asked(view, request) is not None:
-            mask &= filter.passing(view, request)
+        if not filter.FOLLOWS_CLAIMS and filter.describe_request(view, request) is not None:
+            mask &= filter.passing_hosts(view, request)
     return mask
 
 
@@ -142,15 +142,15 @@ class _Attempt:
         if isinstance(candidates, Rejection):
             return candidates
         with self._trial:
-            return self._placed_all(candidates)
+            return self._place_all(candidates)
 
-    def _placed_all(self, candidates: HostCandidates) -> Plan | Rejection:
+    def _place_all(self, candidates: HostCandidates) -> Plan | Rejection:
         request, view = self._request, self._view
         is_batch = len(request.members) > 1
         for member in request.members:
             one = msgspec.structs.replace(request, members=(member,)) if is_batch else request
-            ranking = self._ranking(candidates, one)
-            chosen = self._chosen(candidates, ranking, member)
+            ranking = self._rank_hosts(candidates, one)
+            chosen = self._choose(candidates, ranking, member)
             if chosen is None:
                 if isinstance(self._refused, _WRONG_ANYWHERE):
                     return self._refused
@@ -162,7 +162,7 @@ class _Attempt:
             self.placed.append(Placement(member, candidate, alternates))
             if is_batch:
                 self._trial.apply(events)
-                candidates = candidates.claimed(candidate.wanted)
+                candidates = candidates.after_claim(candidate.wanted)
         if len(self.placed) < min(request.at_least, len(request.members)):
             return self._no_fit(self._gave_up or candidates.given_up > 0)
         if is_batch and request.alternates and self._is_free:
@@ -182,31 +182,31 @@ class _Attempt:
 
     # -- one member -----------------------------------------------------------------------------
 
-    def _ranking(self, candidates: HostCandidates, one: ScheduleRequest) -> Ranking:
+    def _rank_hosts(self, candidates: HostCandidates, one: ScheduleRequest) -> Ranking:
         """The hosts that could have a member, and how good they are."""
         self._view.steps.take(20 + self._view.row_end // 100)
         mask = candidates.hosts & self.allowed
-        for passing in self._passing_now(one):
+        for passing in self._filter_again(one):
             mask &= passing
         hosts = np.flatnonzero(mask)
         if not self.placed and stays_together(self._view, self._request):
             hosts = keep_roomiest(self._view, self._request, hosts)
         return Ranking(hosts, weigh_hosts(self._view, one, self._options, hosts))
 
-    def _passing_now(self, one: ScheduleRequest) -> Iterator[Mask]:
+    def _filter_again(self, one: ScheduleRequest) -> Iterator[Mask]:
         """What filters say that are to be asked for each member anew."""
         for filter in self._options.filters if self._is_free else ():
-            if filter.FOLLOWS_CLAIMS and filter.asked(self._view, one) is not None:
-                yield filter.passing(self._view, one)
+            if filter.FOLLOWS_CLAIMS and filter.describe_request(self._view, one) is not None:
+                yield filter.passing_hosts(self._view, one)
 
-    def _chosen(
+    def _choose(
         self, candidates: HostCandidates, ranking: Ranking, member: ConsumerId
     ) -> tuple[HostCandidate, list[Event]] | None:
         while self._patience:
             row = ranking.take_any_of_best(self._options.subset_size, self._rng)
             if row is None:
                 return None
-            granted = self._granted_at(candidates, row, member, self._request.generation)
+            granted = self._try_host(candidates, row, member, self._request.generation)
             if granted is not None:
                 return granted
             if isinstance(self._refused, (*_WRONG_ANYWHERE, GroupFull)):
@@ -214,7 +214,7 @@ class _Attempt:
         self._gave_up |= not ranking.is_empty
         return None
 
-    def _granted_at(
+    def _try_host(
         self, candidates: HostCandidates, row: Row, member: ConsumerId, generation: Generation
     ) -> tuple[HostCandidate, list[Event]] | None:
         """The first candidate on a host that the ledger grants, and what follows from it."""
@@ -244,7 +244,7 @@ class _Attempt:
             one = msgspec.structs.replace(request, members=(placement.member,))
             view.steps.take(20 + view.row_end // 200)
             rows = ranked
-            for passing in self._passing_now(one):
+            for passing in self._filter_again(one):
                 rows = rows[passing[rows]]
             found = self._alternates(candidates, placement.chosen, placement.member, map(Row, rows))
             self.placed[number] = msgspec.structs.replace(placement, alternates=found)
@@ -263,7 +263,7 @@ class _Attempt:
         for row in others:
             if not self._patience:
                 break
-            granted = self._granted_at(candidates, row, member, UNCHECKED)
+            granted = self._try_host(candidates, row, member, UNCHECKED)
             if granted is not None:
                 found.append(granted[0])
                 if len(found) == count:
@@ -283,12 +283,14 @@ def find_objection(view: View, plan: Plan, options: SchedulerOptions) -> str | N
     if request.hints.forced_host is not None:
         return None
     for filter in options.filters:
-        asked = None if filter.FOLLOWS_CLAIMS else filter.asked(view, request)
+        asked = None if filter.FOLLOWS_CLAIMS else filter.describe_request(view, request)
         if asked is None:
             continue
-        passing = filter.passing(view, request)
+        passing = filter.passing_hosts(view, request)
         for id, name in hosts.items():
             record = view.providers[id]
             if not passing[record.row]:
-                return f"host {name} has {filter.found(view, request, record)}, and {asked} is asked for"
+                return (
+                    f"host {name} has {filter.describe_host(view, request, record)}, and {asked} is asked for"
+                )
     return None

@@ -32,16 +32,16 @@ class Filter(Protocol):
     FOLLOWS_CLAIMS: bool
     """Whether what one member of a request claims changes the answer for the next."""
 
-    def asked(self, view: View, request: ScheduleRequest) -> str | None:
+    def describe_request(self, view: View, request: ScheduleRequest) -> str | None:
         """What the request wants, in words; None if this filter has no say in it."""
         ...
 
-    def passing(self, view: View, request: ScheduleRequest) -> Mask:
+    def passing_hosts(self, view: View, request: ScheduleRequest) -> Mask:
         """A mask over all rows; only those of hosts matter. It is the caller's to read, not to write. Asked
-        only if ``asked`` said something."""
+        only if ``describe_request`` said something."""
         ...
 
-    def found(self, view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
+    def describe_host(self, view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
         """What a host has of what is wanted, in words."""
         ...
 
@@ -80,7 +80,7 @@ def name_of(plugin: Filter | Weigher) -> str:
 
 
 _OFFERS: Final = {
-    "filters": ("FOLLOWS_CLAIMS", "asked", "passing", "found"),
+    "filters": ("FOLLOWS_CLAIMS", "describe_request", "passing_hosts", "describe_host"),
     "weighers": ("weigh",),
 }
 """What a module of each folder must have."""

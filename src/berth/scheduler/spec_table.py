@@ -564,11 +564,11 @@ def read_properties(properties: Mapping[str, str]) -> dict[str, str]:
     for key, value in sorted(properties.items(), key=lambda item: item[0] not in OLD_NAMES):
         row = image_property(key)
         if row is not None and row.fate is not Fate.REFUSED and row.values.are(value):
-            found[OLD_NAMES.get(key, key)] = _spelled(row, value)
+            found[OLD_NAMES.get(key, key)] = _spell(row, value)
     return dict(sorted(found.items()))
 
 
-def _spelled(row: SpecRow, value: str) -> str:
+def _spell(row: SpecRow, value: str) -> str:
     if row.values is _FLAG:
         return "true" if value.strip().lower() in _TRUE else "false"
     if row.values is _ARCHITECTURE:

@@ -31,7 +31,7 @@ class TreeCandidates(Sequence[Candidate]):
     def __getitem__(self, index: int) -> Candidate:  # type: ignore[override]
         return Candidate(self.patterns[index], self.trees[index].records)
 
-    def picked(self, numbers: Sequence[int]) -> "TreeCandidates":
+    def pick(self, numbers: Sequence[int]) -> "TreeCandidates":
         return TreeCandidates([self.patterns[n] for n in numbers], [self.trees[n] for n in numbers])
 
 

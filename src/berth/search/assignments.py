@@ -375,7 +375,7 @@ class _Search:
             record = self._chosen[slot]
             assert record is not None
             holds.setdefault(record.row, []).append(slot if self._is_positional(slot) else -1)
-        return frozenset(_counted(self._state_of(row, slots) for row, slots in holds.items()).items())
+        return frozenset(_count(self._state_of(row, slots) for row, slots in holds.items()).items())
 
     def _is_positional(self, slot: int) -> bool:
         """Whether it matters later which provider this very slot is on, not only what it takes there."""
@@ -446,7 +446,7 @@ def _has_ancestor_of_all(records: list[ProviderRecord]) -> bool:
     return bool(common)
 
 
-def _counted(states: Iterator[tuple[object, ...]]) -> dict[tuple[object, ...], int]:
+def _count(states: Iterator[tuple[object, ...]]) -> dict[tuple[object, ...], int]:
     counts: dict[tuple[object, ...], int] = {}
     for state in states:
         counts[state] = counts.get(state, 0) + 1

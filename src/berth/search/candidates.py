@@ -26,7 +26,7 @@ from berth.search.assignments import (
     assignments_at,
     assignments_of_sharing,
 )
-from berth.search.masks import in_all_aggregates, unknown_traits
+from berth.search.masks import find_unknown_traits, in_all_aggregates
 from berth.search.patterns import Candidate, Pattern, Patterns
 from berth.search.places import Slot, anchors_of, slots_of
 from berth.view import ProviderRecord, View
@@ -75,21 +75,21 @@ class Candidates(msgspec.Struct, frozen=True):
 
 
 def find_candidates(view: View, request: CandidatesRequest, options: SearchOptions) -> Candidates | Rejection:
-    unknown = _unknown_root_traits(view, request)
+    unknown = _find_unknown_root_traits(view, request)
     if unknown is not None:
         return unknown
     slots = slots_of(view, request)
     effort = Effort(_results_max(request, options))
     if isinstance(slots, Rejection):
-        refused = _refused_in_order(view, request, options)
+        refused = _find_refusal(view, request, options)
         return Candidates((), (), effort) if refused is None else refused
     anchors = anchors_of(view, request, slots)
     found: Sequence[Candidate]
     if len(slots) == 1 and not slots[0].spans:
         found = _one_provider(view, slots[0], anchors, request, options)
     else:
-        found = _searched(view, request, slots, anchors, options, effort)
-    return Candidates(found, _touched(request, found), effort)
+        found = _search(view, request, slots, anchors, options, effort)
+    return Candidates(found, _find_touched(request, found), effort)
 
 
 def _results_max(request: CandidatesRequest, options: SearchOptions) -> int:
@@ -100,7 +100,7 @@ def _results_max(request: CandidatesRequest, options: SearchOptions) -> int:
     return min(ends, default=sys.maxsize // STEPS_PER_RESULT)
 
 
-def _refused_in_order(view: View, request: CandidatesRequest, options: SearchOptions) -> Rejection | None:
+def _find_refusal(view: View, request: CandidatesRequest, options: SearchOptions) -> Rejection | None:
     """What a request that names something unknown is refused for; None if nothing could be found anyhow.
 
     Upstream goes from group to group, and in each from classes to aggregates, traits, tree and amounts. It
@@ -116,7 +116,7 @@ def _refused_in_order(view: View, request: CandidatesRequest, options: SearchOpt
         inside = in_all_aggregates(view, group.member_of)
         if inside is not None and not inside.any():
             return None
-        unknown = unknown_traits(view, group)
+        unknown = find_unknown_traits(view, group)
         if unknown is not None:
             return unknown
         alone = msgspec.structs.replace(request, groups=(group,), same_subtrees=(), limit=1)
@@ -134,9 +134,9 @@ def _has_root_traits(root: ProviderRecord, request: CandidatesRequest) -> bool:
     return request.root_required <= set(root.traits) and request.root_forbidden.isdisjoint(root.traits)
 
 
-def _unknown_root_traits(view: View, request: CandidatesRequest) -> Rejection | None:
+def _find_unknown_root_traits(view: View, request: CandidatesRequest) -> Rejection | None:
     required = tuple((name,) for name in request.root_required)
-    return unknown_traits(view, Constraints(required=required, forbidden=request.root_forbidden))
+    return find_unknown_traits(view, Constraints(required=required, forbidden=request.root_forbidden))
 
 
 def _one_provider(
@@ -153,12 +153,12 @@ def _one_provider(
         for row, served in slot.sharing.items():
             usable[row] = usable[row] or (anchors & served).any()
     rows = np.flatnonzero(usable)[: _results_max(request, options)]
-    numbers = _limited(rows.tolist(), request, options)
+    numbers = _limit(rows.tolist(), request, options)
     records = [view.record(row) for row in numbers]
     return OneProviderCandidates(slot.group.suffix, slot.amounts, records)
 
 
-def _searched(
+def _search(
     view: View,
     request: CandidatesRequest,
     slots: list[Slot],
@@ -175,7 +175,7 @@ def _searched(
         trees = AlikeTrees(view, request, slots, effort, patterns)
         search = trees.breadth_first if options.breadth_first else trees.depth_first
         found = search(roots, count_max)
-        return found.picked(_limited(range(len(found)), request, options)) if options.rng else found
+        return found.pick(_limit(range(len(found)), request, options)) if options.rng else found
     searches: Iterator[Iterator[Candidate]]
     searches = (patterns.candidates(assignments_at(view, request, slots, root, effort)) for root in roots)
     if all(slot.sharing for slot in slots):
@@ -185,10 +185,10 @@ def _searched(
     if all(slot.sharing for slot in slots):
         candidates = _unique(candidates)
     kept = list(itertools.islice(candidates, count_max))
-    return _limited(kept, request, options)
+    return _limit(kept, request, options)
 
 
-def _limited(found: Sequence[T], request: CandidatesRequest, options: SearchOptions) -> Sequence[T]:
+def _limit(found: Sequence[T], request: CandidatesRequest, options: SearchOptions) -> Sequence[T]:
     """No more than the request's limit, chosen at random where that is asked for."""
     if options.max_candidates >= 0:
         found = found[: options.max_candidates]
@@ -222,7 +222,7 @@ def _unique(candidates: Iterable[Candidate]) -> Iterator[Candidate]:
             yield candidate
 
 
-def _touched(request: CandidatesRequest, found: Sequence[Candidate]) -> Sequence[ProviderRecord]:
+def _find_touched(request: CandidatesRequest, found: Sequence[Candidate]) -> Sequence[ProviderRecord]:
     if request.nested and isinstance(found, TreeCandidates):
         return [tree.records[0] for tree in dict.fromkeys(found.trees)]
     used: Iterable[ProviderRecord]

@@ -39,7 +39,7 @@ def any_of(view: View, sets: list[RowSet]) -> Mask:
 
 def with_all_traits(view: View, required: tuple[AnyOf, ...]) -> Mask | None:
     """Rows that have at least one trait of each alternative; None when nothing is required."""
-    return _meeting_all(view, [[view.rows_with_trait(name) for name in names] for names in required])
+    return _meet_all(view, [[view.rows_with_trait(name) for name in names] for names in required])
 
 
 def with_any_trait(view: View, names: frozenset[str]) -> Mask | None:
@@ -48,10 +48,10 @@ def with_any_trait(view: View, names: frozenset[str]) -> Mask | None:
 
 def in_all_aggregates(view: View, member_of: tuple[tuple[AggregateId, ...], ...]) -> Mask | None:
     """Rows that are in at least one aggregate of each alternative; None when nothing is asked."""
-    return _meeting_all(view, [[view.rows_in_aggregate(id) for id in ids] for ids in member_of])
+    return _meet_all(view, [[view.rows_in_aggregate(id) for id in ids] for ids in member_of])
 
 
-def _meeting_all(view: View, alternatives: list[list[RowSet]]) -> Mask | None:
+def _meet_all(view: View, alternatives: list[list[RowSet]]) -> Mask | None:
     mask = None
     for sets in alternatives:
         meeting = any_of(view, sets)
@@ -92,7 +92,7 @@ def narrow_to_tree(view: View, mask: Mask, constraints: Constraints) -> None:
         mask &= view.root_rows == record.root.row
 
 
-def unknown_traits(view: View, constraints: Constraints) -> TraitsNotFound | None:
+def find_unknown_traits(view: View, constraints: Constraints) -> TraitsNotFound | None:
     names = {name for alternatives in constraints.required for name in alternatives}
     unknown = sorted(name for name in names | constraints.forbidden if not view.has_trait(name))
     return TraitsNotFound(tuple(unknown)) if unknown else None

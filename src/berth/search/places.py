@@ -15,11 +15,11 @@ from berth.model.rejections import Rejection, ResourceClassNotFound
 from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.search.masks import (
+    find_unknown_traits,
     in_all_aggregates,
     in_any_aggregate,
     narrow,
     narrow_to_tree,
-    unknown_traits,
     with_all_traits,
     with_any_trait,
     with_room,
@@ -68,7 +68,7 @@ def slots_of(view: View, request: CandidatesRequest) -> list[Slot] | Rejection:
     sharing = _Sharing(view)
     found = []
     for group in request.groups:
-        unknown = unknown_traits(view, group)
+        unknown = find_unknown_traits(view, group)
         if unknown is not None:
             return unknown
         amounts: list[tuple[ClassId, int]] = []

@@ -5,7 +5,7 @@ import numpy as np
 from berth.model.ids import Row
 from berth.model.rejections import Rejection, ResourceClassNotFound
 from berth.model.requests import Constraints, ProviderQuery
-from berth.search.masks import in_all_aggregates, narrow, unknown_traits, with_all_traits, with_room
+from berth.search.masks import find_unknown_traits, in_all_aggregates, narrow, with_all_traits, with_room
 from berth.view import ProviderRecord, View
 from berth.view.rowset import Mask
 
@@ -18,12 +18,12 @@ def find_providers(view: View, query: ProviderQuery) -> list[ProviderRecord] | R
     """
     if query.in_tree is not None and query.in_tree not in view.providers:
         return []
-    unknown = unknown_traits(view, Constraints(required=query.required))
+    unknown = find_unknown_traits(view, Constraints(required=query.required))
     if unknown is not None:
         return unknown
     if _meets_nobody(with_all_traits(view, query.required)):
         return []
-    unknown = unknown_traits(view, Constraints(forbidden=query.forbidden))
+    unknown = find_unknown_traits(view, Constraints(forbidden=query.forbidden))
     if unknown is not None:
         return unknown
     if _meets_nobody(in_all_aggregates(view, query.member_of)):

@@ -27,9 +27,9 @@ PLAIN = request(ONE)
 def passing(fleet: Fleet, name: str, wanted: ScheduleRequest) -> set[str] | None:
     """The hosts that pass; None if the filter has no say."""
     (filter,) = filters([name])
-    if filter.asked(fleet.view, wanted) is None:
+    if filter.describe_request(fleet.view, wanted) is None:
         return None
-    mask = filter.passing(fleet.view, wanted)
+    mask = filter.passing_hosts(fleet.view, wanted)
     assert len(mask) == fleet.view.row_end
     roots = [record for record in fleet.view.providers.values() if record.parent is None]
     return {host.name for host in roots if mask[host.row]}
@@ -37,7 +37,7 @@ def passing(fleet: Fleet, name: str, wanted: ScheduleRequest) -> set[str] | None
 
 def found(fleet: Fleet, name: str, wanted: ScheduleRequest, host: str) -> str:
     (filter,) = filters([name])
-    return filter.found(fleet.view, wanted, fleet.view.names[host])
+    return filter.describe_host(fleet.view, wanted, fleet.view.names[host])
 
 
 def three() -> Fleet:
@@ -231,7 +231,7 @@ def test_ignored() -> None:
     wanted = request(ONE, hints=Hints(ignore_hosts=frozenset({"a", fleet.id_of("b")})))
     assert passing(fleet, "ignored", wanted) == {"c"}
     (filter,) = filters(["ignored"])
-    assert filter.asked(fleet.view, wanted) == "not a or b"
+    assert filter.describe_request(fleet.view, wanted) == "not a or b"
 
 
 @pytest.mark.parametrize(
@@ -349,10 +349,10 @@ def test_what_the_guide_shows_works() -> None:
     fleet.take("b", {"VCPU": 1})
     filter, weigher = module(filter_code), module(weigher_code)
     wanted = request(ONE, metadata=(("order", "yes"),))
-    assert filter.asked(fleet.view, PLAIN) is None
-    assert filter.asked(fleet.view, wanted) == "an even number of consumers"
-    assert filter.passing(fleet.view, wanted).tolist() == [True, False, True]
-    assert filter.found(fleet.view, wanted, fleet.view.names["b"]) == "it has 1"
+    assert filter.describe_request(fleet.view, PLAIN) is None
+    assert filter.describe_request(fleet.view, wanted) == "an even number of consumers"
+    assert filter.passing_hosts(fleet.view, wanted).tolist() == [True, False, True]
+    assert filter.describe_host(fleet.view, wanted, fleet.view.names["b"]) == "it has 1"
     assert weigher.weigh(fleet.view, wanted, np.arange(3)).tolist() == [1, 2, 1]
 
 

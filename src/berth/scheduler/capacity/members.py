@@ -24,7 +24,7 @@ from berth.scheduler.groups import group_of
 from berth.scheduler.hosts import find_host, find_unknown
 from berth.scheduler.options import SchedulerOptions
 from berth.scheduler.plugins import Filter
-from berth.search.masks import unknown_traits
+from berth.search.masks import find_unknown_traits
 from berth.search.places import Slot, anchors_of, slots_of
 from berth.view import View
 from berth.view.groups import GroupRecord, Hosts
@@ -61,7 +61,7 @@ class FitCounter:
         each = rooms.each[rows]
         exact = rooms.exact and policy.exact
         if rooms.shared:
-            wanted = policy.limited(rows, each)
+            wanted = policy.limit(rows, each)
             given, is_most = rooms.share_out(rows, wanted)
             count = int(given.sum())
             # Hosts that were chosen without regard to sharing providers may not have been the best.
@@ -102,7 +102,7 @@ def find_filters(
         return unknown
     if request.hints.forced_host is not None:
         return []
-    asked = ((filter, filter.asked(view, request)) for filter in options.filters)
+    asked = ((filter, filter.describe_request(view, request)) for filter in options.filters)
     return [(filter, words) for filter, words in asked if words is not None and filter is not group_policy]
 
 
@@ -114,7 +114,7 @@ def find_open_hosts(view: View, request: ScheduleRequest, filters: Iterable[Filt
     if host is not None:
         mask[host.row] = True
     for filter, _ in filters:
-        mask &= filter.passing(view, request)
+        mask &= filter.passing_hosts(view, request)
     return mask
 
 
@@ -132,7 +132,7 @@ class ResolvedAsk(NamedTuple):
 
 def resolve_ask(view: View, ask: CandidatesRequest) -> ResolvedAsk | Rejection:
     required = tuple((name,) for name in ask.root_required)
-    unknown = unknown_traits(view, Constraints(required=required, forbidden=ask.root_forbidden))
+    unknown = find_unknown_traits(view, Constraints(required=required, forbidden=ask.root_forbidden))
     if unknown is not None:
         return unknown
     slots = slots_of(view, ask)

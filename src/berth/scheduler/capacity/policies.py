@@ -33,7 +33,7 @@ class PolicyLimit(Protocol):
     chooses: bool
     """Whether it is a choice among hosts, and not a limit on each."""
 
-    def limited(self, rows: HostRows, wanted: Counts) -> Counts:
+    def limit(self, rows: HostRows, wanted: Counts) -> Counts:
         """How many may come to each of these hosts, all together, of as many as each has room for."""
         ...
 
@@ -56,7 +56,7 @@ class NoPolicy:
     exact = True
     chooses = False
 
-    def limited(self, rows: HostRows, wanted: Counts) -> Counts:
+    def limit(self, rows: HostRows, wanted: Counts) -> Counts:
         return wanted
 
     def count(self, rows: HostRows, wanted: Counts) -> int:
@@ -76,11 +76,11 @@ class ApartHosts:
         for host, who in standing.items():
             self._most[host.row] = max(0, most - len(who))
 
-    def limited(self, rows: HostRows, wanted: Counts) -> Counts:
+    def limit(self, rows: HostRows, wanted: Counts) -> Counts:
         return np.minimum(wanted, self._most[rows])
 
     def count(self, rows: HostRows, wanted: Counts) -> int:
-        return int(self.limited(rows, wanted).sum())
+        return int(self.limit(rows, wanted).sum())
 
 
 class OneHost:
@@ -90,7 +90,7 @@ class OneHost:
     def __init__(self, standing: Hosts) -> None:
         self._standing = [host.row for host in standing]
 
-    def limited(self, rows: HostRows, wanted: Counts) -> Counts:
+    def limit(self, rows: HostRows, wanted: Counts) -> Counts:
         if not self._standing:
             only = np.arange(len(rows)) == wanted.argmax() if len(rows) else np.zeros(0, np.bool_)
         else:
@@ -98,7 +98,7 @@ class OneHost:
         return np.where(only, wanted, 0)
 
     def count(self, rows: HostRows, wanted: Counts) -> int:
-        return int(self.limited(rows, wanted).sum())
+        return int(self.limit(rows, wanted).sum())
 
 
 # -- by aggregates of a kind --------------------------------------------------------------------
@@ -150,11 +150,11 @@ class ApartDomains:
         self._domains = domains
         self.exact = not domains.several
 
-    def limited(self, rows: HostRows, wanted: Counts) -> Counts:
+    def limit(self, rows: HostRows, wanted: Counts) -> Counts:
         domains = self._domains
         numbers = domains.of_row[rows]
         most = self._most(domains.sums(numbers, wanted))
-        allowed = _clipped_by(numbers, wanted, most)
+        allowed = _clip_by(numbers, wanted, most)
         if self._group.max_skew is None:
             most -= domains.sums(numbers, allowed)
             for place, several in domains.several_of(rows, wanted):
@@ -165,7 +165,7 @@ class ApartDomains:
 
     def count(self, rows: HostRows, wanted: Counts) -> int:
         if self._domains.several:
-            return int(self.limited(rows, wanted).sum())
+            return int(self.limit(rows, wanted).sum())
         room = self._domains.sums(self._domains.of_row[rows], wanted)
         return int(np.minimum(room, self._most(room)).sum())
 
@@ -192,7 +192,7 @@ class OneDomain:
             near[[domains.numbers[domain] for domain in where]] = True
             self._shared &= near
 
-    def limited(self, rows: HostRows, wanted: Counts) -> Counts:
+    def limit(self, rows: HostRows, wanted: Counts) -> Counts:
         domains = self._domains
         numbers = domains.of_row[rows]
         room = domains.sums(numbers, wanted)
@@ -209,7 +209,7 @@ class OneDomain:
 
     def count(self, rows: HostRows, wanted: Counts) -> int:
         if self._domains.several:
-            return int(self.limited(rows, wanted).sum())
+            return int(self.limit(rows, wanted).sum())
         room = self._domains.sums(self._domains.of_row[rows], wanted)
         return int(room[self._shared].max(initial=0))
 
@@ -221,7 +221,7 @@ def _hosts_in(view: View, id: AggregateId) -> NDArray[np.int32]:
     return hosts
 
 
-def _clipped_by(numbers: NDArray[np.int64], wanted: Counts, most: Counts) -> Counts:
+def _clip_by(numbers: NDArray[np.int64], wanted: Counts, most: Counts) -> Counts:
     """As much of what is wanted as each domain allows, first come first served; nothing outside of all."""
     allowed = np.zeros_like(wanted)
     if not len(most):

@@ -116,7 +116,7 @@ def count_rooms(
         np.minimum(each, np.add.reduce([own.own for own in shared]), out=each)
     # A sharing provider may be a host itself and then uses what it has before others do: that is not counted.
     exact = not shared_rows or not hosts[view.root_rows[list(shared_rows)]].any()
-    tied = _tied(view, ask, slots, parts, each)
+    tied = _find_tied(view, ask, slots, parts, each)
     if not tied.any():
         return Rooms(each, tuple(shared), exact)
     counts = TreeCounts(view, ask, inside, effort.members_max)
@@ -171,7 +171,9 @@ def _by_host(view: View, parts: Counts) -> Counts:
     return np.minimum(sums, COUNT_MAX).astype(np.int64)
 
 
-def _tied(view: View, ask: CandidatesRequest, slots: list[Slot], parts: list[Counts], each: Counts) -> Mask:
+def _find_tied(
+    view: View, ask: CandidatesRequest, slots: list[Slot], parts: list[Counts], each: Counts
+) -> Mask:
     """The hosts with room where slots may get in each other's way."""
     if len(slots) == 1 and not slots[0].spans:
         return np.zeros(view.row_end, np.bool_)
@@ -183,10 +185,10 @@ def _tied(view: View, ask: CandidatesRequest, slots: list[Slot], parts: list[Cou
         or (not ask.nested and view.nested_count)
     ):
         return each > 0
-    return _tied_by_traits(view, slots, parts, each)
+    return _find_tied_by_traits(view, slots, parts, each)
 
 
-def _tied_by_traits(view: View, slots: list[Slot], parts: list[Counts], each: Counts) -> Mask:
+def _find_tied_by_traits(view: View, slots: list[Slot], parts: list[Counts], each: Counts) -> Mask:
     """Of the unsuffixed group each trait must lie on any one of its providers. That ties nothing where all
     that one class could come from has the trait."""
     tied = np.zeros(view.row_end, np.bool_)

@@ -65,7 +65,7 @@ class TreeCounts:
         kind = tree.parents, self._facts[[record.row for record in tree.records]].tobytes()
         found = self._seen.get(kind)
         if found is None:
-            found = self._seen[kind] = self._placed(root, min(most, self._most(root)))
+            found = self._seen[kind] = self._count_placed(root, min(most, self._most(root)))
         return found
 
     def _most(self, root: ProviderRecord) -> int:
@@ -100,7 +100,7 @@ class TreeCounts:
 
         return bisect_left(range(1, most + 1), True, key=is_too_many)
 
-    def _placed(self, root: ProviderRecord, most: int) -> TreeCount:
+    def _count_placed(self, root: ProviderRecord, most: int) -> TreeCount:
         count = self._count(root, most, _WAYS_WEIGHED)
         if count < most:
             count = max(count, self._count(root, most, 1))

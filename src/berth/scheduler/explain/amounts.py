@@ -61,9 +61,9 @@ def vary_amounts(variants: Variants, variant: Variant) -> Iterator[Variant]:
     # Of many members the nearest host may take one, and the last of them needs a host further away.
     step = max(1, len(ranked) // _OFFERED_MAX) if variants.needed > 1 else 1
     for chosen in ranked[::step][:_OFFERED_MAX]:
-        asked = _asking(ask, dict(chosen))
+        asked = _with_amounts(ask, dict(chosen))
         if asked is not None:
-            yield _changed(variant, asked, parts, dict(chosen))
+            yield _vary(variant, asked, parts, dict(chosen))
 
 
 # -- over all hosts -----------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def _cost(parts: list[AmountPart], amounts: Amounts) -> float:
     )
 
 
-def _asking(ask: CandidatesRequest, amounts: Amounts) -> CandidatesRequest | None:
+def _with_amounts(ask: CandidatesRequest, amounts: Amounts) -> CandidatesRequest | None:
     """The request with these amounts; None if nothing would be asked for any more."""
     groups = []
     for group in ask.groups:
@@ -245,7 +245,7 @@ def _asking(ask: CandidatesRequest, amounts: Amounts) -> CandidatesRequest | Non
     return msgspec.structs.replace(ask, groups=tuple(groups))
 
 
-def _changed(variant: Variant, ask: CandidatesRequest, parts: list[AmountPart], amounts: Amounts) -> Variant:
+def _vary(variant: Variant, ask: CandidatesRequest, parts: list[AmountPart], amounts: Amounts) -> Variant:
     variant = variant._replace(request=msgspec.structs.replace(variant.request, ask=ask))
     for part in parts:
         after = amounts.get((part.suffix, part.name))

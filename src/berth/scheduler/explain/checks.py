@@ -45,9 +45,11 @@ class HostChecker:
         self._parts: list[AmountPart] = [
             part for group in request.ask.groups for part in split_parts(view, group)
         ]
-        asked = ((filter, filter.asked(view, request)) for filter in options.filters)
+        asked = ((filter, filter.describe_request(view, request)) for filter in options.filters)
         self._filters = [
-            (filter, words, filter.passing(view, request)) for filter, words in asked if words is not None
+            (filter, words, filter.passing_hosts(view, request))
+            for filter, words in asked
+            if words is not None
         ]
 
     def at(self, name: str) -> HostChecks:
@@ -61,11 +63,11 @@ class HostChecker:
             *self._of_groups(host),
             self._of_candidates(host),
         ]
-        refused = self.refused_at(host) if all(check.ok for check in checks) else None
+        refused = self.refusal_at(host) if all(check.ok for check in checks) else None
         fits = refused is None and all(check.ok for check in checks)
         return HostChecks(host.name, host.id, fits, tuple(checks), refused)
 
-    def refused_at(self, host: ProviderRecord) -> Rejection | None:
+    def refusal_at(self, host: ProviderRecord) -> Rejection | None:
         """What the ledger says of a member that comes here, if it refuses every candidate that was tried."""
         request, refused = self._request, None
         member = request.members[0] if request.members else _NOBODY
@@ -90,7 +92,7 @@ class HostChecker:
             yield Check("forced_host", f"the host {forced}", f"it is {host.name}", is_it)
             return
         for filter, words, passing in self._filters:
-            found = filter.found(view, request, host)
+            found = filter.describe_host(view, request, host)
             check = Check(name_of(filter), words, found, bool(passing[host.row]))
             yield self._with_members(check, host) if filter is group_policy else check
 
@@ -193,7 +195,7 @@ class HostChecker:
         stock = max(stocks, key=lambda stock: (_fits(stock, part.asked), most_for_one(stock), stock.free))
         where = "" if stock.provider == host.name else f" on {stock.provider}"
         ok = _fits(stock, part.asked)
-        found = _said(stock, part.asked, where)
+        found = _describe_stock(stock, part.asked, where)
         in_all = sum(max(0, stock.free) for stock in stocks)
         if not ok and in_all > max(0, stock.free):
             found += f"; {in_all} on {len(stocks)} providers together"
@@ -236,7 +238,7 @@ def _fits(stock: Stock, asked: int) -> bool:
     return in_units and asked <= stock.free
 
 
-def _said(stock: Stock, asked: int, where: str) -> str:
+def _describe_stock(stock: Stock, asked: int, where: str) -> str:
     """What a provider has, and what of it stands in the way."""
     said = f"{max(stock.free, 0)} free of {stock.capacity}{where}"
     if stock.free < 0:

@@ -57,16 +57,16 @@ def explain(
     candidates = HostCandidates.of(view, request.ask)
     assert not isinstance(candidates, Rejection), "names were looked up before"
     variants = Variants(view, request, options, results[0].left)
-    counted = variants.fitting(Variant(request))
+    counted = variants.count_fitting(Variant(request))
     if not counted.exact and counted.members < variants.wanted:
-        counted = _planned(view, request, options, counted)
+        counted = _count_by_plan(view, request, options, counted)
     fitting = min(counted.members, variants.wanted)
     taken = count_steps(results)
     total = int(np.count_nonzero(results[0].left))
     checked = HostChecker(view, request, options, candidates)
     refused = change = closest = None
     if fitting < variants.needed:
-        refused = _refused(view, checked, results)
+        refused = _find_refusal(view, checked, results)
         change = find_smallest_change(variants, request, taken, counted)
         host = change.best.host if change.best is not None else None
         closest = checked.at(host) if host is not None else None
@@ -92,7 +92,9 @@ class _First:
         return 0
 
 
-def _planned(view: View, request: ScheduleRequest, options: SchedulerOptions, counted: FitCount) -> FitCount:
+def _count_by_plan(
+    view: View, request: ScheduleRequest, options: SchedulerOptions, counted: FitCount
+) -> FitCount:
     """What was counted is less than may fit: as many as a plan would place, if these are more."""
     members = request.members or (_NOBODY,)
     any_number = msgspec.structs.replace(request, members=members, at_least=1, alternates=0)
@@ -109,11 +111,11 @@ def _wrong(view: View, request: ScheduleRequest) -> Rejection | None:
     return find_unknown(view, request.hints)
 
 
-def _refused(view: View, checked: HostChecker, results: list[ConstraintResult]) -> Rejection | None:
+def _find_refusal(view: View, checked: HostChecker, results: list[ConstraintResult]) -> Rejection | None:
     """What the ledger says of the hosts that are left, if it lets nobody come to any that was asked about."""
     refused = None
     for row in np.flatnonzero(results[-1].left)[:_HOSTS_ASKED_MAX].tolist():
-        refused = checked.refused_at(view.record(Row(row)))
+        refused = checked.refusal_at(view.record(Row(row)))
         if refused is None:
             return None
     return refused
@@ -140,9 +142,9 @@ def _write_text(view: View, request: ScheduleRequest, outcome: _Outcome) -> str:
 
 
 def _sentences(view: View, request: ScheduleRequest, outcome: _Outcome) -> Iterator[str]:
-    yield _asked(view, request)
+    yield _describe_asked(view, request)
     yield _verdict(outcome.fitting, outcome.needed)
-    yield _removed(outcome.hosts_total, outcome.steps)
+    yield _describe_removed(outcome.hosts_total, outcome.steps)
     if not outcome.fitting:
         yield from _free_in_all(view, outcome.steps)
     if outcome.refused is not None:
@@ -159,7 +161,7 @@ def _sentences(view: View, request: ScheduleRequest, outcome: _Outcome) -> Itera
 # -- what was asked -----------------------------------------------------------------------------
 
 
-def _asked(view: View, request: ScheduleRequest) -> str:
+def _describe_asked(view: View, request: ScheduleRequest) -> str:
     what = " and ".join(_group(group) for group in request.ask.groups) or "nothing"
     where = f", in the zone {request.zone}" if request.zone is not None else ""
     record = group_of(view, request)
@@ -193,7 +195,7 @@ def _verdict(fitting: int, needed: int) -> str:
     return f"Only {fitting} fit{'s' if fitting == 1 else ''}, and {needed} are needed."
 
 
-def _removed(hosts_total: int, steps: tuple[ConstraintStep, ...]) -> str:
+def _describe_removed(hosts_total: int, steps: tuple[ConstraintStep, ...]) -> str:
     if not hosts_total:
         return "There are no hosts."
     removing = [step for step in steps if step.removed]

@@ -48,7 +48,7 @@ def find_smallest_change(
     plain = Variant(request)
     found: _Found = []
     dead: list[Variant] = []
-    for variant in _until_spent(variants, _changed(variants, plain)):
+    for variant in _until_spent(variants, _vary(variants, plain)):
         if not _helps(variants, variant, found) and not _is_amount(variant):
             dead.append(variant)
     found += _fewer_members(variants, plain, fitting)
@@ -77,7 +77,7 @@ def _best_of_each_kind(found: _Found) -> list[Remedy]:
     return list(best.values())
 
 
-def _changed(variants: Variants, variant: Variant) -> Iterator[Variant]:
+def _vary(variants: Variants, variant: Variant) -> Iterator[Variant]:
     """The variant with one thing more changed (or several amounts)."""
     return chain(
         vary_amounts(variants, variant),
@@ -112,7 +112,7 @@ def _fewer_members(variants: Variants, variant: Variant, fitting: FitCount) -> _
 
 def _try_pairs(variants: Variants, plain: Variant, dead: list[Variant], found: _Found) -> None:
     """Two changes of which neither helps alone."""
-    pairs = chain.from_iterable(_changed(variants, first) for first in dead)
+    pairs = chain.from_iterable(_vary(variants, first) for first in dead)
     seen: set[frozenset[str]] = set()
     for pair in _until_spent(variants, chain(_less_on_closed_hosts(variants, plain), pairs)):
         texts = frozenset(change.text for change in pair.changes)

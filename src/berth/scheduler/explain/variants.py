@@ -74,7 +74,7 @@ class Variants:
         )
         asked = find_filters(view, msgspec.structs.replace(request, hints=free), options)
         self._filters = [] if isinstance(asked, Rejection) else asked
-        self.masks = {name_of(filter): filter.passing(view, request) for filter, _ in self._filters}
+        self.masks = {name_of(filter): filter.passing_hosts(view, request) for filter, _ in self._filters}
         self.words = {name_of(filter): words for filter, words in self._filters}
         self._asked: dict[object, ResolvedAsk | Rejection] = {}
 
@@ -121,7 +121,7 @@ class Variants:
         """The same with another rule for the group."""
         return FitCounter(self.view, variant.request, fits.rooms, rule)
 
-    def fitting(self, variant: Variant) -> FitCount:
+    def count_fitting(self, variant: Variant) -> FitCount:
         fits, rows = self.fits(variant)
         return fits.among(rows)
 
@@ -147,9 +147,9 @@ def vary_constraints(variants: Variants, variant: Variant) -> Iterator[Variant]:
     ask = variant.request.ask
     for number, group in enumerate(ask.groups):
         for change, cost, other in _groups_without(variants.view, group):
-            yield _asking(variant, _with_group(ask, number, other), change, cost)
+            yield _with_ask(variant, _with_group(ask, number, other), change, cost)
     for change, cost, changed in _asks_without(ask):
-        yield _asking(variant, changed, change, cost)
+        yield _with_ask(variant, changed, change, cost)
     yield from _without_filters(variants, variant)
 
 
@@ -249,7 +249,7 @@ def _with_group(ask: CandidatesRequest, number: int, group: RequestGroup) -> Can
     return msgspec.structs.replace(ask, groups=(*ask.groups[:number], *changed, *ask.groups[number + 1 :]))
 
 
-def _asking(variant: Variant, ask: CandidatesRequest, change: Change, cost: float) -> Variant:
+def _with_ask(variant: Variant, ask: CandidatesRequest, change: Change, cost: float) -> Variant:
     return variant.but(change, cost, request=msgspec.structs.replace(variant.request, ask=ask))
 
 
@@ -310,14 +310,14 @@ def vary_rule(variants: Variants, variant: Variant) -> Iterator[Variant]:
     group = record.group
     if group.is_apart:
         for field in ("max_per_domain", "max_skew"):
-            yield from _raised(variants, variant, group, field)
+            yield from _raise_limit(variants, variant, group, field)
     soft = _SOFT[group.policy]
     text = f"with the policy of the group {group.name} as a wish ({soft} instead of {group.policy})"
     rule = msgspec.structs.replace(group, policy=soft, max_per_domain=None, max_skew=None)
     yield variant.but(Change("soften_group", group.name, text), SOFTEN_COST, rule=rule)
 
 
-def _raised(variants: Variants, variant: Variant, group: Group, field: str) -> Iterator[Variant]:
+def _raise_limit(variants: Variants, variant: Variant, group: Group, field: str) -> Iterator[Variant]:
     """With the least higher limit that helps, if any does."""
     limit: int | None = getattr(group, field)
     if limit is None:

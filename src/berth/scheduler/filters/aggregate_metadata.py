@@ -17,19 +17,19 @@ from berth.view.rowset import Mask
 FOLLOWS_CLAIMS = False
 
 
-def asked(view: View, request: ScheduleRequest) -> str | None:
+def describe_request(view: View, request: ScheduleRequest) -> str | None:
     wanted = ", ".join(f"{key}={value}" for key, value in request.metadata)
     return f"an aggregate that says {wanted}" if wanted else None
 
 
-def passing(view: View, request: ScheduleRequest) -> Mask:
+def passing_hosts(view: View, request: ScheduleRequest) -> Mask:
     mask = np.ones(view.row_end, np.bool_)
     for key, wanted in request.metadata:
         mask &= hosts_with_metadata(view, (key,), partial(is_met, wanted))
     return mask
 
 
-def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
+def describe_host(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
     said = [
         f"{key}={'|'.join(values)}" if values else f"no {key}"
         for key in dict.fromkeys(key for key, _ in request.metadata)

@@ -16,16 +16,16 @@ _PROPERTY: Final = "hw_architecture"
 _NAMES: Final = {trait: name for name, trait in ARCHITECTURES.items()}
 
 
-def asked(view: View, request: ScheduleRequest) -> str | None:
+def describe_request(view: View, request: ScheduleRequest) -> str | None:
     wanted = _wanted(request)
     return None if wanted is None else f"the architecture {wanted}"
 
 
-def passing(view: View, request: ScheduleRequest) -> Mask:
+def passing_hosts(view: View, request: ScheduleRequest) -> Mask:
     return any_of(view, [view.rows_with_trait(ARCHITECTURES[_wanted(request) or ""])])
 
 
-def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
+def describe_host(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
     names = sorted(_NAMES[trait] for trait in host.traits if trait in _NAMES)
     return f"it is {' and '.join(names)}" if names else "it does not say its architecture"
 

@@ -10,18 +10,18 @@ from berth.view.rowset import Mask
 FOLLOWS_CLAIMS = False
 
 
-def asked(view: View, request: ScheduleRequest) -> str | None:
+def describe_request(view: View, request: ScheduleRequest) -> str | None:
     if request.cell == ANY_CELL:
         return "a cell"
     return None if request.cell is None else f"the cell {request.cell}"
 
 
-def passing(view: View, request: ScheduleRequest) -> Mask:
+def passing_hosts(view: View, request: ScheduleRequest) -> Mask:
     if request.cell == ANY_CELL:
         return any_of(view, [view.rows_in_aggregate(id) for id in view.groups.of_kind(CELL_KIND)])
     return hosts_in_aggregate(view, CELL_KIND, request.cell)
 
 
-def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
+def describe_host(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
     cells = aggregate_names(view, CELL_KIND, host)
     return f"in the cell {' and '.join(cells)}" if cells else "in no cell"

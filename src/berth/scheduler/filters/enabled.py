@@ -8,17 +8,17 @@ from berth.view.rowset import Mask
 FOLLOWS_CLAIMS = False
 
 
-def asked(view: View, request: ScheduleRequest) -> str | None:
+def describe_request(view: View, request: ScheduleRequest) -> str | None:
     return "a host that is not disabled"
 
 
-def passing(view: View, request: ScheduleRequest) -> Mask:
+def passing_hosts(view: View, request: ScheduleRequest) -> Mask:
     disabled = view.disabled.mask(view.row_end)
     marked = view.rows_with_trait(STATUS_DISABLED)
     return ~(disabled | marked.mask(view.row_end)) if marked else ~disabled
 
 
-def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
+def describe_host(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
     status = view.hosts.get(host.id)
     if status is not None and status.disabled:
         return f"disabled: {status.reason or 'no reason was given'}"

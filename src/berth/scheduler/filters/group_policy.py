@@ -26,7 +26,7 @@ from berth.view.rowset import Mask
 FOLLOWS_CLAIMS = True
 
 
-def asked(view: View, request: ScheduleRequest) -> str | None:
+def describe_request(view: View, request: ScheduleRequest) -> str | None:
     record = group_of(view, request)
     if record is None or not record.group.is_hard:
         return None
@@ -39,7 +39,7 @@ def asked(view: View, request: ScheduleRequest) -> str | None:
     return words
 
 
-def passing(view: View, request: ScheduleRequest) -> Mask:
+def passing_hosts(view: View, request: ScheduleRequest) -> Mask:
     record = group_of(view, request)
     assert record is not None, "there is a group if anything is asked"
     who = stands_for(view, request)
@@ -57,7 +57,7 @@ def _is_member(record: GroupRecord, who: ConsumerId | None) -> bool:
     return who in record.members or who in record.members.values()
 
 
-def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
+def describe_host(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
     record = group_of(view, request)
     assert record is not None, "there is a group if anything is asked"
     kind = record.group.domain

@@ -12,12 +12,12 @@ from berth.view.rowset import Mask
 FOLLOWS_CLAIMS = False
 
 
-def asked(view: View, request: ScheduleRequest) -> str | None:
+def describe_request(view: View, request: ScheduleRequest) -> str | None:
     patterns = request.hints.host_names
     return f"a name like {' or '.join(patterns)}" if patterns else None
 
 
-def passing(view: View, request: ScheduleRequest) -> Mask:
+def passing_hosts(view: View, request: ScheduleRequest) -> Mask:
     mask = np.zeros(view.row_end, np.bool_)
     # A name without a wildcard is looked up; only patterns cost a look at every host.
     patterns = []
@@ -33,5 +33,5 @@ def passing(view: View, request: ScheduleRequest) -> Mask:
     return mask
 
 
-def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
+def describe_host(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
     return f"it is called {host.name}"

@@ -19,12 +19,12 @@ _RUNS: Final = {"sim": ("fake",)}
 """What each driver runs, in Nova's words."""
 
 
-def asked(view: View, request: ScheduleRequest) -> str | None:
+def describe_request(view: View, request: ScheduleRequest) -> str | None:
     wanted = _wanted(request)
     return None if wanted is None else f"the hypervisor {wanted}"
 
 
-def passing(view: View, request: ScheduleRequest) -> Mask:
+def passing_hosts(view: View, request: ScheduleRequest) -> Mask:
     wanted = _wanted(request)
     mask = np.zeros(view.row_end, np.bool_)
     for driver, types in _RUNS.items():
@@ -34,7 +34,7 @@ def passing(view: View, request: ScheduleRequest) -> Mask:
     return mask
 
 
-def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
+def describe_host(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
     record = view.records.get(Host, host.id)
     if record is None:
         return "it has no agent, and does not say its hypervisor"

@@ -10,13 +10,13 @@ from berth.view.rowset import Mask
 FOLLOWS_CLAIMS = False
 
 
-def asked(view: View, request: ScheduleRequest) -> str | None:
+def describe_request(view: View, request: ScheduleRequest) -> str | None:
     hosts = ((name, find_host(view, name)) for name in request.hints.ignore_hosts)
     names = sorted(name if host is None else host.name for name, host in hosts)
     return f"not {' or '.join(names)}" if names else None
 
 
-def passing(view: View, request: ScheduleRequest) -> Mask:
+def passing_hosts(view: View, request: ScheduleRequest) -> Mask:
     mask = np.ones(view.row_end, np.bool_)
     for name in request.hints.ignore_hosts:
         host = find_host(view, name)
@@ -25,5 +25,5 @@ def passing(view: View, request: ScheduleRequest) -> Mask:
     return mask
 
 
-def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
+def describe_host(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
     return f"it is {host.name}"

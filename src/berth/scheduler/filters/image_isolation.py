@@ -25,28 +25,28 @@ _OLD: Final = {
 }
 
 
-def asked(view: View, request: ScheduleRequest) -> str | None:
-    words = ", ".join(f"{name}={value}" for name, value, _ in _compared(view, request))
+def describe_request(view: View, request: ScheduleRequest) -> str | None:
+    words = ", ".join(f"{name}={value}" for name, value, _ in _compare(view, request))
     return f"aggregates that allow an image with {words}" if words else None
 
 
-def passing(view: View, request: ScheduleRequest) -> Mask:
+def passing_hosts(view: View, request: ScheduleRequest) -> Mask:
     mask = np.ones(view.row_end, np.bool_)
-    for _, value, keys in _compared(view, request):
+    for _, value, keys in _compare(view, request):
         mask &= ~hosts_with_metadata(view, keys) | hosts_with_metadata(view, keys, partial(_is_same, value))
     return mask
 
 
-def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
+def describe_host(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
     said = [
         f"{name}={'|'.join(values)}" if values else f"any {name}"
-        for name, _, keys in _compared(view, request)
+        for name, _, keys in _compare(view, request)
         for values in [metadata_values(view, host, keys)]
     ]
     return "its aggregates allow " + ", ".join(said)
 
 
-def _compared(view: View, request: ScheduleRequest) -> Iterable[tuple[str, str, list[str]]]:
+def _compare(view: View, request: ScheduleRequest) -> Iterable[tuple[str, str, list[str]]]:
     """The properties of which some aggregate says something: name, value, and the keys of metadata."""
     for name, value in request.image:
         keys = [key for key in (name, *_OLD.get(name, ())) if key in view.groups.keys]

@@ -15,17 +15,17 @@ from berth.view.rowset import Mask
 FOLLOWS_CLAIMS = False
 
 
-def asked(view: View, request: ScheduleRequest) -> str | None:
+def describe_request(view: View, request: ScheduleRequest) -> str | None:
     return f"a host that is open to the project {request.project}" if _keys(view) else None
 
 
-def passing(view: View, request: ScheduleRequest) -> Mask:
+def passing_hosts(view: View, request: ScheduleRequest) -> Mask:
     keys = _keys(view)
     project = request.project
     return ~hosts_with_metadata(view, keys) | hosts_with_metadata(view, keys, lambda value: value == project)
 
 
-def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
+def describe_host(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
     projects = metadata_values(view, host, _keys(view))
     return f"it is for {' and '.join(projects)} alone" if projects else "it is for all projects"
 

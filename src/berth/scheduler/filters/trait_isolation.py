@@ -17,7 +17,7 @@ FOLLOWS_CLAIMS = False
 _KEY: Final = "trait:"
 
 
-def asked(view: View, request: ScheduleRequest) -> str | None:
+def describe_request(view: View, request: ScheduleRequest) -> str | None:
     if not _keys(view):
         return None
     required = " and ".join(sorted(_required(request)))
@@ -26,13 +26,13 @@ def asked(view: View, request: ScheduleRequest) -> str | None:
     )
 
 
-def passing(view: View, request: ScheduleRequest) -> Mask:
+def passing_hosts(view: View, request: ScheduleRequest) -> Mask:
     required = _required(request)
     others = [key for key in _keys(view) if key.removeprefix(_KEY) not in required]
     return ~hosts_with_metadata(view, others, _is_required)
 
 
-def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
+def describe_host(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
     keys = view.groups.keys
     kept_for = [
         key.removeprefix(_KEY)

@@ -15,17 +15,17 @@ KIND: Final = ZONE
 NO_ZONE: Final = "nova"
 
 
-def asked(view: View, request: ScheduleRequest) -> str | None:
+def describe_request(view: View, request: ScheduleRequest) -> str | None:
     return None if request.zone is None else f"the zone {request.zone}"
 
 
-def passing(view: View, request: ScheduleRequest) -> Mask:
+def passing_hosts(view: View, request: ScheduleRequest) -> Mask:
     mask = hosts_in_aggregate(view, KIND, request.zone)
     if request.zone == NO_ZONE:
         mask |= ~any_of(view, [view.rows_in_aggregate(id) for id in view.groups.of_kind(KIND)])
     return mask
 
 
-def found(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
+def describe_host(view: View, request: ScheduleRequest, host: ProviderRecord) -> str:
     zones = aggregate_names(view, KIND, host)
     return f"in the zone {' and '.join(zones)}" if zones else "in no zone"
