@@ -37,7 +37,7 @@ _STOP_WITHIN_S: Final = 5.0
 _PAUSE_FIRST_S: Final = 1.0
 _PAUSE_LONGEST_S: Final = 60.0
 _STEADY_S: Final = 600.0
-"""After so long the deaths before are forgotten."""
+"""After running this long, earlier deaths are forgotten."""
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 

@@ -2,7 +2,7 @@
 
 A command is checked by ``ledger.decide`` against the view of the moment. Where it names a
 generation it proves what its caller last saw; ``None`` there means "whatever it is", except in a Claim,
-where ``None`` says that the consumer is believed not to exist and ``UNCHECKED`` that nobody looked.
+where ``None`` says that the consumer is believed not to exist and ``UNCHECKED`` that it was not read.
 """
 
 from enum import Enum
@@ -138,7 +138,7 @@ SCHEDULE: Final = "schedule"
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """All that one consumer shall hold from now on, in place of what it held. Empty: nothing more.
+    """All that one consumer holds from now on, in place of what it held. Empty: nothing.
 
     ``consumer_type`` None leaves the type as it is (and unknown for a new consumer). ``group`` makes the
     consumer a member of it with the claim. ``made_by`` is noted of a new consumer: SCHEDULE for one that was
@@ -182,7 +182,7 @@ class Reshape(_Command, frozen=True):
 
 
 class SetHostStatus(_Command, frozen=True):
-    """Say how a root provider is doing as a host. The ordinary status is kept as nothing."""
+    """Set the status of a root provider as a host. A healthy status is not stored."""
 
     provider: ProviderId
     status: HostStatus
@@ -223,7 +223,7 @@ class DeleteGroup(_Command, frozen=True):
 
 
 class ChangeMembers(_Command, frozen=True):
-    """Declare consumers members of a group, and let others go. Who is so already stays so."""
+    """Declare consumers members of a group, and remove others. What is so already stays so."""
 
     group: GroupId
     add: tuple[ConsumerId, ...] = ()

@@ -1,6 +1,6 @@
 """Where log lines leave the process: through a buffer with an end, and a thread that writes.
 
-A log is often a pipe, and whoever reads it may stop reading. A write would then block the event loop, and the
+A log is often a pipe, and its reader may stop reading. A write would then block the event loop, and the
 server with it; and a pipe that is shared with other processes must not be made non-blocking for all of them.
 So lines are put into a buffer, which costs as much as a write does, and a thread writes them. When the buffer
 is full, lines are dropped and counted; when there is room again, one line says how many are missing.
@@ -43,7 +43,7 @@ class LogOutput:
         self._wake = threading.Event()
         self._texts: list[str] = []
         self._characters = 0
-        # Dropped, and not told of yet.
+        # Dropped, and not reported yet.
         self._untold = 0
         self._is_draining = False
         self._thread: threading.Thread | None = None
@@ -113,7 +113,7 @@ class LogOutput:
                 if untold:
                     self._write(self._notice(untold))
             except OSError:
-                # Nobody reads any more, or the disk is full. There is nowhere to say so but in the metrics.
+                # The reader is gone, or the disk is full. Only the metrics can tell.
                 with self._lock:
                     self._drop(text)
                     self._untold += untold

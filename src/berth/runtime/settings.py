@@ -67,25 +67,31 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "sqlite:///berth.db"
     database_outage_seconds: Annotated[
-        int, About("how long requests wait for a database that is away before they are refused", 0, 300)
+        int, About("how long requests wait for an unreachable database before they are refused", 0, 300)
     ] = 10
     snapshot_every_batches: Annotated[
         int, About("appends to the journal after which a snapshot is taken", 100, 10_000_000)
     ] = 20_000
     journal_keep_batches: Annotated[
         int,
-        About("appends that the journal keeps at least, for those who follow its events", 0, 1_000_000_000),
+        About(
+            "appends that the journal keeps at least, for clients that follow its events", 0, 1_000_000_000
+        ),
     ] = 100_000
     workers: Annotated[int, About("server processes", 1, 64)] = 1
-    shutdown_seconds: Annotated[int, About("time for requests in flight when told to stop", 1, 3600)] = 30
+    shutdown_seconds: Annotated[
+        int, About("how long requests in flight may take when the server stops", 1, 3600)
+    ] = 30
     worker_hung_seconds: Annotated[
-        int, About("a worker that gives no sign of life for this long is killed and replaced", 5, 3600)
+        int, About("a worker without a heartbeat for this long is killed and replaced", 5, 3600)
     ] = 60
 
     # -- who may do what --
     auth: Annotated[
         Literal["noauth", "tokens", "keystone"],
-        About("how callers are known: noauth believes every token, tokens reads a file, keystone asks it"),
+        About(
+            "how callers are authenticated: noauth accepts every token, tokens reads a file, keystone asks it"
+        ),
     ] = "noauth"
     allow_remote_noauth: Annotated[
         bool, About("serve with auth=noauth on an address that others can reach")
@@ -106,7 +112,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     keystone_project_domain_name: Annotated[str, About("that project's domain")] = "Default"
     keystone_cafile: Annotated[str | None, About("certificate authority to trust for Keystone")] = None
     keystone_insecure: Annotated[bool, About("do not verify Keystone's certificate")] = False
-    keystone_cache_seconds: Annotated[int, About("how long a validated token is believed", 0, _DAY_S)] = 300
+    keystone_cache_seconds: Annotated[int, About("how long a validated token is cached", 0, _DAY_S)] = 300
     keystone_timeout_seconds: Annotated[int, About("how long to wait for Keystone", 1, 300)] = 10
 
     # -- allocation candidates --
@@ -121,7 +127,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     # -- the scheduler --
     scheduler_filters: Annotated[
-        tuple[str, ...], About("filters that have a say, in the order in which explanations name them")
+        tuple[str, ...], About("filters to apply, in the order in which explanations name them")
     ] = (
         "enabled",
         "host_state",
@@ -140,7 +146,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "group_policy",
     )
     scheduler_weighers: Annotated[
-        tuple[str, ...], About("weighers, each as NAME=MULTIPLIER; less than nothing turns its taste around")
+        tuple[str, ...], About("weighers, each as NAME=MULTIPLIER; a negative multiplier inverts the weigher")
     ] = (
         "cpu=1.0",
         "memory=1.0",
@@ -150,7 +156,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "build_failures=100.0",
     )
     scheduler_subset_size: Annotated[
-        int, About("the choice is made at random among the best that many hosts", 1, 10_000)
+        int, About("the host is chosen at random among this many of the best", 1, 10_000)
     ] = 1
 
     # -- servers --
@@ -165,15 +171,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["merge", "refuse"],
         About(
             "with conflict_policy fail, what is done with a request that is repeated after the conflict was "
-            "reported: merge goes on and keeps what was added, refuse waits for the doctor"
+            "reported: merge continues and keeps what was added, refuse leaves it to the doctor"
         ),
     ] = "merge"
     build_attempts_max: Annotated[
-        int, About("hosts on which a server is tried to be built, the first included", 1, 20)
+        int, About("hosts on which the build of a server is attempted, the first included", 1, 20)
     ] = 3
     resize_in_place: Annotated[bool, About("whether a resize may stay on its host")] = True
     shelve_offload: Annotated[
-        bool, About("let go of the host as soon as a server is shelved, and not when that is asked for")
+        bool, About("release the host as soon as a server is shelved, instead of on request")
     ] = True
 
     # -- quotas of a project that has none of its own --
@@ -201,20 +207,22 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str, About("user of allocations written before microversion 1.8")
     ] = _ZERO_UUID
     cors_allowed_origins: Annotated[
-        tuple[str, ...], About("origins whose pages may call; none: no CORS at all")
+        tuple[str, ...], About("origins whose pages may call; none: no CORS")
     ] = ()
     cors_allow_headers: Annotated[tuple[str, ...], About("headers that those pages may send")] = ()
 
     # -- limits --
     connections_max: Annotated[
         int,
-        About("connections to each worker; when all are taken, idle ones make room for new ones", 16, 65536),
+        About(
+            "connections to each worker; when all are in use, idle ones are closed for new ones", 16, 65536
+        ),
     ] = 4096
     connections_per_peer_max: Annotated[
         int,
         About(
-            "connections from one address to each worker, those of this machine excepted; 0: no limit, as is "
-            "needed where a proxy on another machine speaks for all clients",
+            "connections from one address to each worker, except from this machine; 0: no limit, needed "
+            "where all clients come through a proxy on another machine",
             0,
             65536,
         ),
@@ -240,7 +248,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     event_heartbeat_seconds: Annotated[
         int,
         About(
-            "silence after which a stream says it is alive, and drops a client that stopped reading", 1, 300
+            "interval of heartbeats on an idle event stream; a client that stopped reading is dropped", 1, 300
         ),
     ] = 15
 
@@ -317,11 +325,11 @@ def conflicts(settings: Settings) -> str | None:
     is_open = settings.auth == "noauth" and not settings.allow_remote_noauth
     if is_open and not is_loopback(settings.listen_host):
         return (
-            f"listen: {settings.listen} can be reached by others, and auth=noauth believes whoever comes. "
+            f"listen: {settings.listen} can be reached by others, and auth=noauth accepts every token. "
             "Choose auth=tokens or auth=keystone, listen on 127.0.0.1, or set allow_remote_noauth"
         )
     if settings.bodies_bytes_max < settings.body_bytes_max:
-        return "bodies_bytes_max, body_bytes_max: one body must fit into what there is for all of them"
+        return "bodies_bytes_max, body_bytes_max: bodies_bytes_max must be at least body_bytes_max"
     if settings.auth == "tokens" and settings.tokens_file is None:
         return "tokens_file: auth=tokens needs it"
     if settings.auth == "keystone":

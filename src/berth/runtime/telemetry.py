@@ -261,14 +261,14 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
             replaced.close()
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level.upper())
-    # Libraries that talk about every step are asked for problems only, unless somebody is debugging.
+    # Libraries that log every step log problems only, unless the level is debug.
     quiet = logging.DEBUG if settings.log_level == "debug" else logging.WARNING
     for name in ("httpx", "httpcore", "keystoneauth", "urllib3", "oslo_policy", "stevedore", "asyncio"):
         logging.getLogger(name).setLevel(quiet)
 
 
 def _handler(stream: TextIO, formatter: logging.Formatter) -> logging.Handler:
-    """Of a stream that is a file: a log that nobody reads must not stop whoever writes it."""
+    """For a stream that is a file: a log whose reader has stopped must not block its writer."""
 
     def notice(dropped: int) -> str:
         text = "%d lines of this log were dropped before this one: its reader was too slow"
@@ -315,7 +315,7 @@ class _DroppedLines(Collector):
         output = _log_output()
         yield CounterMetricFamily(
             "berth_log_lines_dropped",
-            "Log lines that were dropped because nobody took them.",
+            "Log lines that were dropped because their reader was too slow.",
             value=0 if output is None else output.dropped,
         )
 

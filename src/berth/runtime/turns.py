@@ -1,6 +1,6 @@
 """Processes that serve together take turns to write.
 
-Of two workers that append at the same time one loses: it has decided its commands in vain, takes them back
+Of two workers that append at the same time one loses: it takes its decided commands back
 and decides them again. Under load that is every other time. So the workers of a server hand a token round,
 through a pipe: who has it learns what the others have written, decides, appends, and passes it on. With
 the token goes a common piece of memory, in which each leaves what it has appended, so that the next need not

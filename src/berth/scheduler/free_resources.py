@@ -11,7 +11,7 @@ from berth.scheduler.plugins import Rows, Weights
 from berth.view import View
 
 _FEW: Final = 8
-"""Up to so many hosts are asked one by one; from there on a whole column is cheaper."""
+"""Up to this many hosts are read one by one; for more a whole column is cheaper."""
 
 
 def free_of_class(view: View, class_id: ClassId, hosts: Rows) -> Weights:

@@ -1,7 +1,7 @@
 """Joint plans: requests of different kinds, all of whose members are placed together, or none.
 
 One request after the other is planned, on the view with the claims of those before it. The first attempt is
-made as the configuration would have it, and mostly that is enough. Where the fleet is nearly full, what an
+made with the configured weighers, and mostly that is enough. Where the fleet is nearly full, what an
 operator prefers may spend room that a later request needs; so the next attempts look at room alone:
 
 * With r groups of which each keeps its members apart, no two groups differing in size by more than one, and

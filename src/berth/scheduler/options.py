@@ -1,4 +1,4 @@
-"""How a scheduler is set up: which filters and weighers have a say, and how far it may look."""
+"""The options of a scheduler: its filters and weighers, and how many hosts and candidates a plan may try."""
 
 import math
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ DEFAULT_WEIGHERS: Final = (
     "spread=2.0",
     "build_failures=100.0",
 )
-"""Spread over the fleet; what a group wishes counts for more; a host that failed is taken last."""
+"""Spread over the fleet; soft group policies count for more; a host on which builds failed is taken last."""
 
 MULTIPLIER_MAX: Final = 1e9
 SUBSET_SIZE_MAX: Final = 10_000
@@ -45,7 +45,7 @@ CANDIDATES_TRIED_MAX: Final = 200
 
 class SchedulerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """``subset_size``: the choice is made at random among the best that many hosts, and those that are as
-    good as the last of them. ``hosts_tried_max``: on how many hosts a plan may try in vain.
+    good as the last of them. ``hosts_tried_max``: after how many hosts without success a plan gives up.
     ``candidates_tried_max``: how many candidates on one host are put to the ledger before it is given up."""
 
     filters: tuple[Filter, ...]

@@ -194,7 +194,7 @@ class _Attempt:
         return Ranking(hosts, weigh_hosts(self._view, one, self._options, hosts))
 
     def _filter_again(self, one: ScheduleRequest) -> Iterator[Mask]:
-        """What filters say that are to be asked for each member anew."""
+        """The masks of filters that follow claims: they are asked again for each member."""
         for filter in self._options.filters if self._is_free else ():
             if filter.FOLLOWS_CLAIMS and filter.describe_request(self._view, one) is not None:
                 yield filter.passing_hosts(self._view, one)

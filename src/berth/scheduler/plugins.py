@@ -1,6 +1,6 @@
 """Filters and weighers: the two seams of the scheduler. Each is a module, found by its file's name.
 
-What a configuration names is looked up in the folder, so that adding one is adding a file.
+Names of a configuration are looked up in the folder: adding a plugin is adding a file.
 
 Members are placed one after the other, and what a plan has placed so far is in the view that filters and
 weighers are shown. The request that they are shown is about one member: the first of ``request.members``.
@@ -25,7 +25,7 @@ Weights = NDArray[np.float64]
 
 
 class Filter(Protocol):
-    """Says which hosts are out of the question, for all of them at once."""
+    """Rules hosts out, for the whole fleet at once."""
 
     __name__: str
 
@@ -33,7 +33,7 @@ class Filter(Protocol):
     """Whether what one member of a request claims changes the answer for the next."""
 
     def describe_request(self, view: View, request: ScheduleRequest) -> str | None:
-        """What the request wants, in words; None if this filter has no say in it."""
+        """What the request wants, in words; None if the filter does not apply to it."""
         ...
 
     def passing_hosts(self, view: View, request: ScheduleRequest) -> Mask:
@@ -47,8 +47,7 @@ class Filter(Protocol):
 
 
 class Weigher(Protocol):
-    """Says which hosts are better. The scale is its own: weights are brought to 0..1 before they are
-    added."""
+    """Ranks hosts. Any scale will do: weights are brought to 0..1 before they are added."""
 
     __name__: str
 
@@ -59,7 +58,7 @@ class Weigher(Protocol):
 
 
 class WrongOption(Exception):
-    """A setting of the scheduler makes no sense. The message is for whoever wrote the configuration."""
+    """A setting of the scheduler makes no sense. The message is for the operator."""
 
 
 class UnknownPlugin(WrongOption):

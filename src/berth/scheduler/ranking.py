@@ -16,7 +16,7 @@ _FIRST_FEW: Final = 32
 
 
 class Rng(Protocol):
-    """The part of ``random.Random`` that a plan uses; it has no randomness of its own."""
+    """The part of ``random.Random`` that a plan uses."""
 
     def randrange(self, stop: int, /) -> int: ...
 
@@ -52,7 +52,7 @@ class Ranking:
         return not self._left
 
     def take_any_of_best(self, count: int, rng: Rng) -> Row | None:
-        """A host at random among the best so many that are left, and those as good as the last of them."""
+        """A host at random among the ``count`` best that are left, and those as good as the last of them."""
         if not self._left:
             return None
         weights = self._weights

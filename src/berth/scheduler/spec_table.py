@@ -459,7 +459,7 @@ _PROPERTY_INDEX: Final = _Index(IMAGE_PROPERTIES)
 
 
 def extra_spec(key: str) -> SpecRow | None:
-    """What is known of an extra spec; None if it is nobody's but its operator's."""
+    """The row of an extra spec; None if the key belongs to no namespace of Nova."""
     return _SPEC_INDEX.row(key)
 
 

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class Sampler(Protocol):
-    """The part of ``random.Random`` that a search uses; it has no randomness of its own."""
+    """The part of ``random.Random`` that a search uses."""
 
     def sample(self, population: Sequence[T], k: int) -> list[T]: ...
 

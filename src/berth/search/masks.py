@@ -1,4 +1,4 @@
-"""One question about every provider at once: who has room, who has the traits, who is where.
+"""One question about every provider at once: which have room, which have the traits, which are where.
 
 A mask has one place per row of the view. Masks returned here are fresh and may be changed by the caller.
 """

@@ -1,6 +1,6 @@
 """Candidates, as patterns over lists of providers.
 
-A fleet is mostly the same host again and again, and so are its candidates: the same amounts from the same
+A fleet is mostly many equal hosts, and so are its candidates: the same amounts from the same
 places, only the providers differ. What is the same is made once and shared.
 """
 

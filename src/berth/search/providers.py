@@ -21,12 +21,12 @@ def find_providers(view: View, query: ProviderQuery) -> list[ProviderRecord] | R
     unknown = find_unknown_traits(view, Constraints(required=query.required))
     if unknown is not None:
         return unknown
-    if _meets_nobody(with_all_traits(view, query.required)):
+    if _is_empty(with_all_traits(view, query.required)):
         return []
     unknown = find_unknown_traits(view, Constraints(forbidden=query.forbidden))
     if unknown is not None:
         return unknown
-    if _meets_nobody(in_all_aggregates(view, query.member_of)):
+    if _is_empty(in_all_aggregates(view, query.member_of)):
         return []
     mask = _named(view, query)
     for name, amount in query.resources:
@@ -38,7 +38,7 @@ def find_providers(view: View, query: ProviderQuery) -> list[ProviderRecord] | R
     return [view.record(Row(row)) for row in np.flatnonzero(mask).tolist()]
 
 
-def _meets_nobody(mask: Mask | None) -> bool:
+def _is_empty(mask: Mask | None) -> bool:
     return mask is not None and not mask.any()
 
 

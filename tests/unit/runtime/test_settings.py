@@ -189,7 +189,7 @@ def test_a_refused_secret_is_not_repeated(tmp_path: Path) -> None:
 def test_noauth_on_an_address_that_others_reach() -> None:
     message = refusal(flags={"listen": "0.0.0.0:8778"})
     assert message == (
-        "listen: 0.0.0.0:8778 can be reached by others, and auth=noauth believes whoever comes. Choose "
+        "listen: 0.0.0.0:8778 can be reached by others, and auth=noauth accepts every token. Choose "
         "auth=tokens or auth=keystone, listen on 127.0.0.1, or set allow_remote_noauth (from --listen)"
     )
 

@@ -155,7 +155,7 @@ class ConsumerGenerationConflict(Rejection, frozen=True):
 
 
 class ConsumerClaimsTwice(Rejection, frozen=True):
-    """A command has two claims of one consumer, and a claim is all that its consumer shall hold."""
+    """A command has two claims of one consumer, and a claim is all that its consumer is to hold."""
 
     consumer: ConsumerId
 

@@ -45,7 +45,7 @@ class ImageQuotaExceeded(Rejection, frozen=True):
 
 
 class RecordMoved(Rejection, frozen=True):
-    """A record is not what the change was made from: somebody was first."""
+    """A record is not what the change was made from: another change was first."""
 
     advice = Advice.RETRY
     kind: str

@@ -88,13 +88,13 @@ def _others(view: View, record: GroupRecord, request: ScheduleRequest) -> Hosts:
 
 
 FilterAsked = tuple[Filter, str]
-"""A filter that has a say, and what it asks for in words."""
+"""A filter that applies, and what it asks for in words."""
 
 
 def find_filters(
     view: View, request: ScheduleRequest, options: SchedulerOptions
 ) -> list[FilterAsked] | Rejection:
-    """The filters that have a say, but for the policy of groups: that is counted, not filtered by."""
+    """The filters that apply, without the policy of groups: that is counted, not filtered by."""
     if request.group is not None and request.group not in view.groups.records:
         return GroupNotFound(request.group)
     unknown = find_unknown(view, request.hints)

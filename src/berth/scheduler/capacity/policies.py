@@ -7,8 +7,8 @@ n(h):
   what the domain that stays lowest reaches, plus the skew: that one reaches s(d) and all the room it has.
 * together: of the domains that have everybody who stands, the best.
 
-A host that is in no domain of the kind takes nobody. One that is in several counts in all of them; where
-members are kept apart, what is found is then a way to place so many, and there may be better ones.
+A host that is in no domain of the kind takes no member. A host in several domains counts in all of them;
+where members are kept apart, the count is then one way to place that many, and there may be better ones.
 """
 
 from typing import Protocol
@@ -160,7 +160,7 @@ class ApartDomains:
             for place, several in domains.several_of(rows, wanted):
                 allowed[place] = min(int(wanted[place]), int(most[several].min()))
                 most[several] -= allowed[place]
-        # With a skew, to fill one domain could close another: who is in several is left out.
+        # With a skew, filling one domain could close another: hosts in several are left out.
         return allowed
 
     def count(self, rows: HostRows, wanted: Counts) -> int:
@@ -215,7 +215,7 @@ class OneDomain:
 
 
 def _hosts_in(view: View, id: AggregateId) -> NDArray[np.int32]:
-    """The hosts of an aggregate. That a provider below one is in it puts nobody there."""
+    """The hosts of an aggregate. A provider below a host that is in it does not put the host there."""
     rows = view.rows_in_aggregate(id).rows()
     hosts: NDArray[np.int32] = rows[view.root_rows[rows] == rows]
     return hosts

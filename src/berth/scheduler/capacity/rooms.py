@@ -60,8 +60,8 @@ class SharedSlot(NamedTuple):
         return given
 
     def is_unambiguous(self) -> bool:
-        """Whether no host may choose between pools that serve different hosts: then it does not matter
-        who is given what first."""
+        """Whether no host may choose between pools that serve different hosts: then the order of
+        giving does not matter."""
         by_served = {pool.served.tobytes(): pool.served for pool in self.pools}
         return len(by_served) < 2 or int(np.add.reduce([*by_served.values()], dtype=np.int64).max()) < 2
 

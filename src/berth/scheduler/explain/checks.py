@@ -1,7 +1,7 @@
 """Every constraint of a request at one host: what was asked, what there is.
 
-Each is judged by itself, whatever the others say: a host that lacks a trait may lack memory too, and whoever
-reads this wants to know both.
+Each is judged by itself, whatever the others say: a host that lacks a trait may lack memory too, and the
+reader wants to know both.
 """
 
 from collections.abc import Iterator

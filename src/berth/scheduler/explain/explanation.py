@@ -46,7 +46,7 @@ def explain(
     view: View, request: ScheduleRequest, options: SchedulerOptions, hosts: Iterable[str] = ()
 ) -> Explanation | Rejection:
     """What becomes of the request. Of hosts that are named, the first ``HOSTS_EXPLAINED_MAX`` are looked at.
-    Refused are names that do not exist. The view is as it was before; nobody else may look at it
+    Refused are names that do not exist. The view is as it was before; nothing else may read it
     meanwhile."""
     wrong = _wrong(view, request)
     if wrong is not None:
@@ -112,7 +112,7 @@ def _wrong(view: View, request: ScheduleRequest) -> Rejection | None:
 
 
 def _find_refusal(view: View, checked: HostChecker, results: list[ConstraintResult]) -> Rejection | None:
-    """What the ledger says of the hosts that are left, if it lets nobody come to any that was asked about."""
+    """The ledger's refusal for the hosts that are left, if it refuses all of those that were tried."""
     refused = None
     for row in np.flatnonzero(results[-1].left)[:_HOSTS_ASKED_MAX].tolist():
         refused = checked.refusal_at(view.record(Row(row)))

@@ -12,7 +12,7 @@ Each has a cost: the part of an amount or of the members that is lost, or a numb
 cheapest that helps is the answer. Where none does, pairs are tried, as many as ``PAIRS_MAX``. When variants
 have cost as much as they may, the search is given up, and the answer says so. To try
 everything at once and then put things back, one after the other, finds a smallest set too, but one that
-nobody would choose: which one it is depends on the order alone.
+no user would choose: which one it is depends on the order alone.
 """
 
 from collections.abc import Iterator

@@ -136,7 +136,7 @@ STATES: Final = ("enabled", "host_state")
 HINT_COST: Final = 0.25
 TRAIT_COST: Final = 0.5
 PLACE_COST: Final = 0.6
-"""A hint is a wish; a trait mostly has a reason; a zone or an aggregate was promised to somebody."""
+"""A hint is a preference; a trait mostly has a reason; a zone or an aggregate may be a promise to a user."""
 
 _HINTS: Final = ("ignored", "host_names", "same_host", "different_host")
 ZONE: Final = "zone"

@@ -1,4 +1,4 @@
-"""Hosts that nobody has disabled: neither an operator here, nor Nova by the trait it uses for that."""
+"""Hosts that are not disabled: neither by an operator here, nor by Nova with the trait it uses for that."""
 
 from berth.model.scheduling import ScheduleRequest
 from berth.model.vocabulary import STATUS_DISABLED

@@ -4,7 +4,7 @@
     property must have one of these values. An image without the property may go there.
 
 In Nova: AggregateImagePropertiesIsolation. An aggregate may call a property by its old name, too. Without
-such a key on any aggregate this has no say.
+such a key on any aggregate the filter does not apply.
 """
 
 from collections.abc import Iterable

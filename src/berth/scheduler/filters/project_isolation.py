@@ -3,7 +3,7 @@
     A host's projects are those that its aggregates list under filter_tenant_id, and under keys that begin so.
     It takes servers of its projects; if it has none, of all.
 
-In Nova: AggregateMultiTenancyIsolation. Without such a key on any aggregate this has no say.
+In Nova: AggregateMultiTenancyIsolation. Without such a key on any aggregate the filter does not apply.
 """
 
 from berth.model.scheduling import ScheduleRequest

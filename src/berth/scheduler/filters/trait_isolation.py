@@ -3,7 +3,7 @@
     A host is kept for the traits that its aggregates say are required (trait:NAME = required).
     It takes requests that require all of them, in the flavor or in the image.
 
-In Nova: isolated aggregates. Without such a key on any aggregate this has no say.
+In Nova: isolated aggregates. Without such a key on any aggregate the filter does not apply.
 """
 
 from typing import Final

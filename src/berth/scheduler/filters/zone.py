@@ -1,5 +1,5 @@
-"""Hosts of the availability zone that the request names: an aggregate of the kind "zone". Those that nobody
-has put into one are in the zone that Nova calls by its own name."""
+"""Hosts of the availability zone that the request names: an aggregate of the kind "zone". Hosts in no such
+aggregate are in the default zone, which Nova calls "nova"."""
 
 from typing import Final
 

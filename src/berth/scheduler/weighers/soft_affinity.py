@@ -1,4 +1,4 @@
-"""What a group wishes and does not insist on: with soft-affinity hosts near many of its members come first,
+"""What a group prefers and does not require: with soft-affinity hosts near many of its members come first,
 with soft-anti-affinity those near few. Near is in the same domain of the group's kind."""
 
 from berth.model.scheduling import ScheduleRequest
