@@ -10,8 +10,8 @@ from berth.cli.settings import add_settings, format_value, refuse_unusable, reso
 from berth.engine import start_view
 from berth.importing import (
     CannotImport,
-    Findings,
-    Progress,
+    ImportFindings,
+    ImportProgress,
     Source,
     Transcript,
     append_all,
@@ -74,8 +74,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _dry_run(source: Source) -> int:
-    findings, clock = Findings(), SystemClock()
-    transcript = _read(source, findings, Progress(clock, sys.stderr), clock)
+    findings, clock = ImportFindings(), SystemClock()
+    transcript = _read(source, findings, ImportProgress(clock, sys.stderr), clock)
     sys.stdout.write(findings_text(findings, complete=True) + table_text(transcript, findings, None))
     print("nothing was written")
     return 1 if findings.left_out or differs(transcript, findings, None) else 0
@@ -83,8 +83,8 @@ def _dry_run(source: Source) -> int:
 
 def _import(source: Source, journal: Journal, *, skip_broken: bool) -> int:
     refuse_unless_empty(journal)
-    findings, clock = Findings(), SystemClock()
-    progress = Progress(clock, sys.stderr)
+    findings, clock = ImportFindings(), SystemClock()
+    progress = ImportProgress(clock, sys.stderr)
     transcript = _read(source, findings, progress, clock)
     sys.stdout.write(findings_text(findings, complete=skip_broken))
     if findings.left_out and not skip_broken:
@@ -98,6 +98,8 @@ def _import(source: Source, journal: Journal, *, skip_broken: bool) -> int:
     return 0
 
 
-def _read(source: Source, findings: Findings, progress: Progress, clock: SystemClock) -> Transcript:
+def _read(
+    source: Source, findings: ImportFindings, progress: ImportProgress, clock: SystemClock
+) -> Transcript:
     with source:
         return transcribe(source, findings, progress, clock.now_ns() // 1_000_000_000)

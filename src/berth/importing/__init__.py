@@ -1,16 +1,16 @@
 """Import of a Placement database into an empty journal: all of it is read and checked, then written."""
 
 from berth.importing.events import Transcript, transcribe
-from berth.importing.findings import Findings
-from berth.importing.progress import Progress
+from berth.importing.findings import ImportFindings
+from berth.importing.progress import ImportProgress
 from berth.importing.report import differs, findings_text, table_text
 from berth.importing.target import append_all, refuse_unless_empty
 from berth.importing.upstream import CannotImport, Source, source_address
 
 __all__ = [
     "CannotImport",
-    "Findings",
-    "Progress",
+    "ImportFindings",
+    "ImportProgress",
     "Source",
     "Transcript",
     "append_all",

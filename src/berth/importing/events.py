@@ -22,8 +22,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from berth.importing import upstream
-from berth.importing.findings import Findings
-from berth.importing.progress import Progress
+from berth.importing.findings import ImportFindings
+from berth.importing.progress import ImportProgress
 from berth.importing.upstream import (
     AllocationRow,
     ConsumerRow,
@@ -96,7 +96,7 @@ class Transcript(NamedTuple):
     trait_names: tuple[str, ...]
 
 
-def transcribe(source: Source, findings: Findings, progress: Progress, now_s: int) -> Transcript:
+def transcribe(source: Source, findings: ImportFindings, progress: ImportProgress, now_s: int) -> Transcript:
     """Read all there is. ``now_s`` stands in for times that the source does not know."""
     # Millions of objects are made, and none of them is garbage: looking for some would take half the time.
     collects = gc.isenabled()
@@ -121,7 +121,9 @@ class _Scribe:
     """Goes through the tables, those that others refer to first. Each dictionary leads from an id in the
     source to what it stands for here; what was left out is not in it."""
 
-    def __init__(self, source: Source, findings: Findings, progress: Progress, now_s: int) -> None:
+    def __init__(
+        self, source: Source, findings: ImportFindings, progress: ImportProgress, now_s: int
+    ) -> None:
         self._source = source
         self._findings = findings
         self._progress = progress

@@ -23,7 +23,7 @@ class ImportFinding(msgspec.Struct):
     examples: list[str] = []
 
 
-class Findings:
+class ImportFindings:
     def __init__(self) -> None:
         self.left_out: dict[tuple[str, str], ImportFinding] = {}
         self.notes: dict[tuple[str, str], ImportFinding] = {}

@@ -16,7 +16,7 @@ _LONG_S: Final = 1.0
 T = TypeVar("T")
 
 
-class Progress:
+class ImportProgress:
     def __init__(self, clock: Clock, out: TextIO) -> None:
         self._clock = clock
         self._out = out

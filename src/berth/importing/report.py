@@ -10,7 +10,7 @@ from typing import Final
 
 from berth.importing import upstream
 from berth.importing.events import Transcript
-from berth.importing.findings import Findings, ImportFinding
+from berth.importing.findings import ImportFinding, ImportFindings
 from berth.importing.upstream import TABLES
 from berth.model.ids import AggregateId
 from berth.view import View
@@ -49,7 +49,7 @@ Line = tuple[str, int, int, int, int, int | None]
 """A table: rows stored, read, left out and unused, and what Berth has (None: nothing was written)."""
 
 
-def _lines(transcript: Transcript, findings: Findings, view: View | None) -> Iterator[Line]:
+def _lines(transcript: Transcript, findings: ImportFindings, view: View | None) -> Iterator[Line]:
     counts = None if view is None else counts_of(view, transcript)
     for table in TABLES:
         name = table.name
@@ -68,12 +68,12 @@ def _is_complete(line: Line) -> bool:
     return stored == read and (berth is None or berth == read - left_out - unused)
 
 
-def differs(transcript: Transcript, findings: Findings, view: View | None) -> bool:
+def differs(transcript: Transcript, findings: ImportFindings, view: View | None) -> bool:
     """Whether anything was lost."""
     return not all(_is_complete(line) for line in _lines(transcript, findings, view))
 
 
-def table_text(transcript: Transcript, findings: Findings, view: View | None) -> str:
+def table_text(transcript: Transcript, findings: ImportFindings, view: View | None) -> str:
     """The counts on both sides, a line per table."""
     heads = ("table", "in Placement", "read", "left out", "unused", "in Berth", "")
     rows = [
@@ -94,7 +94,7 @@ def _align(cells: Sequence[str]) -> str:
     return f"{name:<28}{''.join(f'{number:>14}' for number in numbers)}  {remark}".rstrip() + "\n"
 
 
-def findings_text(findings: Findings, *, complete: bool) -> str:
+def findings_text(findings: ImportFindings, *, complete: bool) -> str:
     """What was found, with a few examples of each; ``complete``: with all that were kept."""
     shown = None if complete else _EXAMPLES_SHOWN
     parts = []

@@ -10,7 +10,7 @@ from typing import Final
 
 from berth.engine import start_view
 from berth.importing.events import Batches
-from berth.importing.progress import Progress
+from berth.importing.progress import ImportProgress
 from berth.importing.upstream import CannotImport
 from berth.journal import Conflict, Journal, JournalError, JournalRow, Pruned, Snapshots
 from berth.model.batches import Batch, Entry, Origin
@@ -50,7 +50,7 @@ def _is_unfinished(journal: Journal) -> bool:
     return False
 
 
-def append_all(journal: Journal, batches: Batches, ids: Ids, clock: Clock, progress: Progress) -> None:
+def append_all(journal: Journal, batches: Batches, ids: Ids, clock: Clock, progress: ImportProgress) -> None:
     """Write the batches at the indices 1, 2, ...; the first of them last."""
     origin = Origin(ids.request_id(), None, None, ACTION)
 

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from berth.model.placement import Inventory
-from berth.model.servers import Conflict, ConflictPolicy, Flavor, Held, Need, Place, Record
+from berth.model.servers import ConflictPolicy, Flavor, FoundConflict, Held, Need, Place, Record
 
 Phase = Literal["forward", "back", "done", "failed"]
 """``forward``: the step at ``step`` is next. ``back``: the undoing of it is. A run that succeeds ends in
@@ -110,7 +110,7 @@ class SagaRun(
     abort: bool = False
     since_ns: int = 0
     reason: str | None = None
-    conflict: Conflict | None = None
+    conflict: FoundConflict | None = None
     """What others were found to have changed, where that is the reason."""
     version: int = 0
     log: tuple[StepLog, ...] = ()

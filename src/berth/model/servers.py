@@ -123,7 +123,7 @@ class Fault(msgspec.Struct, frozen=True, gc=False):
     details: str | None = None
 
 
-class Conflict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class FoundConflict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a server and its migration were found to hold when an operation was refused because of it: the
     next request finds it known, and goes on. ``asked`` is what was refused."""
 
@@ -165,7 +165,7 @@ class Server(Record, frozen=True, kw_only=True, tag="server", rename={"run": "wo
     kept: Held = ()
     """The part of ``held`` that others have added, as an operation found it."""
     generation: int | None = None
-    conflict: Conflict | None = None
+    conflict: FoundConflict | None = None
     """Of what was found to be changed by others, and reported, since ``held`` was last written."""
     run: str | None = None
     run_count: int = 0

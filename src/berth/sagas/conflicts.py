@@ -26,7 +26,7 @@ from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import Holdings
 from berth.model.rejections import ServerChangedByOthers
 from berth.model.saga_runs import ClaimSnapshot
-from berth.model.servers import Conflict, ConflictPolicy, Held, Migration, Server
+from berth.model.servers import ConflictPolicy, FoundConflict, Held, Migration, Server
 from berth.view import View
 
 OnRepeat = Literal["merge", "refuse"]
@@ -202,7 +202,7 @@ def _refuse(
     refused = ServerChangedByOthers(server.id, asked, "; ".join(found), rules.repeat == "merge")
     if is_known:
         return refused
-    conflict = Conflict(held=now, migration_held=theirs, asked=asked, at_s=now_s)
+    conflict = FoundConflict(held=now, migration_held=theirs, asked=asked, at_s=now_s)
     after = msgspec.structs.replace(server, conflict=conflict)
     return Enact((RecordChanged(server, after),), refused=refused)
 

@@ -16,7 +16,7 @@ from berth.model.servers import Image, Server
 from berth.sagas.proposals import Context, find_startable, propose_in_place
 from berth.sagas.requests import flavor_sizes, make_request
 from berth.sagas.saga import AS_BEFORE, Outcome, Saga, Step, states
-from berth.scheduler.flavors import FlavorAsk, ask_of
+from berth.scheduler.flavors import FlavorAsk, read_flavor
 from berth.scheduler.plugins import name_of
 from berth.scheduler.spec_table import keep_properties
 from berth.view import View
@@ -49,7 +49,7 @@ def propose(
     server = find_startable(view, id, SAGA)
     if isinstance(server, Rejection):
         return server
-    needed = ask_of(flavor_sizes(server.flavor), image.properties)
+    needed = read_flavor(flavor_sizes(server.flavor), image.properties)
     if isinstance(needed, SpecInvalid):
         return needed
     properties = keep_properties(image.properties)

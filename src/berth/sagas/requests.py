@@ -12,15 +12,14 @@ from berth.model.scheduling import ANY_CELL, Generation, Hints, HostCandidate, S
 from berth.model.servers import Flavor, Held, Need, Place, Server, ServerHints
 from berth.model.vocabulary import INSTANCE, SHARES_VIA_AGGREGATE
 from berth.sagas.conflicts import overlap, plus
-from berth.scheduler.flavors import Flavor as Sizes
-from berth.scheduler.flavors import FlavorAsk, ask_of
+from berth.scheduler.flavors import FlavorAsk, FlavorSize, read_flavor
 from berth.scheduler.hosts import CELL_KIND as CELL
 from berth.scheduler.hosts import aggregate_names
 from berth.view import View
 
 
-def flavor_sizes(flavor: Flavor) -> Sizes:
-    return Sizes(
+def flavor_sizes(flavor: Flavor) -> FlavorSize:
+    return FlavorSize(
         vcpus=flavor.vcpus,
         memory_mb=flavor.memory_mb,
         disk_gb=flavor.disk_gb,
@@ -45,7 +44,7 @@ def group_of(need: Need) -> RequestGroup:
 
 def ask_resources(server: Server, kept: tuple[Need, ...] = ()) -> FlavorAsk | SpecInvalid:
     """What a server needs, all together; ``kept``: what others have added."""
-    flavor_ask = ask_of(flavor_sizes(server.flavor), server.image_properties)
+    flavor_ask = read_flavor(flavor_sizes(server.flavor), server.image_properties)
     if isinstance(flavor_ask, SpecInvalid) or not (server.needs or kept):
         return flavor_ask
     groups = flavor_ask.ask.groups + tuple(group_of(need) for need in (*server.needs, *kept))

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from berth.model.saga_runs import ClaimSnapshot, Destination, SagaRun, StepLog
-from berth.model.servers import Conflict, Held, Place
+from berth.model.servers import FoundConflict, Held, Place
 from berth.sagas.catalog import find_saga
 from berth.sagas.saga import PLACEMENT, ClaimChange, Outcome, Saga, Step, Verb
 
@@ -91,13 +91,13 @@ def must_succeed(run: SagaRun) -> bool:
     return run.phase == "back" or step_of(run).do != "check"
 
 
-def make_conflict(run: SagaRun, found: tuple[Held, Held] | None, now_ns: int) -> Conflict | None:
+def make_conflict(run: SagaRun, found: tuple[Held, Held] | None, now_ns: int) -> FoundConflict | None:
     """The conflict that a check has found, for the server's record."""
     if found is None:
         return None
     server, migration = found
     action, at_s = saga_of(run).action, now_ns // 1_000_000_000
-    return Conflict(held=server, migration_held=migration, asked=action, at_s=at_s)
+    return FoundConflict(held=server, migration_held=migration, asked=action, at_s=at_s)
 
 
 def record_success(
@@ -120,7 +120,7 @@ def record_success(
     return _next_version(run, step=run.step + 1, since_ns=now_ns)
 
 
-def record_failure(run: SagaRun, now_ns: int, error: str, conflict: Conflict | None = None) -> SagaRun:
+def record_failure(run: SagaRun, now_ns: int, error: str, conflict: FoundConflict | None = None) -> SagaRun:
     """The run after its step was refused, failed, or took too long. ``conflict``: what others were found
     to have changed."""
     step = step_of(run)

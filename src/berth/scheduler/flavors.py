@@ -15,7 +15,7 @@ line to its log and leave it out.
 
 An image's ``trait:NAME = required`` joins the unsuffixed group; what else it says of its host is for filters.
 
-All other keys are judged where something new is asked for (``checked_ask``). A server that is there already
+All other keys are judged where something new is asked for (``check_flavor``). A server that is there already
 keeps its flavor, and can be moved although the flavor has a key that would be refused today.
 """
 
@@ -47,7 +47,7 @@ _GROUP_POLICY: Final = "group_policy"
 _SAME_SUBTREE: Final = "same_subtree"
 
 
-class Flavor(msgspec.Struct, frozen=True, kw_only=True):
+class FlavorSize(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes, in the units that Nova uses for each."""
 
     vcpus: int
@@ -84,15 +84,15 @@ class _Group:
         )
 
 
-def checked_ask(flavor: Flavor, image_properties: Mapping[str, str] = {}) -> FlavorAsk | SpecInvalid:
+def check_flavor(flavor: FlavorSize, image_properties: Mapping[str, str] = {}) -> FlavorAsk | SpecInvalid:
     """The request of a flavor and an image, if every key of both has a meaning here and a valid value."""
-    asked = ask_of(flavor, image_properties)
+    asked = read_flavor(flavor, image_properties)
     wrong = wrong_extra_spec(flavor.extra_specs) or wrong_image_property(image_properties)
     return asked if isinstance(asked, SpecInvalid) or wrong is None else wrong
 
 
-def ask_of(
-    flavor: Flavor, image_properties: Mapping[str, str] = {}, root_disk: bool = True
+def read_flavor(
+    flavor: FlavorSize, image_properties: Mapping[str, str] = {}, root_disk: bool = True
 ) -> FlavorAsk | SpecInvalid:
     """The request of a flavor and an image. ``root_disk`` False is for servers that boot from a volume."""
     for specs in (flavor.extra_specs, image_properties):
@@ -184,7 +184,7 @@ def _read_image(group: _Group, properties: Mapping[str, str]) -> SpecInvalid | N
     return None
 
 
-def _add_sizes(groups: dict[str, _Group], flavor: Flavor, root_disk: bool) -> SpecInvalid | None:
+def _add_sizes(groups: dict[str, _Group], flavor: FlavorSize, root_disk: bool) -> SpecInvalid | None:
     fields = ("vcpus", "memory_mb", "disk_gb", "ephemeral_gb", "swap_mb")
     for field in fields:
         size = getattr(flavor, field)

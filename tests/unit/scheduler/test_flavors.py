@@ -4,19 +4,19 @@ import pytest
 
 from berth.model.rejections import SpecInvalid
 from berth.model.requests import CandidatesRequest
-from berth.scheduler.flavors import Flavor, FlavorAsk, ask_of, checked_ask
+from berth.scheduler.flavors import FlavorAsk, FlavorSize, check_flavor, read_flavor
 
 pytestmark = pytest.mark.fast
 
 
 def asked(specs: dict[str, str], image: dict[str, str] | None = None) -> FlavorAsk:
-    found = ask_of(Flavor(vcpus=2, memory_mb=4096, disk_gb=20, extra_specs=specs), image or {})
+    found = read_flavor(FlavorSize(vcpus=2, memory_mb=4096, disk_gb=20, extra_specs=specs), image or {})
     assert isinstance(found, FlavorAsk), found
     return found
 
 
 def wrong(specs: dict[str, str], image: dict[str, str] | None = None) -> SpecInvalid:
-    found = ask_of(Flavor(vcpus=2, memory_mb=4096, disk_gb=20, extra_specs=specs), image or {})
+    found = read_flavor(FlavorSize(vcpus=2, memory_mb=4096, disk_gb=20, extra_specs=specs), image or {})
     assert isinstance(found, SpecInvalid), found
     return found
 
@@ -30,9 +30,9 @@ def test_sizes_are_resources() -> None:
 
 
 def test_ephemeral_and_swap_disks_count_and_a_volume_does_not() -> None:
-    flavor = Flavor(vcpus=1, memory_mb=1, disk_gb=10, ephemeral_gb=5, swap_mb=1025)
+    flavor = FlavorSize(vcpus=1, memory_mb=1, disk_gb=10, ephemeral_gb=5, swap_mb=1025)
     for root_disk, disk_gb in ((True, 17), (False, 7)):
-        found = ask_of(flavor, root_disk=root_disk)
+        found = read_flavor(flavor, root_disk=root_disk)
         assert isinstance(found, FlavorAsk)
         assert resources(found.ask)[""]["DISK_GB"] == disk_gb
 
@@ -87,14 +87,14 @@ def test_groups_can_be_in_one_subtree() -> None:
 @pytest.mark.parametrize("named", ["2", "1,2", "1;2", ""])
 def test_groups_in_one_subtree_must_ask_for_resources(named: str) -> None:
     specs = {"resources1:VCPU": "1", "resources2:VGPU": "0", "same_subtree": named}
-    wrong = checked_ask(Flavor(vcpus=2, memory_mb=4096, extra_specs=specs))
+    wrong = check_flavor(FlavorSize(vcpus=2, memory_mb=4096, extra_specs=specs))
     assert isinstance(wrong, SpecInvalid)
     assert (wrong.key, wrong.value) == ("same_subtree", named)
 
 
 def test_a_group_that_asks_for_nothing_needs_no_policy() -> None:
     specs = {"resources1:VCPU": "1", "resources2:VGPU": "0"}
-    assert isinstance(checked_ask(Flavor(vcpus=2, memory_mb=4096, extra_specs=specs)), FlavorAsk)
+    assert isinstance(check_flavor(FlavorSize(vcpus=2, memory_mb=4096, extra_specs=specs)), FlavorAsk)
 
 
 def test_a_server_that_is_there_keeps_a_flavor_that_would_be_refused_today() -> None:
@@ -105,8 +105,8 @@ def test_a_server_that_is_there_keeps_a_flavor_that_would_be_refused_today() -> 
         "same_subtree": "9",
     }
     assert asked(specs) == asked({})
-    flavor = Flavor(vcpus=2, memory_mb=4096, extra_specs=specs)
-    assert checked_ask(flavor) == SpecInvalid(
+    flavor = FlavorSize(vcpus=2, memory_mb=4096, extra_specs=specs)
+    assert check_flavor(flavor) == SpecInvalid(
         "hw:cpu_policy", "dedicated", "left out: pinning CPUs is not built yet"
     )
 
@@ -157,8 +157,10 @@ def test_what_cannot_be_asked_for_is_refused() -> None:
     assert wrong({"trait:CUSTOM_A": "forbidden"}, {"trait:CUSTOM_A": "required"}).key == "trait:CUSTOM_A"
     nothing = {f"resources:{name}": "0" for name in ("VCPU", "MEMORY_MB", "DISK_GB")}
     assert wrong(nothing).key == "resources"
-    assert isinstance(ask_of(Flavor(vcpus=-1, memory_mb=1)), SpecInvalid)
-    assert isinstance(ask_of(Flavor(vcpus=1, memory_mb=1, disk_gb=2**31 - 1, ephemeral_gb=1)), SpecInvalid)
+    assert isinstance(read_flavor(FlavorSize(vcpus=-1, memory_mb=1)), SpecInvalid)
+    assert isinstance(
+        read_flavor(FlavorSize(vcpus=1, memory_mb=1, disk_gb=2**31 - 1, ephemeral_gb=1)), SpecInvalid
+    )
 
 
 def test_numbers_of_specs_and_groups_are_bounded() -> None:

@@ -27,7 +27,7 @@ from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import SpecInvalid
 from berth.model.servers import Flavor
 from berth.sagas.requests import flavor_sizes
-from berth.scheduler.flavors import SPECS_MAX, ask_of
+from berth.scheduler.flavors import SPECS_MAX, read_flavor
 from berth.scheduler.spec_table import count_bytes, wrong_extra_spec
 from berth.view import View
 
@@ -258,7 +258,7 @@ def _replace_flavor(view: View, flavor: Flavor) -> Command:
 def _check_flavor(flavor: Flavor) -> Flavor:
     """The flavor, if the scheduler can read it. Extra specs that it had before they were refused stay until
     they are removed; no server is made with them."""
-    ask = ask_of(flavor_sizes(flavor))
+    ask = read_flavor(flavor_sizes(flavor))
     if isinstance(ask, SpecInvalid):
         raise nova_problem(ask)
     size = count_bytes(flavor.extra_specs)

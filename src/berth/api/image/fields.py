@@ -12,8 +12,7 @@ from berth.api.kernel.rejections import nova_problem
 from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import SpecInvalid
 from berth.model.servers import Image
-from berth.scheduler.flavors import Flavor as Sizes
-from berth.scheduler.flavors import ask_of
+from berth.scheduler.flavors import FlavorSize, read_flavor
 from berth.scheduler.spec_table import count_bytes, keep_properties, wrong_image_property
 
 _PROPERTIES_MAX: Final = 128
@@ -72,7 +71,7 @@ def checked(image: Image, before: Image | None = None) -> Image:
         raise nova_problem(kept)
     had = {} if before is None else before.properties
     new = {name: value for name, value in image.properties.items() if had.get(name) != value}
-    ask = ask_of(Sizes(vcpus=1, memory_mb=1), image.properties)
+    ask = read_flavor(FlavorSize(vcpus=1, memory_mb=1), image.properties)
     wrong = ask if isinstance(ask, SpecInvalid) else wrong_image_property(new)
     if wrong is not None:
         raise nova_problem(wrong)

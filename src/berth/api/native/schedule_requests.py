@@ -19,7 +19,7 @@ from berth.model.rejections import Rejection, SpecInvalid
 from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
 from berth.model.scheduling import Hints, ScheduleRequest
 from berth.scheduler.comparison import wrong_comparison
-from berth.scheduler.flavors import Flavor, FlavorAsk, checked_ask
+from berth.scheduler.flavors import FlavorAsk, FlavorSize, check_flavor
 
 # -- bodies -------------------------------------------------------------------------------------
 
@@ -231,7 +231,7 @@ def _needs(asked: Ask) -> FlavorAsk:
         if asked.resources or asked.parts:
             raise _bad("a flavor says which resources are needed: leave out resources and parts")
         given = asked.flavor
-        flavor = Flavor(
+        flavor = FlavorSize(
             vcpus=given.vcpus,
             memory_mb=given.ram,
             disk_gb=given.disk,
@@ -239,7 +239,7 @@ def _needs(asked: Ask) -> FlavorAsk:
             swap_mb=given.swap,
             extra_specs=given.extra_specs,
         )
-        needs = checked_ask(flavor, {} if asked.image is None else asked.image.properties)
+        needs = check_flavor(flavor, {} if asked.image is None else asked.image.properties)
         if isinstance(needs, Rejection):
             raise berth_problem(needs)
         return msgspec.structs.replace(needs, ask=_joined(needs.ask, asked))

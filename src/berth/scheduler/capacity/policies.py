@@ -47,9 +47,9 @@ def make_policy(view: View, group: Group, standing: Hosts) -> PolicyLimit:
     if not group.is_hard:
         return NoPolicy()
     if group.domain == HOST:
-        return ApartHosts(view, group, standing) if group.is_apart else OneHost(standing)
+        return ApartHosts(view, group, standing) if group.is_apart else SameHost(standing)
     domains = _Domains(view, group.domain, standing)
-    return ApartDomains(group, domains) if group.is_apart else OneDomain(view, domains, group, standing)
+    return ApartDomains(group, domains) if group.is_apart else SameDomain(view, domains, group, standing)
 
 
 class NoPolicy:
@@ -83,7 +83,7 @@ class ApartHosts:
         return int(self.limit(rows, wanted).sum())
 
 
-class OneHost:
+class SameHost:
     exact = True
     chooses = True
 
@@ -179,7 +179,7 @@ class ApartDomains:
         return np.maximum(highest - standing, 0)
 
 
-class OneDomain:
+class SameDomain:
     exact = True
     chooses = True
 
