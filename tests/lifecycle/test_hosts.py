@@ -383,7 +383,7 @@ def test_a_report_that_the_journal_cannot_keep_is_a_complaint(tmp_path: Path) ->
         assert engine is not None
         engine._command_bytes_max = 4_000
         await operator.restart(*(gpu(number) for number in range(30)))
-        await operator.until_complaints("too much to be kept")
+        await operator.until_complaints("too large for the cell")
         await operator.is_up_for_a_while()
         assert await operator.is_there(GPU1)
         engine._command_bytes_max = 1 << 20
@@ -467,7 +467,7 @@ def test_a_conductor_that_was_replaced_writes_nothing_of_hosts(tmp_path: Path) -
             "providers": [{"id": HOLDER, "name": "new"}],
         }
         answer = await client.ask("POST", "/agent/v1/register", joining)
-        assert (answer.status, answer.detail) == (503, "another conductor has taken this cell over")
+        assert (answer.status, answer.detail) == (503, "another conductor has taken over this cell")
         await asyncio.sleep(2.5 * cloud.heartbeat_timeout_s)
         assert await cell.from_region.read(hosts) == before
         assert not await operator.is_there(HOLDER)

@@ -1,7 +1,6 @@
-"""The agents' API: an ASGI application with a few paths (``protocol``).
+"""The agent API: an ASGI application with the paths of the agent protocol (``protocol``).
 
-Who calls is known before a body is read, and speaks for one host (``credentials``). Everything is answered in
-JSON, also a refusal.
+A caller is known before its body is read, and speaks for one host (``credentials``). All answers are JSON.
 """
 
 import logging
@@ -24,7 +23,8 @@ from berth.api.kernel.http import (
 )
 from berth.cell import protocol
 from berth.cell.credentials import AgentCaller, NotAllowed, read_caller
-from berth.cell.hosts import ConductorReplaced, HostNotRegistered, HostRefused, HostRegistry
+from berth.cell.heartbeats import ConductorReplaced
+from berth.cell.hosts import HostNotRegistered, HostRefused, HostRegistry
 from berth.cell.mailbox import Mailbox
 from berth.cell.placement import ClaimRefused, PlacementUnavailable
 from berth.engine import Engine, Unavailable
@@ -81,20 +81,20 @@ class AgentApi:
         except (BodyCutShort, BodyTooLarge) as error:
             return _refusal(413, str(error))
         except msgspec.MsgspecError as error:
-            return _refusal(400, f"the body is not what is expected here: {error}")
+            return _refusal(400, f"The body is invalid: {error}")
         except HostNotRegistered as error:
-            return _refusal(404, f"the host {error} has not registered here")
+            return _refusal(404, f"The host {error} is not registered in this cell.")
         except (HostRefused, ClaimRefused) as error:
             return _refusal(409, str(error))
         except Unavailable as error:
             # The database's own words are for the log.
-            _log.warning("%s %s is refused: %s", request.method, request.path, error.detail or error)
+            _log.warning("%s %s refused: %s", request.method, request.path, error.detail or error)
             return _refusal(503, str(error))
         except (PlacementUnavailable, ConductorReplaced, Overloaded) as error:
             return _refusal(503, str(error))
         except Exception:
             _log.exception("%s %s failed", request.method, request.path)
-            return _refusal(500, "an unexpected error; the conductor's log has it")
+            return _refusal(500, "Unexpected error: see the conductor's log.")
 
     async def _answer(self, request: Request, receive: Receive) -> Response:
         path = request.path
@@ -103,15 +103,15 @@ class AgentApi:
         caller = read_caller(dict(request.headers), self._token)
         self._hosts.check_caller(caller)
         if request.method != "POST":
-            return _refusal(405, "agents POST")
-        told = request.headers.get("content-length", "0")
-        if not told.isdecimal() or len(told) > _LENGTH_DIGITS_MAX or int(told) > _BODY_BYTES_MAX:
+            return _refusal(405, "The method must be POST.")
+        length = request.headers.get("content-length", "0")
+        if not length.isdecimal() or len(length) > _LENGTH_DIGITS_MAX or int(length) > _BODY_BYTES_MAX:
             raise BodyTooLarge(_BODY_BYTES_MAX)
         body = await read_body(receive, _BODY_BYTES_MAX) if request.has_body else b""
-        return await self._heard(path, caller, body)
+        return await self._handle(path, caller, body)
 
-    async def _heard(self, path: str, caller: AgentCaller, body: bytes) -> Response:
-        """The answer to a caller who may be heard."""
+    async def _handle(self, path: str, caller: AgentCaller, body: bytes) -> Response:
+        """Answer a caller that is known."""
         hosts = self._hosts
         match path:
             case protocol.REGISTER:
@@ -138,10 +138,10 @@ class AgentApi:
                 wanted = msgspec.json.decode(body, type=protocol.NewCredential)
                 hosts.check_joined(caller, wanted.host)
                 if caller.secret is None:
-                    raise NotAllowed("A credential is changed by showing the one before it.")
+                    raise NotAllowed("To change a credential, send the current one.")
                 await hosts.change_credential(wanted.host, digest_of(wanted.credential))
                 return _json(b"{}")
-        return _refusal(404, f"there is no {path}")
+        return _refusal(404, f"There is no path {path}.")
 
 
 def _json(body: bytes, status: int = 200) -> Response:

@@ -1,10 +1,10 @@
-"""The agents of a cell: who may speak for a host, and what of its tree is the agent's own.
+"""The agents of a cell: which credential a host has, and what of its tree its agent owns.
 
     unknown --(join token and a new credential)--> joined --(its credential)--> registers, polls, reports
     joined --(an operator)--> revoked --(an operator)--> readmitted: it may join again, with a new credential
 
-A host that registered before there were credentials has none, and is known by the join token alone until its
-agent shows one.
+A host that registered before there were credentials has none, and is accepted with the join token until its
+agent sends one.
 """
 
 from typing import Final
@@ -28,9 +28,9 @@ def explain_refusal(view: View, agent: Agent) -> str | None:
     if known is None:
         namesakes = view.records.find(Agent, "name", agent.name)
         if namesakes:
-            return f"The name {agent.name} is taken: the host {namesakes[0].id} of this cell has it."
+            return f"The name {agent.name} is taken: host {namesakes[0].id} of this cell has it."
         if view.records.count(Agent) >= HOSTS_MAX:
-            return f"The cell has {HOSTS_MAX} hosts, and may have no more."
+            return f"The cell has {HOSTS_MAX} hosts, which is the limit."
         return None
     if known.is_revoked:
         return f"The credential of the host {known.name} was revoked."
@@ -42,12 +42,13 @@ def explain_refusal(view: View, agent: Agent) -> str | None:
 def register_agent(
     view: View, agent: Agent, reported: tuple[OwnedProvider, ...]
 ) -> Enact | RecordMoved | None:
-    """The command that notes a host, and that what it reports is its own; None where all of that is known."""
+    """The command that records a host, and that its agent owns what it reports; None where all of that is
+    known."""
     if explain_refusal(view, agent) is not None:
         return RecordMoved("Agent", agent.id)
     known = view.records.get(Agent, agent.id)
     if known is not None:
-        # Another's name is not taken over: the host goes on under its own.
+        # A name that another host has is not taken over: the host keeps its own.
         others = [other for other in view.records.find(Agent, "name", agent.name) if other.id != agent.id]
         agent = msgspec.structs.replace(
             agent,
@@ -57,23 +58,23 @@ def register_agent(
             changed_at_s=known.changed_at_s,
             complaints=known.complaints,
         )
-    tree = HostTree(id=agent.id, providers=_claimed(find_tree(view, agent.id), reported))
+    tree = HostTree(id=agent.id, providers=_merge_trees(find_tree(view, agent.id), reported))
     changed = [record for record in (agent, tree) if view.records.current(record) != record]
     return Enact(tuple(replace_record(view, record) for record in changed)) if changed else None
 
 
-def _claimed(
+def _merge_trees(
     before: tuple[OwnedProvider, ...], reported: tuple[OwnedProvider, ...]
 ) -> tuple[OwnedProvider, ...]:
     """What an agent owns once it has reported this, until it is known what could be written of it. What it
-    had reported before stays as it was: that is what an operator's changes are told by."""
+    had reported before stays as it was: an operator's changes are recognised by the difference."""
     known = {provider.id: provider for provider in before}
     now = {provider.id for provider in reported}
-    claimed = [_joined(known.get(provider.id), provider) for provider in reported]
+    claimed = [_merge(known.get(provider.id), provider) for provider in reported]
     return (*claimed, *(provider for provider in before if provider.id not in now))
 
 
-def _joined(before: OwnedProvider | None, reported: OwnedProvider) -> OwnedProvider:
+def _merge(before: OwnedProvider | None, reported: OwnedProvider) -> OwnedProvider:
     if before is None:
         return reported
     return msgspec.structs.replace(
@@ -84,7 +85,7 @@ def _joined(before: OwnedProvider | None, reported: OwnedProvider) -> OwnedProvi
 
 
 def find_tree(view: View, host: str) -> tuple[OwnedProvider, ...]:
-    """What is known to be the agent's own of a host's tree."""
+    """What of a host's tree its agent owns."""
     tree = view.records.get(HostTree, host)
     return () if tree is None else tree.providers
 
@@ -92,8 +93,8 @@ def find_tree(view: View, host: str) -> tuple[OwnedProvider, ...]:
 def record_report(
     view: View, host: str, complaints: tuple[str, ...], providers: tuple[OwnedProvider, ...] | None = None
 ) -> Enact | None:
-    """The command that notes what could not be written for a host, and what is its agent's own now: None, as
-    before."""
+    """The command that records what could not be written for a host, and what its agent owns now.
+    ``providers`` None: as before."""
     agent = view.records.get(Agent, host)
     if agent is None:
         return None
@@ -104,7 +105,7 @@ def record_report(
 
 
 def record_withheld(view: View, host: str, provider: OwnedProvider) -> Enact | None:
-    """The command that notes what is being withheld of one provider of a host's tree."""
+    """The command that records what is being withheld of one provider of a host's tree."""
     own = tuple(provider if known.id == provider.id else known for known in find_tree(view, host))
     return (
         None
@@ -117,21 +118,21 @@ def record_withheld(view: View, host: str, provider: OwnedProvider) -> Enact | N
 
 
 def rotate_credential(view: View, host: str, digest: str) -> Enact | None:
-    """The command that gives a host another credential."""
-    return _changed(view, host, credential=digest, is_revoked=False)
+    """The command that replaces a host's credential."""
+    return _change_credential(view, host, credential=digest, is_revoked=False)
 
 
 def revoke_agent(view: View, host: str) -> Enact | None:
-    """The command that shuts a host's agent out."""
-    return _changed(view, host, credential=None, is_revoked=True)
+    """The command that revokes a host's credential: its agent is refused."""
+    return _change_credential(view, host, credential=None, is_revoked=True)
 
 
 def readmit_agent(view: View, host: str) -> Enact | None:
-    """The command that has a host join again, with whatever credential it shows then."""
-    return _changed(view, host, credential=None, is_revoked=False)
+    """The command that lets a host join again, with a new credential."""
+    return _change_credential(view, host, credential=None, is_revoked=False)
 
 
-def _changed(view: View, host: str, *, credential: str | None, is_revoked: bool) -> Enact | None:
+def _change_credential(view: View, host: str, *, credential: str | None, is_revoked: bool) -> Enact | None:
     agent = view.records.get(Agent, host)
     if agent is None:
         return None

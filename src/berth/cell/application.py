@@ -1,9 +1,9 @@
-"""The composition of a cell's process: its journal, the conductor, and the door for agents.
+"""The composition of a cell's process: its journal, the conductor, and the agent API.
 
     journal -> engine -> conductor, hosts -> ASGI
 
-The whole configuration of it is ``CellSettings``: its own database, Placement's endpoint, and where agents
-knock.
+Its whole configuration is ``CellSettings``: its own database, Placement's endpoint, and the address of the
+agent API.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _RETRY_S: Final = 2.0
 T = TypeVar("T")
 
 FOLLOW_S = 0.05
-"""How often a cell looks for orders, which others write into its journal."""
+"""How often a cell looks for saga runs, which the region writes into its journal."""
 
 
 class CellSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True):
     placement: str
     """Placement's endpoint."""
     placement_token: Token
-    """Asked for when there is none, or the last is not good any more."""
+    """Called for a token when there is none, or the last one has expired."""
     ca_file: Path | None = None
     """Certificates to check Placement's with, in place of the system's."""
     agent_token: str | None = None
@@ -73,8 +73,8 @@ def make_cell_engine(database: str, clock: Clock, ids: Ids, observer: Observer |
 
 
 async def open_cell(database: str, clock: Clock, ids: Ids, observer: Observer | None = None) -> Engine:
-    """The engine of a cell's journal at work, once its database answers. It may be away, or wait for an
-    upgrade: either is somebody's to mend, and the others go on."""
+    """The engine of a cell's journal, started, once its database answers. It may be unreachable, or wait
+    for an upgrade: an operator mends either, and the other cells go on."""
 
     async def open_engine() -> Engine:
         engine = make_cell_engine(database, clock, ids, observer)
@@ -90,13 +90,13 @@ async def open_cell(database: str, clock: Clock, ids: Ids, observer: Observer | 
 
 async def _retry(step: Callable[[], Awaitable[T]], *on: type[Exception]) -> T:
     def notice(error: Exception, pause_s: float) -> None:
-        _log.error("the cell's journal cannot be used, retrying in %g s: %s", pause_s, error)
+        _log.error("cannot use the cell's journal, retrying in %g s: %s", pause_s, error)
 
     return await retry(step, on, Backoff(_RETRY_S, _RETRY_S), notice=notice)
 
 
 class Cell:
-    """An ASGI application with a life, which is the cell's."""
+    """An ASGI application; the cell runs for as long as its lifespan."""
 
     def __init__(self, settings: CellSettings, clock: Clock | None = None) -> None:
         self._settings = settings

@@ -1,9 +1,9 @@
-"""Who may speak for a host: whoever shows the host's own credential, and nobody else.
+"""Who may speak for a host: a caller with the host's own credential, and nobody else.
 
-A host that has none yet joins: its agent shows the cell's join token beside the credential that it has made,
-and that is the host's from then on. An agent that speaks version 1 of the protocol has no credential. It is
-heard with the join token for a host that registered in that version, until the host's agent shows a
-credential; it cannot join.
+A new host joins: its agent sends the cell's join token with the credential that it has made, and that is the
+host's from then on. An agent that speaks version 1 of the protocol has no credential. It is accepted with the
+join token for a host that registered in that version, until the host's agent sends a credential; it cannot
+join.
 """
 
 import hmac
@@ -19,11 +19,11 @@ _VERSION: Final = re.compile(r"[1-9][0-9]{0,5}\Z")
 
 
 class NotAllowed(Exception):
-    """The caller may not do this. The message is for whoever runs the agent."""
+    """The caller may not do this. The message is for the operator of the agent."""
 
 
 class AgentCaller(NamedTuple):
-    """What a caller shows. ``may_join``: its join token is the cell's, or the cell has none."""
+    """What a caller sends. ``may_join``: its join token is the cell's, or the cell has none."""
 
     version: int
     may_join: bool
@@ -40,7 +40,7 @@ def read_caller(headers: dict[str, str], join_token: str | None) -> AgentCaller:
     may_join = join_token is None or hmac.compare_digest(token.encode(), join_token.encode())
     version = headers.get(protocol.VERSION_HEADER, "1")
     if _VERSION.match(version) is None:
-        raise NotAllowed(f"X-Agent-Version is {version[:20]!r}; it must be a number from 1 on.")
+        raise NotAllowed(f"X-Agent-Version is {version[:20]!r}; it must be 1 or more.")
     credential = headers.get(protocol.CREDENTIAL_HEADER)
     if credential is None:
         return AgentCaller(int(version), may_join)
@@ -62,17 +62,17 @@ def check_before_body(caller: AgentCaller, agent: Agent | None) -> None:
                 f"The credential of the host {agent.name} is wrong. If it is lost: 'berth agent readmit'."
             )
     elif not caller.may_join:
-        raise NotAllowed("A host that is not known here shows the cell's join token in X-Agent-Token.")
+        raise NotAllowed("An unknown host must send the cell's join token in X-Agent-Token.")
 
 
 def check_host(caller: AgentCaller, host: str, agent: Agent | None) -> None:
     """Refuse a caller who speaks for another host than its own. ``agent``: of the host spoken for."""
     if caller.host is not None:
         if caller.host != host:
-            raise NotAllowed(f"This credential is the host {caller.host}'s, and not {host}'s.")
+            raise NotAllowed(f"This credential belongs to host {caller.host}, not to {host}.")
     elif agent is None:
         raise NotAllowed(
-            "A host joins with a credential of its own in X-Agent-Credential: upgrade its agent."
+            "A host must send a credential of its own in X-Agent-Credential to join: upgrade its agent."
         )
     elif agent.protocol >= protocol.WITH_CREDENTIALS or agent.credential is not None or agent.is_revoked:
-        raise NotAllowed(f"The host {agent.name} has a credential: show it in X-Agent-Credential.")
+        raise NotAllowed(f"The host {agent.name} has a credential: send it in X-Agent-Credential.")

@@ -1,11 +1,8 @@
-"""The hosts of a cell: who is there, who has been silent for too long, and what is on them that should not
-be.
+"""The hosts of a cell: registering them, answering their polls, and leftovers on hosts that come back.
 
-Heartbeats are not written down; that a host is down, or up again, is. **A host is down when it has been
-silent for too long, and for no other reason**: what it reports and cannot be written is a complaint, which
-people can see, and its agent is asked to register again after a while. A host that comes back is up only when
-nothing is on it that is not to be there: what was evacuated is destroyed first, and then its migrations are
-released.
+What a host reports and cannot be written is a complaint, which operators can see, and its agent is asked to
+register again after a while; the host stays up (``heartbeats``). A host that comes back is up only when no
+leftover is on it: what was evacuated is destroyed first, and then its migrations are released.
 """
 
 import asyncio
@@ -15,6 +12,7 @@ from typing import Final, NamedTuple
 
 from berth.cell import agents, saga_runs
 from berth.cell.credentials import AgentCaller, check_before_body, check_host
+from berth.cell.heartbeats import ConductorReplaced, Heartbeats
 from berth.cell.mailbox import Mailbox
 from berth.cell.placement import ClaimRefused, PlacementUnavailable
 from berth.cell.protocol import WITH_CREDENTIALS, Leftover, Poll, PollAnswer, Register
@@ -33,37 +31,33 @@ from berth.view import View
 _log = logging.getLogger(__name__)
 _ORIGIN: Final = Origin("", "conductor", None, "hosts")
 _LAST: Final = 1 << 62
-"""A fence behind every version of an order."""
+"""A fence later than every version of a run."""
 _RETRY_LONGEST: Final = 16
 """How many heartbeat timeouts at most pass between attempts to write what could not be written."""
 _CHECK_EVERY: Final = 10
-"""After how many heartbeat timeouts the providers of every host have been looked for."""
-_TOO_LARGE: Final = "What the host has is too much to be kept in the cell's journal."
-_STILL_WRITING: Final = "Placement is slow: what the host has is still being written."
-_OLD_AGENT: Final = "The agent is of an older release, and has no credential of its own: upgrade it."
+"""After how many heartbeat timeouts the providers of all hosts have been checked once."""
+_TOO_LARGE: Final = "The report is too large for the cell's journal."
+_STILL_WRITING: Final = "Placement is slow: the report is still being written."
+_OLD_AGENT: Final = "The agent is of an older release and has no credential of its own: upgrade it."
 
 
 class HostNotRegistered(Exception):
-    """It has not registered, or not with this conductor."""
-
-
-class ConductorReplaced(Exception):
-    """Another conductor has taken the cell over: nothing is written here any more."""
+    """The host has not registered in this cell."""
 
 
 class HostRefused(Exception):
-    """The host cannot become one of this cell. The message is for the operator."""
+    """The host cannot join this cell. The message is for the operator."""
 
 
 class _Retry(NamedTuple):
-    """When a host is asked to register again, and after how long it was."""
+    """When a host is asked to register again, and the pause before that."""
 
     due_ns: int
     pause_ns: int
 
 
 class _Known(NamedTuple):
-    """What is known of a host that is heard of."""
+    """What the journal says of a host that sends a heartbeat."""
 
     leftovers: tuple[Leftover, ...]
     is_down: bool
@@ -72,7 +66,7 @@ class _Known(NamedTuple):
 
 
 def _known(view: View, host: str, servers: tuple[str, ...]) -> _Known | None:
-    """All that a poll asks of the journal, at one look; None of a host that has not registered."""
+    """All that a poll needs of the journal, in one read; None for a host that has not registered."""
     agent = view.records.get(Agent, host)
     if agent is None:
         return None
@@ -87,7 +81,7 @@ def _known(view: View, host: str, servers: tuple[str, ...]) -> _Known | None:
 
 
 class HostRegistry:
-    """``term``: the number under which this process conducts the cell. Once another does, nothing is
+    """``term``: the term of this process's conductor. Once another conductor has taken over, nothing is
     written."""
 
     def __init__(
@@ -107,10 +101,10 @@ class HostRegistry:
         self._ids = ids
         self._heartbeat_timeout_ns = int(heartbeat_timeout_s * 1e9)
         self._term = term
-        self._heard_ns: dict[str, int] = {}
+        self._heartbeats = Heartbeats(engine, mailbox, clock, heartbeat_timeout_s, self._enact)
         self._retries: dict[str, _Retry] = {}
         self._writing: dict[str, asyncio.Task[None]] = {}
-        # Hosts whose report is being written, until its outcome is about to be noted.
+        # Hosts whose report is being written, until its outcome is about to be recorded.
         self._unwritten: set[str] = set()
 
     def check_caller(self, caller: AgentCaller) -> None:
@@ -122,25 +116,25 @@ class HostRegistry:
         check_host(caller, host, self._agent(host))
 
     def check_joined(self, caller: AgentCaller, host: str) -> None:
-        """UnknownHost, if a host must register first, so that its credential is known."""
+        """HostNotRegistered, if a host must register first, so that its credential is known."""
         self.check_host(caller, host)
         agent = self._agent(host)
         if agent is None or (agent.credential is None and caller.secret is not None):
             raise HostNotRegistered(host)
 
     def _agent(self, host: str) -> Agent | None:
-        # The view at hand will do: it follows the journal all the time.
+        # The view in memory will do: it follows the journal all the time.
         return self._engine.view.records.get(Agent, host)
 
     async def register(self, host: Register, caller: AgentCaller) -> None:
-        """Take a host in, or note what it has now. What takes long in Placement goes on behind the answer: a
-        host that waited for it would not poll."""
+        """Register a host, or record what it has now. What takes long in Placement goes on after the
+        answer: a host that waited for it would not poll."""
         if self._agent(host.host) is not None:
-            self._heard_ns[host.host] = self._clock.monotonic_ns()
+            self._heartbeats.hear(host.host)
         if host.host in self._writing:
-            raise PlacementUnavailable(f"what {host.name} reported before is still being written: try again")
+            raise PlacementUnavailable(f"{host.name}: the last report is still being written, retry later")
         self._unwritten.add(host.host)
-        writing = self._writing[host.host] = asyncio.create_task(self._take_in(host, caller))
+        writing = self._writing[host.host] = asyncio.create_task(self._register(host, caller))
         writing.add_done_callback(lambda task: self._forget_writing(host, task))
         await asyncio.wait((writing,), timeout=self._heartbeat_timeout_ns / 3e9)
         if writing.cancelled():
@@ -148,10 +142,10 @@ class HostRegistry:
         if writing.done():
             writing.result()
         elif self._agent(host.host) is None:
-            raise PlacementUnavailable(f"{host.name} is still being taken in: try again")
+            raise PlacementUnavailable(f"{host.name}: the registration is still being written, retry later")
         else:
-            # Should it never come to its end, this has the host register again. It is judged in the writer's
-            # turn, because it must not take the place of an outcome that was noted meanwhile.
+            # If the write never ends, this complaint makes the host register again. It is decided in the
+            # writer's turn: it must not replace an outcome that was recorded meanwhile.
             await self._enact(
                 lambda view: (
                     agents.record_report(view, host.host, (_STILL_WRITING,))
@@ -167,12 +161,12 @@ class HostRegistry:
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.warning("%s: registration failed: %s", host.name, error)
 
-    async def _take_in(self, host: Register, caller: AgentCaller) -> None:
-        if await self._note(host, caller):
+    async def _register(self, host: Register, caller: AgentCaller) -> None:
+        if await self._record(host, caller):
             await self._write(host, caller.version)
 
-    async def _note(self, host: Register, caller: AgentCaller) -> bool:
-        """Note a host and its credential in the journal, before anything of it is written in Placement.
+    async def _record(self, host: Register, caller: AgentCaller) -> bool:
+        """Record a host and its credential in the journal, before anything of it is written to Placement.
         Whether that could be done."""
         now_s = self._clock.now_ns() // 1_000_000_000
         agent = Agent(
@@ -187,21 +181,21 @@ class HostRegistry:
         )
         known = await self._engine.read(lambda view: view.records.get(Agent, host.host))
         if known is None:
-            why_not = await self._providers.why_not_joined(host)
+            why_not = await self._providers.explain_refusal(host)
             if why_not is not None:
                 raise HostRefused(why_not)
         refusal = await self._enact(lambda view: agents.register_agent(view, agent, read_owned(host)))
         if isinstance(refusal, RecordMoved):
             why_not = await self._engine.read(lambda view: agents.explain_refusal(view, agent))
-            raise HostRefused(why_not or "It was registered by somebody else just now: try again.")
+            raise HostRefused(why_not or "The host was registered by another request just now: retry.")
         if refusal is not None and known is None:
             raise HostRefused(_TOO_LARGE)
         if refusal is not None:
-            await self._note_complaints(host, (_TOO_LARGE,))
+            await self._record_complaints(host, (_TOO_LARGE,))
         return refusal is None
 
     async def _write(self, host: Register, version: int) -> None:
-        """Write what a host reports into Placement, and note what of it cannot be written."""
+        """Write a host's report to Placement, and record what of it cannot be written."""
         before = await self._engine.read(lambda view: agents.find_tree(view, host.host))
         providers, complaints = await self._providers.write(
             host,
@@ -210,19 +204,19 @@ class HostRegistry:
         )
         if version < WITH_CREDENTIALS:
             complaints = (*complaints, _OLD_AGENT)
-        await self._note_complaints(host, complaints, providers)
+        await self._record_complaints(host, complaints, providers)
 
-    async def _note_complaints(
+    async def _record_complaints(
         self, host: Register, complaints: tuple[str, ...], providers: tuple[OwnedProvider, ...] | None = None
     ) -> None:
-        """Note what could not be written for a host, and what of its tree is the agent's own now."""
+        """Record what could not be written for a host, and what of its tree belongs to the agent now."""
         self._unwritten.discard(host.host)
         await self._enact(lambda view: agents.record_report(view, host.host, complaints, providers))
         for complaint in complaints:
             _log.warning("%s: %s", host.name, complaint)
-        self._note_retry(host.host, bool(complaints))
+        self._schedule_retry(host.host, bool(complaints))
 
-    def _note_retry(self, host: str, is_needed: bool) -> None:
+    def _schedule_retry(self, host: str, is_needed: bool) -> None:
         last = self._retries.pop(host, None)
         if is_needed:
             pause_ns = self._heartbeat_timeout_ns if last is None else last.pause_ns * 2
@@ -230,68 +224,49 @@ class HostRegistry:
             self._retries[host] = _Retry(self._clock.monotonic_ns() + pause_ns, pause_ns)
 
     def _must_retry(self, host: str, known: _Known) -> bool:
-        """Whether a host is to register again now. Asked once for each time that is due."""
+        """Whether a host is to register again now. True once for each time that is due."""
         if not known.has_complaints:
             self._retries.pop(host, None)
             return False
         retry = self._retries.get(host)
         if retry is not None and self._clock.monotonic_ns() < retry.due_ns:
             return False
-        self._note_retry(host, True)
+        self._schedule_retry(host, True)
         return retry is not None
 
     async def poll(self, poll: Poll, version: int) -> PollAnswer:
-        """What a host is to do, as soon as there is anything, or after the time it waits."""
+        """The commands for a host, as soon as there are any, or after the time that it waits."""
         host = poll.host
-        # Before anything that may have to wait: it is not the host that is silent then.
-        self._heard_ns[host] = self._clock.monotonic_ns()
+        # First of all: what follows may have to wait for the journal, and that is not the host's fault.
+        self._heartbeats.hear(host)
         known = await self._hear(host, poll.servers)
         leftovers = known.leftovers
-        again = version >= WITH_CREDENTIALS and self._must_retry(host, known)
+        must_register = version >= WITH_CREDENTIALS and self._must_retry(host, known)
         commands, aborts = self._mailbox.find_commands(host, poll.busy)
         fresh_aborts = tuple(id for id in aborts if id in poll.busy)
-        if not leftovers and not commands and not fresh_aborts and not again and poll.wait_seconds:
+        if not leftovers and not commands and not fresh_aborts and not must_register and poll.wait_seconds:
             await self._mailbox.wait(host, poll.wait_seconds)
             commands, aborts = self._mailbox.find_commands(host, poll.busy)
-        self._heard_ns[host] = self._clock.monotonic_ns()
-        return PollAnswer(commands=commands, aborts=aborts, leftovers=leftovers, must_register=again)
+        self._heartbeats.hear(host)
+        return PollAnswer(commands=commands, aborts=aborts, leftovers=leftovers, must_register=must_register)
 
     async def change_credential(self, host: str, digest: str) -> None:
-        """Give a host another credential, in place of the one that it has shown."""
+        """Replace a host's credential."""
         await self._enact(lambda view: agents.rotate_credential(view, host, digest))
-        _log.info("the host %s has a new credential", host)
+        _log.info("host %s: the credential was replaced", host)
 
     async def watch(self) -> None:
-        """Mark hosts down that are silent, for ever. After a start everybody has a while to be heard of."""
+        """Mark hosts down whose heartbeats do not come, and look for providers that were deleted."""
         looking = asyncio.create_task(self._look_for_lost())
         try:
-            await self._watch(self._clock.monotonic_ns())
+            await self._heartbeats.watch()
         finally:
             for task in (looking, *self._writing.values()):
                 task.cancel()
 
-    async def _watch(self, started_ns: int) -> None:
-        while not self._engine.stopping:
-            await asyncio.sleep(self._heartbeat_timeout_ns / 4e9)
-            try:
-                agents = await self._engine.read(lambda view: list(view.records.all(Agent)))
-                now_ns = self._clock.monotonic_ns()
-                for agent in agents:
-                    silent_ns = now_ns - self._heard_ns.get(agent.id, started_ns)
-                    if not agent.is_down and silent_ns > self._heartbeat_timeout_ns:
-                        await self._mark_down(agent)
-            except ConductorReplaced:
-                return
-            except (Unavailable, Overloaded) as away:
-                _log.warning("the cell's journal is away: %s", away)
-                # Nobody could be heard meanwhile: everybody has a while again.
-                started_ns = self._clock.monotonic_ns()
-                self._heard_ns.clear()
-            except Exception:
-                _log.exception("the watch stumbled")
-
     async def _look_for_lost(self) -> None:
-        """Look in Placement for what hosts have reported, one host after the other, for ever."""
+        """Check in Placement that what hosts have reported is still there, one host after the other, for
+        ever."""
         while not self._engine.stopping:
             up = [agent.id for agent in self._engine.view.records.all(Agent) if not agent.is_down]
             for host in up or (None,):
@@ -301,13 +276,13 @@ class HostRegistry:
                         await self._check_providers(host)
                 except ConductorReplaced:
                     return
-                except (PlacementUnavailable, ClaimRefused, Unavailable, Overloaded) as away:
-                    _log.debug("%s: its providers were not looked for: %s", host, away)
+                except (PlacementUnavailable, ClaimRefused, Unavailable, Overloaded) as error:
+                    _log.debug("host %s: cannot check its providers: %s", host, error)
                 except Exception:
-                    _log.exception("%s: its providers were not looked for", host)
+                    _log.exception("host %s: checking its providers failed unexpectedly", host)
 
     async def _check_providers(self, host: str) -> None:
-        """Have a host register again if some of what it has reported is not in Placement any more."""
+        """Make a host register again if something that it has reported is not in Placement any more."""
         tree = await self._engine.read(lambda view: agents.find_tree(view, host))
         agent = self._agent(host)
         if agent is None or agent.complaints or host in self._writing:
@@ -324,17 +299,11 @@ class HostRegistry:
 
         await self._enact(propose)
         self._retries.setdefault(host, _Retry(self._clock.monotonic_ns(), self._heartbeat_timeout_ns))
-        _log.warning("%s: %s Its agent is asked to register again.", agent.name, lost)
-
-    async def _mark_down(self, agent: Agent) -> None:
-        now_s = self._clock.now_ns() // 1_000_000_000
-        await self._enact(lambda view: saga_runs.mark_host(view, agent.id, True, now_s))
-        self._mailbox.give_up(agent.id, f"the host {agent.name} is down")
-        _log.warning("the host %s is down: it has not been heard of", agent.name)
+        _log.warning("%s: %s The agent is asked to register again.", agent.name, lost)
 
     async def _hear(self, host: str, servers: tuple[str, ...]) -> _Known:
-        """Note that a host is there; what is known of it."""
-        self._heard_ns[host] = self._clock.monotonic_ns()
+        """Take a heartbeat: the host is up, once no leftover is on it. What the journal says of it."""
+        self._heartbeats.hear(host)
         known = await self._engine.read(lambda view: _known(view, host, servers))
         if known is None:
             raise HostNotRegistered(host)
@@ -348,7 +317,7 @@ class HostRegistry:
         return known
 
     async def _enact(self, make: Callable[[View], Enact | Rejection | None]) -> Rejection | None:
-        """Have a change made that may turn out not to be needed; why not, if it is refused."""
+        """Make a change that may turn out not to be needed; the rejection, if it is rejected."""
         replaced = RecordMoved("Term", "")
 
         def propose(view: View, now_s: int) -> Enact | Rejection | None:
@@ -356,5 +325,5 @@ class HostRegistry:
 
         outcome = await self._engine.submit(propose, _ORIGIN, lambda view, changed: None)
         if outcome == replaced:
-            raise ConductorReplaced("another conductor has taken this cell over")
+            raise ConductorReplaced("another conductor has taken over this cell")
         return outcome

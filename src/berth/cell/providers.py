@@ -1,14 +1,14 @@
-"""What a host's agent reports, written into Placement: the provider tree, inventories, traits, and the cell's
-own aggregate, by which the scheduler knows which hosts belong together.
+"""Writes what a host's agent reports to Placement: the provider tree, inventories, traits, and the cell's own
+aggregate, by which the scheduler knows which hosts belong together.
 
 What Placement refuses becomes a complaint, and the rest is written.
 
 **Owners.** An agent owns what it has reported (``HostTree``), and that alone. Of a resource class that it
-reports, the total and the units are what it says; the allocation ratio and what is reserved are an operator's
-as soon as they differ from what the agent last reported. Classes, traits and providers that no agent has
-reported are an operator's, and are not touched. Nothing is touched outside the tree whose root is the host,
-and nothing is shared from inside it: whoever shares is used by other hosts. Which aggregates an agent may put
-its host into the region decides, which knows what they mean (``AGENT_CELL_HEADER``).
+reports, the total and the units are as reported; the allocation ratio and the reserved amount belong to
+operators as soon as they differ from what the agent last reported. Classes, traits and providers that no
+agent has reported belong to operators, and are not touched. Nothing is touched outside the tree whose root is
+the host, and nothing is shared from inside it: other hosts would use it. The region decides which aggregates
+an agent may put its host into: it knows what they mean (``AGENT_CELL_HEADER``).
 
 **What is gone** from the host is deleted if it is not in use. If it is in use, all of it is reserved, so that
 nothing new fits on it, until it is released or comes back; a device that is in use in its old shape gets no
@@ -39,21 +39,21 @@ _CUSTOM: Final = "CUSTOM_"
 
 
 class WrittenTree(NamedTuple):
-    """``providers``: what is the agent's own afterwards; None: what the journal has of it."""
+    """``providers``: what the agent owns afterwards; None: as the journal has it."""
 
     providers: tuple[OwnedProvider, ...] | None
     complaints: tuple[str, ...]
 
 
 Note = Callable[[OwnedProvider], Awaitable[object]]
-"""Notes in the journal what is withheld of a provider, before it is."""
+"""Records in the journal what is withheld of a provider, before it is."""
 
 
 def read_owned(host: Register) -> tuple[OwnedProvider, ...]:
-    return tuple(_reported(provider) for provider in host.providers)
+    return tuple(_own(provider) for provider in host.providers)
 
 
-def _reported(provider: ReportedProvider) -> OwnedProvider:
+def _own(provider: ReportedProvider) -> OwnedProvider:
     inventories = {name: inventory.in_full() for name, inventory in provider.inventories.items()}
     traits = set(provider.traits) - {SHARES_VIA_AGGREGATE}
     return OwnedProvider(provider.id, inventories, tuple(sorted(traits)))
@@ -65,20 +65,18 @@ class HostTreeWriter:
         self._placement = _Placement(client)
         self._aggregate = cell_aggregate(cell)
 
-    async def why_not_joined(self, host: Register) -> str | None:
-        """Why a host that is not known here cannot become one of this cell; None if it can."""
+    async def explain_refusal(self, host: Register) -> str | None:
+        """Why an unknown host cannot join this cell; None if it can."""
         for row in await self._placement.rows(f"in_tree={host.host}"):
             if row["uuid"] == host.host:
-                return await self._why_not_adopted(row)
-        return await self._why_name_taken(host)
+                return await self._explain_existing(row)
+        return await self._explain_name(host)
 
-    async def _why_not_adopted(self, row: dict[str, Any]) -> str | None:
+    async def _explain_existing(self, row: dict[str, Any]) -> str | None:
         if row["root_provider_uuid"] != row["uuid"]:
             return f"The provider {row['uuid']} is part of the host {row['root_provider_uuid']}."
         if SHARES_VIA_AGGREGATE in await self._placement.traits(row["uuid"]):
-            return (
-                f"The provider {row['name']} ({row['uuid']}) shares what it has: it is a pool, and no host."
-            )
+            return f"The provider {row['name']} ({row['uuid']}) is a sharing provider, not a host."
         if self._aggregate in await self._placement.aggregates(row["uuid"]):
             return None
         return (
@@ -86,13 +84,13 @@ class HostTreeWriter:
             f"this host, put it into the aggregate {self._aggregate} first."
         )
 
-    async def _why_name_taken(self, host: Register) -> str | None:
+    async def _explain_name(self, host: Register) -> str | None:
         for row in await self._placement.rows(f"name={quote(host.name, safe='')}"):
             return f"The name {host.name} is taken: the provider {row['uuid']} has it."
         return None
 
     async def find_lost(self, host: str, tree: tuple[OwnedProvider, ...]) -> str | None:
-        """What others have deleted of a host that has reported this; None if nothing."""
+        """What others have deleted of a host whose agent owns ``tree``; None if nothing."""
         rows = await self._placement.rows(f"in_tree={host}")
         there = {row["uuid"] for row in rows if row["root_provider_uuid"] == host}
         lost = [provider.id for provider in tree if provider.id not in there]
@@ -104,7 +102,7 @@ class HostTreeWriter:
         return None
 
     async def write(self, host: Register, before: tuple[OwnedProvider, ...], note: Note) -> WrittenTree:
-        """Make the tree what the agent reports, as far as it can be. ``before``: what is the agent's own."""
+        """Make the tree what the agent reports, as far as possible. ``before``: what the agent owns."""
         writing = _Writing(self._placement, host, self._aggregate, before, note)
         providers = None
         try:
@@ -112,14 +110,14 @@ class HostTreeWriter:
                 providers = await writing.run()
         except TimeoutError:
             writing.complain(f"Placement is slow: not all was written within {_LONGEST_S} s")
-        except PlacementUnavailable as away:
-            # What was not written is still the agent's own, and is tried again.
-            writing.complain(f"Placement did not answer, not all was written: {away}")
+        except PlacementUnavailable as error:
+            # The agent still owns what was not written, and it is tried again.
+            writing.complain(f"Placement did not answer, not all was written: {error}")
         return WrittenTree(providers, writing.complaints)
 
 
 class _Writing:
-    """One report on its way into Placement."""
+    """One report being written to Placement."""
 
     def __init__(
         self,
@@ -142,10 +140,10 @@ class _Writing:
 
     @property
     def complaints(self) -> tuple[str, ...]:
-        caller = self._complaints[:COMPLAINTS_MAX]
+        listed = self._complaints[:COMPLAINTS_MAX]
         if len(self._complaints) > COMPLAINTS_MAX:
-            caller[-1] = f"and {len(self._complaints) - COMPLAINTS_MAX + 1} more"
-        return tuple(caller)
+            listed[-1] = f"and {len(self._complaints) - COMPLAINTS_MAX + 1} more"
+        return tuple(listed)
 
     def complain(self, text: str) -> None:
         is_long = len(text) > COMPLAINT_LENGTH_MAX
@@ -155,26 +153,26 @@ class _Writing:
         rows = await self._placement.rows(f"in_tree={self._host.host}")
         self._rows = {row["uuid"]: row for row in rows if row["root_provider_uuid"] == self._host.host}
         self._inside = set(self._rows)
-        # What is gone first: something else may have its name now.
+        # What is gone comes first: another provider may have its name now.
         gone = await self._remove_gone()
         return (*await self._write(), *gone)
 
     async def _write(self) -> list[OwnedProvider]:
-        """Write what is reported; what is the agent's own of it afterwards."""
+        """Write what is reported; what the agent owns of it afterwards."""
         root, *below = self._host.providers
-        # Before it has anything to give: nobody may be placed on a host of no cell.
+        # Before it has inventories: nothing may be placed on a host without a cell.
         if not await self._place(root) or not await self._join(root):
             return [self._before[one.id] for one in self._host.providers if one.id in self._before]
-        kept = [await self._furnish(root)]
+        kept = [await self._write_contents(root)]
         for provider in below:
             if await self._place(provider):
-                kept.append(await self._furnish(provider))
+                kept.append(await self._write_contents(provider))
         return kept
 
     # -- the tree -------------------------------------------------------------------------------
 
     async def _place(self, provider: ReportedProvider) -> bool:
-        """Have a provider where it is reported to be. Whether it is in the host's tree."""
+        """Put a provider where it is reported to be. Whether it is in the host's tree."""
         row = self._rows.get(provider.id)
         if provider.parent is not None and provider.parent not in self._inside:
             self.complain(f"{provider.name}: its parent {provider.parent} is not a part of this host.")
@@ -183,7 +181,7 @@ class _Writing:
         if row is None:
             made = await self._placement.ask("POST", "/resource_providers", {"uuid": provider.id, **body})
             if made.status != 200:
-                # It is another's, or its name is.
+                # The uuid or the name belongs to another provider.
                 self.complain(f"{provider.name}: the provider {provider.id} cannot be created: {made.detail}")
                 return False
             self._inside.add(provider.id)
@@ -195,14 +193,14 @@ class _Writing:
         return True
 
     async def _join(self, root: ReportedProvider) -> bool:
-        """Have the host in the aggregate of its cell, and in those that it reports and may join. What others
-        have put it into stays."""
+        """Put the host into the aggregate of its cell, and into those that it reports and may join. It
+        stays in all others."""
         cannot = await self._add_aggregates(root, {self._cell_aggregate})
         if cannot is not None:
             self.complain(f"{root.name}: it cannot be put into the aggregate of its cell: {cannot}")
             return False
         if await self._add_aggregates(root, set(self._host.aggregates)) is not None:
-            # One of them is refused: the others need not wait for it.
+            # One of them is refused: try them one by one.
             for id in self._host.aggregates:
                 cannot = await self._add_aggregates(root, {id})
                 if cannot is not None:
@@ -217,11 +215,9 @@ class _Writing:
         )
 
     async def _remove_gone(self) -> list[OwnedProvider]:
-        """Delete what the agent does not report any more; what of it is in use, and so stays."""
-        read_owned = {provider.id for provider in self._host.providers}
-        gone = [
-            provider for id, provider in self._before.items() if id not in read_owned and id in self._rows
-        ]
+        """Delete what the agent does not report any more; what of it is in use, and so is kept."""
+        current = {provider.id for provider in self._host.providers}
+        gone = [provider for id, provider in self._before.items() if id not in current and id in self._rows]
         # Children come behind their parents.
         kept = [provider for provider in reversed(gone) if not await self._is_deleted(provider)]
         return [await self._withhold(provider) for provider in reversed(kept)]
@@ -231,7 +227,7 @@ class _Writing:
         return answer.status in (204, 404)
 
     async def _withhold(self, provider: OwnedProvider) -> OwnedProvider:
-        """Have nothing new fit on a provider that is gone from the host."""
+        """Reserve all of a provider that is gone from the host, so that nothing new fits on it."""
         name = self._rows[provider.id]["name"]
         withheld = await self._withheld(provider, provider.inventories.keys())
         cannot = await self._placement.change(
@@ -249,8 +245,8 @@ class _Writing:
         return msgspec.structs.replace(provider, withheld=withheld)
 
     async def _withheld(self, provider: OwnedProvider, kinds: Iterable[str]) -> dict[str, int]:
-        """What is reserved of classes that are to be withheld, or was before they were. It is noted first:
-        once they are withheld nobody could tell."""
+        """What is reserved of classes that are to be withheld, or was before they were. It is recorded
+        first: once they are withheld it cannot be read any more."""
         answer = await self._placement.ask("GET", f"/resource_providers/{provider.id}/inventories")
         there = answer.body["inventories"] if answer.status == 200 else {}
         found = {
@@ -262,9 +258,9 @@ class _Writing:
 
     # -- what a provider has --------------------------------------------------------------------
 
-    async def _furnish(self, provider: ReportedProvider) -> OwnedProvider:
-        """Write inventories and traits; what is the agent's own of them afterwards."""
-        said = _reported(provider)
+    async def _write_contents(self, provider: ReportedProvider) -> OwnedProvider:
+        """Write inventories and traits; what the agent owns of them afterwards."""
+        said = _own(provider)
         before = self._before.get(provider.id, said)
         await self._create_names(provider)
         withheld = await self._write_inventories(provider, said, before)
@@ -310,14 +306,14 @@ class _Writing:
 
         kinds = sorted(gone | said.inventories.keys())
         if await self._placement.change(path, "inventories", change(kinds)) is not None:
-            # One of them is refused: the others need not wait for it.
+            # One of them is refused: try them one by one.
             for kind in kinds:
                 cannot = await self._placement.change(path, "inventories", change((kind,)))
                 if cannot is not None:
                     self.complain(f"{provider.name}: {kind} cannot be written: {cannot}")
         for kind in sorted(withheld):
-            await self._tell_of_withheld(provider, kind, must_wait)
-        await self._tell_of_shrunk(provider, said, used)
+            await self._complain_of_withheld(provider, kind, must_wait)
+        await self._complain_of_shrunk(provider, said, used)
         return withheld
 
     async def _used(self, provider: str) -> dict[str, int]:
@@ -326,14 +322,14 @@ class _Writing:
         answer = await self._placement.ask("GET", f"/resource_providers/{provider}/usages")
         return dict(answer.body["usages"]) if answer.status == 200 else {}
 
-    async def _tell_of_withheld(self, provider: ReportedProvider, kind: str, must_wait: bool) -> None:
+    async def _complain_of_withheld(self, provider: ReportedProvider, kind: str, must_wait: bool) -> None:
         holders = await self._holders(provider.id, kind)
         self.complain(
             f"{provider.name}: {kind} is gone from the host and in use by {holders}: nothing new fits on it."
             + (" What is there in its place has to wait." if must_wait else "")
         )
 
-    async def _tell_of_shrunk(
+    async def _complain_of_shrunk(
         self, provider: ReportedProvider, said: OwnedProvider, used: dict[str, int]
     ) -> None:
         """Complain of classes of which more is in use than the host has now."""
@@ -400,7 +396,7 @@ def _on_the_wire(inventory: Inventory) -> dict[str, Any]:
 
 
 class _Placement:
-    """Placement's API, as far as it is needed here."""
+    """The part of Placement's API that is needed here."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -434,7 +430,7 @@ class _Placement:
                 return None
             if answer.status != 409 or answer.code != "placement.concurrent_update":
                 return answer.detail
-        raise PlacementUnavailable(f"{path} changes all the time: gave up after {_ATTEMPTS} attempts")
+        raise PlacementUnavailable(f"Placement write contention at {path}: gave up after {_ATTEMPTS} tries")
 
     async def ask(self, method: str, path: str, body: object = None) -> Answer:
         try:
