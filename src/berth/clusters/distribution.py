@@ -30,18 +30,18 @@ def node_group_of(cluster: Cluster, name: str) -> NodeGroup | None:
 
 
 def staying(cluster: Cluster) -> list[Node]:
-    """The nodes that the cluster shall go on to have."""
+    """The nodes that the cluster is to keep."""
     return [node for node in cluster.nodes if node.state != "leaving"]
 
 
 def group_sizes(cluster: Cluster) -> dict[str, int]:
-    """How many nodes each server group shall go on to have."""
+    """How many nodes each server group is to keep."""
     counted = Counter(node.group for node in staying(cluster))
     return {group: counted[group] for group in cluster.groups}
 
 
 def add_nodes(cluster: Cluster, name: str, count: int, new_id: Callable[[], str]) -> Cluster:
-    """The cluster with so many nodes more in a node group; their servers have ids, and are not there yet."""
+    """The cluster with ``count`` more nodes in a node group; their servers have ids, and do not exist yet."""
     node_group = node_group_of(cluster, name)
     assert node_group is not None, f"{name} is a node group of the cluster"
     is_apart = keeps_apart(cluster, node_group)
@@ -70,7 +70,7 @@ def _next_group(groups: tuple[str, ...], size: dict[str, int], dealt: int) -> st
 
 
 def mark_leaving(cluster: Cluster, fewer: dict[str, int], failed: Collection[str] = ()) -> Cluster:
-    """The cluster with so many nodes of each of these node groups on their way out."""
+    """The cluster with as many nodes of each node group leaving as ``fewer`` says."""
     candidates = [node for node in staying(cluster) if fewer.get(node.node_group)]
     leaving = choose_leavers(candidates, group_sizes(cluster), fewer, failed)
     after = cluster
@@ -82,7 +82,7 @@ def mark_leaving(cluster: Cluster, fewer: dict[str, int], failed: Collection[str
 
 
 def remove_nodes(cluster: Cluster, names: set[str]) -> Cluster:
-    """The cluster with these nodes on their way out."""
+    """The cluster with these nodes leaving."""
     nodes = tuple(
         msgspec.structs.replace(node, state="leaving") if node.name in names else node
         for node in cluster.nodes
@@ -91,7 +91,7 @@ def remove_nodes(cluster: Cluster, names: set[str]) -> Cluster:
 
 
 def remove_node_group(cluster: Cluster, name: str) -> Cluster:
-    """The cluster without a node group; its nodes are on their way out."""
+    """The cluster without a node group; its nodes are leaving."""
     after = remove_nodes(cluster, {node.name for node in cluster.nodes if node.node_group == name})
     rest = tuple(group for group in cluster.node_groups if group.name != name)
     return msgspec.structs.replace(after, node_groups=rest)

@@ -1,7 +1,7 @@
-"""Places for the nodes of a cluster: all that come at once are planned jointly and claimed in one change.
+"""Places for the nodes of a cluster: all new nodes are planned jointly and claimed in one change.
 
-A node's server is an ordinary one. That it is a node stands in its metadata, and the group that it was dealt
-to is its server group: so every move of it is judged as the creation was.
+A node's server is an ordinary server. Its metadata says that it is a node, and the group that the node is in
+is its server group: so every move of it is judged as its creation was.
 """
 
 from collections import Counter
@@ -64,8 +64,8 @@ def place_nodes(
     nodes: tuple[Node, ...],
     groups: tuple[CreateGroup, ...] = (),
 ) -> Enact | Rejection:
-    """The change that gives these nodes servers, with ``groups`` made first; or why not all of them can
-    be."""
+    """The command that creates servers for these nodes, with ``groups`` made first; or why not all of them
+    fit."""
     view.steps.take(_STEPS_PER_NODE * len(nodes))
     refused = check_quota(view, context, cluster, nodes)
     if refused is not None:
@@ -75,7 +75,7 @@ def place_nodes(
     if isinstance(requests, Rejection):
         return requests
     with Trial(view) as trial:
-        refused = _made(view, now_s, trial, groups)
+        refused = _make_in_trial(view, now_s, trial, groups)
         if refused is not None:
             return refused
         plans = plan_jointly(view, requests, context.scheduler, context.ids.rng, now_s) if requests else ()
@@ -93,7 +93,7 @@ def place_nodes(
 
 
 def check_quota(view: View, context: Context, cluster: Cluster, nodes: tuple[Node, ...]) -> Rejection | None:
-    """Why the project may not have these nodes, if it may not."""
+    """The rejection, if these nodes exceed the quota of the project."""
     total: Counter[str] = Counter()
     counts = Counter(node.node_group for node in nodes)
     for name, node in {node.node_group: node for node in nodes}.items():
@@ -104,18 +104,18 @@ def check_quota(view: View, context: Context, cluster: Cluster, nodes: tuple[Nod
 
 
 def fits(view: View, now_s: int, context: Context, cluster: Cluster) -> bool:
-    """Whether all nodes of a cluster that is not there yet could be placed."""
+    """Whether all nodes of a cluster that does not exist yet could be placed."""
     view.steps.take(_STEPS_PER_NODE * len(cluster.nodes))
     requests = _requests(context, {node.server: _server(cluster, node) for node in cluster.nodes})
     if isinstance(requests, Rejection):
         return False
     with Trial(view) as trial:
-        if _made(view, now_s, trial, make_groups(cluster)) is not None:
+        if _make_in_trial(view, now_s, trial, make_groups(cluster)) is not None:
             return False
         return fits_jointly(view, requests, context.scheduler, context.ids.rng, now_s)
 
 
-def _made(view: View, now_s: int, trial: Trial, groups: tuple[CreateGroup, ...]) -> Rejection | None:
+def _make_in_trial(view: View, now_s: int, trial: Trial, groups: tuple[CreateGroup, ...]) -> Rejection | None:
     for command in groups:
         verdict = decide(view, command, now_s)
         if isinstance(verdict, Rejection):

@@ -1,9 +1,8 @@
-"""What can be asked of a cluster: create it, scale it, replace a node of it, delete it.
+"""What can be requested for a cluster: create it, scale it, replace a node of it, delete it.
 
-What can be done at once is done at once: all new nodes are claimed, with their server groups and the
-cluster's record, in the one change that answers. What takes time is written down: which nodes are leaving,
-which are being replaced. The rest follows from the records, step by step (``clusters_keeping``), whoever dies
-meanwhile.
+All new nodes are claimed in one change, with their server groups and the cluster's record. What takes time is
+recorded: which nodes are leaving, which are being replaced. The rest follows from the records, step by step
+(``reconciler``), whichever process crashes meanwhile.
 """
 
 from math import ceil
@@ -57,39 +56,37 @@ def create(view: View, now_s: int, context: Context, cluster: Cluster) -> Enact 
     of them, or none."""
     if view.records.get(Cluster, cluster.id) is not None:
         return ClusterExists(cluster.id)
-    wrong = _too_many(cluster) or _named_twice(cluster)
+    wrong = _too_many(cluster) or _find_duplicate(cluster)
     if wrong is not None:
         return wrong
     cluster = msgspec.structs.replace(cluster, created_at_s=now_s, updated_at_s=now_s)
-    whole = _dealt(context, cluster, cluster.ratio)
-    # The quota first: what would fit is told only to a project that may have it.
+    whole = _distribute(context, cluster, cluster.ratio)
+    # The quota first: only a project that may have the nodes learns what would fit.
     refused = check_quota(view, context, whole, whole.nodes)
     if refused is not None:
         return refused
-    enact = _no_room_by_count(view, whole) or place_nodes(
+    enact = _reject_by_count(view, whole) or place_nodes(
         view, now_s, context, whole, whole.nodes, make_groups(whole)
     )
     if isinstance(enact, NoFit):
         fitting = _fitting_ratio(view, now_s, context, cluster)
-        return _does_not_fit(whole, len(whole.nodes), enact, fitting)
+        return _reject_size(whole, len(whole.nodes), enact, fitting)
     return _with_record(enact, None, whole)
 
 
-def _no_room_by_count(view: View, whole: Cluster) -> NoFit | None:
+def _reject_by_count(view: View, whole: Cluster) -> NoFit | None:
     """Why a new cluster cannot fit whatever else there is: of the nodes that keep apart, a domain takes as
     many as the ratio. Counting is cheap; to try it out is not."""
     apart, domains = _apart(whole), _domains(view, whole)
     room = domains * whole.ratio
     if not domains or apart <= room:
         return None
-    context = (
-        f"at most {whole.ratio} of the nodes that keep apart on one {whole.domain}, with {domains} in all"
-    )
+    asked = f"at most {whole.ratio} of the nodes that keep apart on one {whole.domain}, with {domains} in all"
     hosts = len(view.providers) - view.nested_count
     return NoFit(
         len(whole.nodes),
         len(whole.nodes) - apart + room,
-        (ConstraintStep("group_policy", context, hosts, 0),),
+        (ConstraintStep("group_policy", asked, hosts, 0),),
     )
 
 
@@ -104,8 +101,8 @@ def _domains(view: View, cluster: Cluster) -> int:
     return sum(1 for _ in view.groups.of_kind(cluster.domain))
 
 
-def _dealt(context: Context, cluster: Cluster, ratio: int) -> Cluster:
-    """The cluster with all its nodes, dealt to as many groups as the ratio."""
+def _distribute(context: Context, cluster: Cluster, ratio: int) -> Cluster:
+    """The cluster with all its nodes, distributed over as many groups as the ratio."""
     groups = tuple(context.ids.uuid() for _ in range(ratio)) if cluster.anti_affinity else ()
     empty = tuple(msgspec.structs.replace(group, count=0, next_index=0) for group in cluster.node_groups)
     whole = msgspec.structs.replace(cluster, ratio=ratio, groups=groups, dealt=0, node_groups=empty, nodes=())
@@ -121,14 +118,14 @@ def _fitting_ratio(view: View, now_s: int, context: Context, cluster: Cluster) -
         return None
     # With as many groups as nodes nobody avoids anybody: more would not help. With fewer than counting allows
     # nothing helps.
-    least = ceil(_apart(_dealt(context, cluster, cluster.ratio)) / max(1, _domains(view, cluster)))
+    least = ceil(_apart(_distribute(context, cluster, cluster.ratio)) / max(1, _domains(view, cluster)))
     low = max(cluster.ratio + 1, least)
     high = min(RATIO_MAX, sum(group.count for group in cluster.node_groups))
-    if low > high or not fits(view, now_s, context, _dealt(context, cluster, high)):
+    if low > high or not fits(view, now_s, context, _distribute(context, cluster, high)):
         return None
     while low < high:
         middle = (low + high) // 2
-        if fits(view, now_s, context, _dealt(context, cluster, middle)):
+        if fits(view, now_s, context, _distribute(context, cluster, middle)):
             high = middle
         else:
             low = middle + 1
@@ -149,15 +146,15 @@ def scale(
     ratio: int | None = None,
 ) -> Enact | Rejection:
     """Give node groups other ``counts`` of nodes, ``add`` node groups and ``remove`` others. Nodes that come
-    are claimed now, all of them or nothing is changed; nodes that go are on their way out."""
-    cluster = _changeable(view, id, "scale")
+    are claimed now, all of them or nothing is changed; nodes that go are leaving."""
+    cluster = _find_changeable(view, id, "scale")
     if isinstance(cluster, Rejection):
         return cluster
     if ratio is not None and ratio != cluster.ratio:
         return ClusterRatioFixed(id, cluster.ratio, ratio)
     leaving = sum(max(0, group.count - counts.get(group.name, group.count)) for group in cluster.node_groups)
     view.steps.take((_STEPS_PER_NODE + leaving // 8) * len(cluster.nodes))
-    after = _scaled(context, cluster, _failed(view, cluster), counts, add, remove)
+    after = _scale(context, cluster, _failed(view, cluster), counts, add, remove)
     if isinstance(after, Rejection):
         return after
     if after == cluster:
@@ -166,11 +163,11 @@ def scale(
     coming = after.nodes[len(cluster.nodes) :]
     enact = place_nodes(view, now_s, context, after, coming)
     if isinstance(enact, NoFit):
-        return _does_not_fit(cluster, len(coming), enact, None)
+        return _reject_size(cluster, len(coming), enact, None)
     return _with_record(enact, cluster, after)
 
 
-def _scaled(
+def _scale(
     context: Context,
     cluster: Cluster,
     failed: set[str],
@@ -221,7 +218,7 @@ def replace(
 ) -> Enact | Rejection:
     """Have another server made in the place of one that has failed; with ``force`` also of one that has
     not."""
-    cluster = _changeable(view, id, "replace a node of")
+    cluster = _find_changeable(view, id, "replace a node of")
     if isinstance(cluster, Rejection):
         return cluster
     found = next((one for one in cluster.nodes if one.name == node), None)
@@ -239,7 +236,7 @@ def replace(
 
 
 def delete(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
-    """Delete a cluster: all its nodes are on their way out, and it goes with the last of them."""
+    """Delete a cluster: all its nodes are leaving, and the cluster is removed with the last of them."""
     cluster = view.records.get(Cluster, id)
     if cluster is None:
         return ClusterNotFound(id)
@@ -263,11 +260,11 @@ def _has_failed(view: View, server: Server) -> bool:
 # -- all of them --------------------------------------------------------------------------------
 
 
-def _changeable(view: View, id: str, context: str) -> Cluster | Rejection:
+def _find_changeable(view: View, id: str, request: str) -> Cluster | Rejection:
     cluster = view.records.get(Cluster, id)
     if cluster is None:
         return ClusterNotFound(id)
-    return ClusterBeingDeleted(id, context) if cluster.state == "deleting" else cluster
+    return ClusterBeingDeleted(id, request) if cluster.state == "deleting" else cluster
 
 
 def _too_many(cluster: Cluster, more: dict[str, int] | None = None) -> Rejection | None:
@@ -284,13 +281,13 @@ def _too_many(cluster: Cluster, more: dict[str, int] | None = None) -> Rejection
     return TooManyNodes(total, NODES_MAX) if total > NODES_MAX else None
 
 
-def _named_twice(cluster: Cluster) -> NodeGroupExists | None:
+def _find_duplicate(cluster: Cluster) -> NodeGroupExists | None:
     names = [group.name for group in cluster.node_groups]
     twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
     return None if twice is None else NodeGroupExists(cluster.id, twice)
 
 
-def _does_not_fit(cluster: Cluster, nodes: int, why: NoFit, fitting_ratio: int | None) -> ClusterDoesNotFit:
+def _reject_size(cluster: Cluster, nodes: int, why: NoFit, fitting_ratio: int | None) -> ClusterDoesNotFit:
     return ClusterDoesNotFit(cluster.name, nodes, cluster.ratio, cluster.domain, why, fitting_ratio)
 
 

@@ -47,7 +47,7 @@ _STEPS_MAX: Final = 100
 
 DELETE_AGAIN_S: Final = 2
 REPLACE_AGAIN_S: Final = 10
-"""How long after what did not work it is tried again."""
+"""How long after a failure it is tried again."""
 
 _DELETE_PAUSES_MAX: Final = 30
 
@@ -59,13 +59,13 @@ class _Due(NamedTuple):
     """What can be done for a cluster now."""
 
     deletable: tuple[Node, ...] = ()
-    """Their servers are there, and nothing is being done to them."""
+    """Their servers exist, and are not busy."""
     gone: tuple[Node, ...] = ()
     """They were leaving, and their servers are gone."""
     missing: tuple[Node, ...] = ()
     """They are being replaced, and their servers are gone."""
     is_over: bool = False
-    """There is nothing left of it but its groups."""
+    """Nothing is left of the cluster but its groups."""
 
 
 def is_due(view: View, cluster: Cluster, now_s: int) -> bool:
@@ -74,7 +74,7 @@ def is_due(view: View, cluster: Cluster, now_s: int) -> bool:
 
 
 def propose_next(view: View, now_s: int, context: Context, cluster_id: str) -> Enact | None:
-    """The change that brings a cluster on; None if there is nothing to do, or nothing now."""
+    """The next change of a cluster; None if there is nothing to do, or not yet."""
     cluster = view.records.get(Cluster, cluster_id)
     if cluster is None:
         return None
@@ -113,8 +113,8 @@ def _must_wait(cluster: Cluster, now_s: int) -> bool:
 
 
 def _droppable(view: View, leaving: list[Node]) -> tuple[Node, ...]:
-    """Nodes of which nothing is left, once they are half of those that leave: a cluster of a thousand is then
-    written down ten times on its way out, and not a thousand times."""
+    """Nodes whose servers are gone, once they are half of those that leave: a cluster of a thousand nodes
+    is then written ten times while it is deleted, not a thousand times."""
     gone = tuple(node for node in leaving if _is_gone(view, node))
     return gone if 2 * len(gone) >= len(leaving) else ()
 
@@ -131,7 +131,7 @@ def _is_deletable(view: View, node: Node, now_s: int) -> bool:
         for action in view.records.find(Action, "server", server.id)
         if action.name == delete.SAGA.action
     ]
-    # The more often it has failed, the longer it is left alone.
+    # The more often it has failed, the longer the pause.
     pause_s = DELETE_AGAIN_S * min(len(tried), _DELETE_PAUSES_MAX)
     return not tried or now_s >= max(tried) + pause_s
 
@@ -153,7 +153,8 @@ def _delete(view: View, now_s: int, context: Context, nodes: tuple[Node, ...]) -
 def _replace(
     view: View, now_s: int, context: Context, cluster: Cluster, missing: tuple[Node, ...]
 ) -> Enact | None:
-    """The first of the nodes that can be placed has a server again; if none can, the cluster says why."""
+    """The command that creates a server for the first node that can be placed; if none can, the cluster's
+    fault says why."""
     why = ""
     for node in missing:
         new = msgspec.structs.replace(node, server=context.ids.uuid(), state="wanted")
@@ -163,7 +164,7 @@ def _replace(
         if not isinstance(enact, Rejection):
             return Enact((RecordChanged(cluster, after), *enact.changes), enact.commands, quotas=enact.quotas)
         why = why or _sentence(node, enact)
-    # Written once: while it stays so there is nothing new to say.
+    # Written once: the same fault is not written again.
     return (
         None
         if cluster.fault == why
@@ -174,12 +175,12 @@ def _replace(
 def _sentence(node: Node, refused: Rejection) -> str:
     if isinstance(refused, QuotaExceeded):
         names = ", ".join(name for name, *_ in refused.over)
-        return f"the quota of {names} leaves no room for a replacement of {node.name}; it is tried again"
+        return f"the quota of {names} leaves no room for a replacement of {node.name}; retrying"
     if not isinstance(refused, NoFit):
-        return f"{node.name} cannot be replaced ({type(refused).__name__}); it is tried again"
+        return f"{node.name} cannot be replaced ({type(refused).__name__}); retrying"
     narrowing = [f"{step.asked}: {step.left} hosts left" for step in refused.steps if step.removed]
     said = "; ".join(narrowing) or "no host has room for it"
-    return f"there is no place for a replacement of {node.name} now ({said}); it is tried again"
+    return f"no host fits a replacement of {node.name} ({said}); retrying"
 
 
 def _change(before: Cluster, after: Cluster) -> Enact | None:
@@ -190,8 +191,8 @@ def _change(before: Cluster, after: Cluster) -> Enact | None:
 
 
 def _end(view: View, cluster: Cluster) -> Enact:
-    """Somebody else's server that was put into one of the groups is no reason to keep it; it is in none
-    then."""
+    """The command that removes a cluster and its groups. A server of others that was put into one of them
+    stays, without a group."""
     groups = [GroupId(id) for id in cluster.groups if GroupId(id) in view.groups.records]
     commands = tuple(DeleteGroup(id, force=True, cluster=cluster.id) for id in groups)
     strangers = (change for id in groups for change in leave_group(view, id))
@@ -274,5 +275,5 @@ class ClusterReconciler:
                 return
 
     def _rest(self, cluster: Cluster) -> None:
-        """Leave a cluster alone for a while: it was its turn, and there was nothing that could be done."""
+        """Leave a cluster alone for a while: nothing could be done for it."""
         self._resting[cluster.id] = self._clock.monotonic_ns() + _REST_S * 1_000_000_000

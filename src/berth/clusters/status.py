@@ -1,4 +1,4 @@
-"""How a cluster is doing: what follows from how its nodes' servers are doing."""
+"""The status of a cluster, which follows from its nodes' servers."""
 
 from typing import Final, Literal, NamedTuple
 
@@ -12,8 +12,8 @@ GONE: Final = "gone"
 
 
 class NodeProgress(NamedTuple):
-    """``server`` is None for a node whose server is gone, or not there again yet. ``is_host_down``: whatever
-    the server's record says, it cannot be running."""
+    """``server`` is None for a node whose server is gone, or not there again yet. ``is_host_down``: the
+    server cannot be running, whatever its record says."""
 
     node: Node
     server: Server | None
@@ -62,7 +62,7 @@ def _node(view: View, node: Node) -> NodeProgress:
 
 
 def _status(cluster: Cluster, nodes: tuple[NodeProgress, ...]) -> ClusterStatus:
-    """What is being done comes before what has come of it."""
+    """What is under way comes before its results."""
     if cluster.state == "deleting":
         return "deleting"
     states = {one.node.state for one in nodes}

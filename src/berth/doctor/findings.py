@@ -1,13 +1,13 @@
-"""What is wrong with the books, judged by the records: found by reading, nothing is changed here.
+"""Findings: allocations that do not match the records. They are found by reading; nothing is changed here.
 
-A server's record says what it last wrote (``held``, at its ``generation``), a migration's the same. While an
-order is under way it is the cell that writes, so a busy server and its migration are not judged. Everybody
-else is, by one check per kind of finding; a check looks at one subject at a time, so that a finding can be
-looked at again, alone, in the very turn in which it is repaired (``doctoring``).
+The record of a server says what was last written for it (``held``, at its ``generation``), and so does a
+migration's. While a saga run is under way the cell writes, so a busy server and its migration are not judged.
+All others are, by one check per kind of finding; a check looks at one subject at a time, so that a finding
+can be looked at again, alone, in the very turn in which it is repaired (``repairs``).
 
-Consumers of which no record knows are judged only where they hold something of a host that has an agent, and
-if they say of themselves that they are servers or migrations: a Nova that keeps its own books here has hosts
-and records of its own. What was claimed through /berth/v1/schedule is its caller's, whatever its type.
+Consumers without a record are judged only where they hold something of a host that has an agent, and if their
+type says that they are servers or migrations: a Nova that uses this Placement has hosts and records of its
+own. What was claimed through /berth/v1/schedule belongs to its caller, whatever its type.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -27,9 +27,9 @@ from berth.view.consumers import ConsumerFilter
 from berth.view.groups import GroupRecord
 
 GRACE_S: Final = 60
-"""How long a consumer that no record knows is left alone: somebody may be about to write the record."""
+"""How long a consumer without a record is left alone: its record may be about to be written."""
 RUN_S: Final = 86_400
-"""After how long an order ought to have come to its end."""
+"""After how long a saga run should have ended."""
 
 Kind = Literal[
     "orphan_consumer",
@@ -63,11 +63,11 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Moment(NamedTuple):
-    """When it is examined, and how patiently."""
+    """When the doctor looks, and how long it waits before something is a finding."""
 
     now_s: int
     grace_s: int = GRACE_S
-    order_s: int = RUN_S
+    run_s: int = RUN_S
 
 
 Judge = Callable[[View, str, Moment], Finding | None]
@@ -84,12 +84,12 @@ class FindingCheck(NamedTuple):
 
 
 def examine(view: View, now_s: int) -> tuple[Finding, ...]:
-    """All that is wrong."""
+    """All findings."""
     return tuple(finding for check in CHECKS for finding in run_check(view, check, Moment(now_s)))
 
 
 def run_check(view: View, check: FindingCheck, moment: Moment) -> Iterator[Finding]:
-    """What one check finds. The view is not to be changed meanwhile."""
+    """The findings of one check. The view must not change meanwhile."""
     for subject in check.subjects(view):
         finding = check.judge(view, subject, moment)
         if finding is not None:
@@ -106,7 +106,7 @@ def find_again(view: View, id: str, moment: Moment) -> Finding | None:
     return None
 
 
-# -- consumers that no record knows ---------------------------------------------------------------
+# -- consumers without a record -------------------------------------------------------------------
 
 
 def _consumers(view: View) -> Iterator[str]:
@@ -129,11 +129,11 @@ def _consumer(view: View, id: str, moment: Moment) -> Finding | None:
     age_s = moment.now_s - record.consumer.updated_at_s
     is_old = age_s >= moment.grace_s
     where = ", ".join(host.name for host in hosts)
-    young = f"it was written {age_s} seconds ago, and may be about to be known: wait {moment.grace_s} seconds"
+    young = f"it was written {age_s} seconds ago, its record may follow: wait {moment.grace_s} seconds"
     return Finding(
         "orphan_consumer",
         id,
-        f"no server and no migration is known by this id, and it holds resources on {where}",
+        f"no server and no migration has this id, and it holds resources on {where}",
         held_now(view, id),
         (),
         "release what it holds" if is_old else None,
@@ -156,28 +156,28 @@ def _server(view: View, id: str, moment: Moment) -> Finding | None:
     elsewhere = holdings_elsewhere(view, server, now)
     if elsewhere and not same(minus(now, elsewhere), server.held):
         where = ", ".join(_hosts_of(view, elsewhere))
-        sentence = f"server {server.name} holds resources on {where}, where it is not"
+        sentence = f"server {server.name} holds resources on {where}, but is not there"
         repair = "release what it holds there"
         return Finding("server_elsewhere", id, sentence, now, minus(now, elsewhere), repair)
     if same(now, server.held):
         return None
     if not now:
-        sentence = f"server {server.name} is {server.state} and holds nothing of what it should"
+        sentence = f"server {server.name} is {server.state} and holds nothing of what it should hold"
         repair = "claim it again, if there is room"
         return Finding("server_without_allocations", id, sentence, (), server.held, repair)
     if server.held and same(_at_its_place(view, server, now), server.held):
         where = ", ".join(_hosts_of(view, minus(now, server.held)))
-        sentence = f"server {server.name} also holds resources on {where}, and no migration is known"
+        sentence = f"server {server.name} also holds resources on {where}, without a migration"
         repair = "release what it holds there"
         return Finding("doubled_allocations", id, sentence, now, server.held, repair)
-    sentence = f"server {server.name} holds something else than it last wrote"
+    sentence = f"the allocations of server {server.name} are not those that were last written"
     repair = "claim what the record says, if there is room" if server.held else "release what it holds"
     return Finding("server_with_wrong_allocations", id, sentence, now, server.held, repair)
 
 
 def holdings_elsewhere(view: View, server: Server, now: Held) -> Held:
-    """What is held on hosts where the server is not. Pools are no hosts; while a migration has the other half
-    the server may be at its destination."""
+    """What is held on hosts where the server is not. Pools are not hosts; while a migration has the other
+    half the server may be at its destination."""
     if server.place is None:
         return ()
     places = {server.place.id}
@@ -193,7 +193,7 @@ def holdings_elsewhere(view: View, server: Server, now: Held) -> Held:
 
 
 def _at_its_place(view: View, server: Server, now: Held) -> Held:
-    """What is held in the trees that the server's own is in."""
+    """What is held in the trees in which the server should hold something."""
     roots = {view.providers[id].root for id, _ in server.held if id in view.providers}
     return tuple((id, amounts) for id, amounts in now if view.providers[id].root in roots)
 
@@ -218,57 +218,57 @@ def _migration(view: View, id: str, moment: Moment) -> Finding | None:
         return None
     now = held_now(view, id)
     if migration.type == "evacuation" and migration.status == "done":
-        # It waits for its source to come back and clean up; what is released already needs no more of it.
+        # It waits until its source is back and clean; what is released already needs nothing more.
         return None if not now else _migration_holding(view, migration, now)
     if server is not None and server.migration == id:
         return _migration_holding(view, migration, now)
     if not now:
         return None
     sentence = (
-        f"migration {migration.number} of server {migration.server} is {migration.status}, nobody will "
-        f"finish it, and it holds resources on {', '.join(_hosts_of(view, now))}"
+        f"migration {migration.number} of server {migration.server} is {migration.status}, no saga run "
+        f"will finish it, and it holds resources on {', '.join(_hosts_of(view, now))}"
     )
     return Finding("unfinished_migration", id, sentence, now, (), "release what it holds")
 
 
 def _migration_holding(view: View, migration: Migration, now: Held) -> Finding | None:
-    """What is wrong with one that is to hold its part until somebody settles the move."""
+    """What is wrong with a migration that should hold its part until the move is confirmed or reverted."""
     of = f"migration {migration.number} of server {migration.server}"
     if same(now, migration.held):
         return None
     repair = "claim what the record says, if there is room"
     if not now:
-        sentence = f"{of} holds nothing of what it keeps for the server to come back to"
+        sentence = f"{of} holds nothing of what it should hold at the source"
         return Finding("migration_without_allocations", migration.id, sentence, (), migration.held, repair)
-    sentence = f"{of} holds something else than it last wrote"
+    sentence = f"the allocations of {of} are not those that were last written"
     return Finding("migration_with_wrong_allocations", migration.id, sentence, now, migration.held, repair)
 
 
-# -- orders and groups --------------------------------------------------------------------------
+# -- saga runs and groups -----------------------------------------------------------------------
 
 
-def _orders(view: View) -> Iterator[str]:
+def _runs(view: View) -> Iterator[str]:
     busy = (server.run for server in view.records.all(Server) if server.run is not None)
     return iter(dict.fromkeys((*busy, *(outbox.id for outbox in view.records.all(Outbox)))))
 
 
-def _order(view: View, id: str, moment: Moment) -> Finding | None:
+def _run(view: View, id: str, moment: Moment) -> Finding | None:
     outbox = view.records.get(Outbox, id)
     action = view.records.get(Action, (outbox.abort if outbox is not None else None) or id)
     server = None if action is None else view.records.get(Server, action.server)
     is_open = outbox is not None or (server is not None and server.run == id)
-    if not is_open or (action is not None and moment.now_s - action.updated_at_s < moment.order_s):
+    if not is_open or (action is not None and moment.now_s - action.updated_at_s < moment.run_s):
         return None
-    what = "an order" if action is None else f"{action.name} of server {action.server}"
-    where = "has not come to its end" if outbox is None else f"has not reached the cell {outbox.cell!r}"
-    sentence = f"{what} {where} for more than {moment.order_s // 3600} hours"
-    unsafe = "look whether the cell's conductor runs and can reach its journal, Placement and the agents"
+    what = "a saga run" if action is None else f"{action.name} of server {action.server}"
+    where = "has not ended" if outbox is None else f"has not reached the cell {outbox.cell!r}"
+    sentence = f"{what} {where} after more than {moment.run_s // 3600} hours"
+    unsafe = "check that the cell's conductor runs and reaches its journal, Placement and the agents"
     return Finding("order_without_end", id, sentence, unsafe=unsafe)
 
 
 def _members(view: View) -> Iterator[str]:
-    """Members may be declared before there is anything to them. So only those can be strays that stand for
-    another, as a migration does, and those of a group that servers were created into."""
+    """Members may be declared before they hold anything. So only those are judged that stand for another,
+    as a migration does, and those of a group that servers were created into."""
     for record in view.groups.records.values():
         has_servers = _has_servers(view, record)
         yield from (id for id, stands_for in record.members.items() if has_servers or stands_for != id)
@@ -293,9 +293,9 @@ def _member(view: View, id: str, moment: Moment) -> Finding | None:
     if (record is not None and record.held) or view.records.get(Migration, id) is not None:
         return None
     sentence = (
-        f"it is a member of group {membership.group}, is neither server nor migration, and holds nothing"
+        f"it is a member of group {membership.group}, is neither a server nor a migration, and holds nothing"
     )
-    return Finding("stray_member", id, sentence, repair="let it go from the group")
+    return Finding("stray_member", id, sentence, repair="remove it from the group")
 
 
 # -- hosts --------------------------------------------------------------------------------------
@@ -319,11 +319,11 @@ def _host(view: View, id: str, moment: Moment) -> Finding | None:
         return Finding("host_complaint", id, sentence, unsafe=unsafe)
     if not host.complaints:
         return None
-    sentence = f"not all that the agent of host {host.name} reported could be written: {host.complaints[0]}"
+    sentence = f"not all of the report of host {host.name} could be applied: {host.complaints[0]}"
     more = len(host.complaints) - 1
     if more:
         sentence += f" ({more} more: see /berth/v1/hosts/{id})"
-    unsafe = "it goes away by itself when its cause does: the agent reports again every now and then"
+    unsafe = "it is resolved when its cause is: the agent reports again from time to time"
     return Finding("host_complaint", id, sentence, unsafe=unsafe)
 
 
@@ -348,7 +348,7 @@ CHECKS: Final = (
         _migrations,
         _migration,
     ),
-    FindingCheck(("order_without_end",), _orders, _order),
+    FindingCheck(("order_without_end",), _runs, _run),
     FindingCheck(("stray_member",), _members, _member, _is_among_servers),
     FindingCheck(("host_complaint",), _hosts, _host),
 )

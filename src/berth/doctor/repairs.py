@@ -1,8 +1,8 @@
-"""What the doctor does about a finding, where that is safe: one command per finding, each by itself.
+"""Repairs: what the doctor does about a finding, where that is safe. One command per finding.
 
-A finding is looked at again in the turn in which it is repaired: what is not so any more is left alone. What
-is claimed goes through the ledger like any other claim, and may be refused by it. Nothing is repaired that is
-under way, for that is not found.
+A finding is looked at again in the turn in which it is repaired: what has changed since is left alone. A
+claim goes through the ledger like any other, and may be rejected by it. Busy servers are not repaired: they
+are no findings.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ def repair(view: View, id: str, moment: Moment) -> Enact | Rejection:
     if finding is None:
         return FindingGone(id)
     if finding.repair is None:
-        return RepairUnsafe(id, finding.unsafe or "a human must decide")
+        return RepairUnsafe(id, finding.unsafe or "an operator must decide")
     return _REPAIRS[finding.kind](view, finding, moment.now_s)
 
 
@@ -47,24 +47,24 @@ def _release(view: View, finding: Finding, now_s: int) -> Enact:
     commands: list[LedgerCommand] = [DeleteAllocations(consumer)]
     membership = view.groups.memberships.get(consumer)
     if membership is not None and membership.stands_for == consumer:
-        # One that stands for another is let go of with what it holds.
+        # A member that stands for another leaves the group with its allocations.
         commands.append(ChangeMembers(membership.group, (), (consumer,)))
     return Enact((), tuple(commands))
 
 
 def _correct_server(view: View, finding: Finding, now_s: int) -> Enact:
     server = view.records.get(Server, finding.subject)
-    assert server is not None, "it was just looked at"
-    commands, generation = _held_again(view, server, server.held, INSTANCE)
+    assert server is not None, "the finding was just looked at"
+    commands, generation = _claim_again(view, server, server.held, INSTANCE)
     after = msgspec.structs.replace(server, generation=generation, conflict=None, updated_at_s=now_s)
     return Enact((replace_record(view, after),), commands)
 
 
-def _leave_elsewhere(view: View, finding: Finding, now_s: int) -> Enact:
+def _release_elsewhere(view: View, finding: Finding, now_s: int) -> Enact:
     server = view.records.get(Server, finding.subject)
-    assert server is not None, "it was just looked at"
+    assert server is not None, "the finding was just looked at"
     elsewhere = holdings_elsewhere(view, server, finding.holds)
-    commands, generation = _held_again(view, server, finding.should_hold, INSTANCE)
+    commands, generation = _claim_again(view, server, finding.should_hold, INSTANCE)
     after = msgspec.structs.replace(
         server,
         held=minus(server.held, elsewhere),
@@ -78,16 +78,16 @@ def _leave_elsewhere(view: View, finding: Finding, now_s: int) -> Enact:
 
 def _correct_migration(view: View, finding: Finding, now_s: int) -> Enact:
     migration = view.records.get(Migration, finding.subject)
-    assert migration is not None, "it was just looked at"
-    commands, generation = _held_again(view, migration, migration.held, MIGRATION)
+    assert migration is not None, "the finding was just looked at"
+    commands, generation = _claim_again(view, migration, migration.held, MIGRATION)
     after = msgspec.structs.replace(migration, generation=generation, updated_at_s=now_s)
     return Enact((replace_record(view, after),), commands)
 
 
-def _held_again(
+def _claim_again(
     view: View, owner: Server | Migration, held: Held, type: str
 ) -> tuple[tuple[LedgerCommand, ...], int | None]:
-    """What has a consumer hold this and nothing else, and the generation that this makes."""
+    """The command by which a consumer holds this and nothing else, and its generation then."""
     id = ConsumerId(owner.id)
     current = generation_of(view, id)
     claim = Claim(id, held, owner.project, owner.user, current, type)
@@ -96,13 +96,13 @@ def _held_again(
 
 def _end_migration(view: View, finding: Finding, now_s: int) -> Enact:
     migration = view.records.get(Migration, finding.subject)
-    assert migration is not None, "it was just looked at"
+    assert migration is not None, "the finding was just looked at"
     status = "error" if migration.status in _UNDER_WAY else migration.status
     after = msgspec.structs.replace(migration, status=status, held=(), generation=None, updated_at_s=now_s)
     return Enact((replace_record(view, after),), (DeleteAllocations(ConsumerId(migration.id)),))
 
 
-def _let_go(view: View, finding: Finding, now_s: int) -> Enact:
+def _remove_member(view: View, finding: Finding, now_s: int) -> Enact:
     consumer = ConsumerId(finding.subject)
     group = view.groups.memberships[consumer].group
     return Enact((), (ChangeMembers(group, (), (consumer,)),))
@@ -113,10 +113,10 @@ _REPAIRS: Final[dict[Kind, Callable[[View, Finding, int], Enact]]] = {
     "server_without_allocations": _correct_server,
     "server_with_wrong_allocations": _correct_server,
     "doubled_allocations": _correct_server,
-    "server_elsewhere": _leave_elsewhere,
+    "server_elsewhere": _release_elsewhere,
     "unfinished_migration": _end_migration,
     "migration_without_allocations": _correct_migration,
     "migration_with_wrong_allocations": _correct_migration,
-    "stray_member": _let_go,
+    "stray_member": _remove_member,
 }
-"""What is not here is for a human to decide."""
+"""For a kind that is not here an operator must decide."""

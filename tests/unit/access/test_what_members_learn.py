@@ -244,7 +244,7 @@ def test_a_cluster_says_that_the_quota_leaves_no_room(region: Region) -> None:
         quota = {"instances": 1, "cores": 2, "force": True}
         await region.compute("PUT", "/os-quota-sets/blue", {"quota_set": quota})
         await kept(region)
-        words = "the quota of cores, instances leaves no room for a replacement of w-0; it is tried again"
+        words = "the quota of cores, instances leaves no room for a replacement of w-0; retrying"
         for who in (ANN, "admin"):
             assert (await shown(region, made["uuid"], token=who))["fault"] == words
 

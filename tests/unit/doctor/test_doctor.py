@@ -70,7 +70,7 @@ def test_a_consumer_that_no_record_knows(region: Region, type: str) -> None:
     young = only(region)
     assert (young.id, young.repair) == ("orphan_consumer:ghost", None)
     assert mend(region, young.id) == RepairUnsafe(young.id, young.unsafe or "")
-    assert region.held("ghost"), "it may be about to be known"
+    assert region.held("ghost"), "its record may follow"
     region.now_s += GRACE_S
     is_repaired(region, "orphan_consumer")
     assert region.held("ghost") == {}
@@ -173,7 +173,7 @@ def test_a_server_that_holds_something_on_a_host_where_it_is_not(region: Region)
     held = held_now(region.view, "s")
     server = msgspec.structs.replace(region.server("s"), held=held, kept=(vcpus(another(region)),))
     region.put_record(msgspec.structs.replace(server, generation=2))
-    assert f"holds resources on host-{another(region)}, where it is not" in only(region).sentence
+    assert f"holds resources on host-{another(region)}, but is not there" in only(region).sentence
     is_repaired(region, "server_elsewhere")
     assert region.held("s") == before
     assert region.server("s").kept == ()
@@ -194,7 +194,7 @@ def test_a_migration_that_nobody_finishes() -> None:
     migration = region.migration("s")
     server = msgspec.structs.replace(region.server("s"), state="active", migration=None)
     region.put_record(server)
-    assert "nobody will finish it" in only(region).sentence
+    assert "no saga run will finish it" in only(region).sentence
     is_repaired(region, "unfinished_migration")
     assert region.held(migration.id) == {}
     assert (region.migration("s").status, region.migration("s").held) == ("error", ())
@@ -270,7 +270,7 @@ def test_an_order_that_does_not_end(region: Region) -> None:
     region.do(c.Enact((RecordChanged(outbox, None),)))
     (action,) = [one for one in region.view.records.all(Action) if one.id == outbox.id]
     region.now_s += RUN_S
-    assert "has not come to its end" in only(region).sentence
+    assert "has not ended" in only(region).sentence
     region.put_record(msgspec.structs.replace(action, updated_at_s=region.now_s))
     assert found(region) == [], "it goes on"
 
