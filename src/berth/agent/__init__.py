@@ -1,1 +1,1 @@
-"""The process on a host: says what the host has, carries orders out, and says what came of them."""
+"""The process on a host: reports what the host has, carries commands out, and reports their results."""

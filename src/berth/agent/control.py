@@ -1,6 +1,6 @@
 """A folder through which a simulated fleet is controlled while it runs.
 
-    DATA/control/HOST.dead        there: the host is dead. Taken away: it is healed
+    DATA/control/HOST.dead        exists: the host is dead. Removed: it is healed
     DATA/control/behaviour.toml   how all of them behave, in place of how they were started
 
 The folder is looked at several times a second. A behaviour (``SimBehaviour``) that cannot be read changes
@@ -40,7 +40,7 @@ def break_host(data: Path, name: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     except OSError as error:
-        raise ControlError(f"{path}: it cannot be written: {error.strerror}") from error
+        raise ControlError(f"{path}: cannot be written: {error.strerror}") from error
 
 
 def heal_host(data: Path, name: str) -> None:
@@ -49,7 +49,7 @@ def heal_host(data: Path, name: str) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        raise ControlError(f"{path}: it cannot be taken away: {error.strerror}") from error
+        raise ControlError(f"{path}: cannot be removed: {error.strerror}") from error
 
 
 def _dead_path(data: Path, name: str) -> Path:
@@ -91,7 +91,7 @@ class Control:
         except FileNotFoundError:
             marks = frozenset()
         except OSError as error:
-            _log.warning("%s cannot be looked at: %s", self._folder, error)
+            _log.warning("%s: cannot be read: %s", self._folder, error)
             return
         is_new = marks != self._marks
         self._marks = marks
@@ -117,8 +117,8 @@ class Control:
             self._seen = None
             behaviour = self._first
         except (OSError, BehaviourError) as error:
-            _log.warning("%s is not followed, what was before stays: %s", path, error)
+            _log.warning("%s: ignored, the behaviour is unchanged: %s", path, error)
             return False
-        _log.info("the simulated hosts behave as %s says", path if self._seen else "they were started with")
+        _log.info("simulated hosts behave as %s says", path if self._seen else "the command line")
         self.behaviours.replace(behaviour)
         return True

@@ -47,8 +47,8 @@ _log = logging.getLogger(__name__)
 
 
 class AgentSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """``conductor`` is its endpoint. ``seed``: with the same one, the same orders in the same order have the
-    same luck on each host. ``token``: the cell's join token, for hosts that are not known there yet."""
+    """``conductor`` is its endpoint. ``seed``: with the same one, the same commands in the same order have
+    the same luck on each host. ``token``: the cell's join token, for hosts that are not known there yet."""
 
     conductor: str
     data: Path

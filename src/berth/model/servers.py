@@ -1,7 +1,7 @@
-"""Servers, and what a region knows of them: records beside the books.
+"""Servers, and what a region knows of them: records beside the allocations.
 
-What a server holds is the ledger's to say. Its record says what it is, how it is doing, and what it last
-wrote into the books (``held``, at the consumer's ``generation``): somebody else's change is recognised by the
+The ledger has what a server holds. Its record says what it is, how it is doing, and what was last written
+for it (``held``, at the consumer's ``generation``): a change by another client is recognised by the
 difference. A record is replaced whole, never changed in place.
 """
 
@@ -141,7 +141,7 @@ class ServerHints(msgspec.Struct, frozen=True, gc=False):
 
 
 class Server(Record, frozen=True, kw_only=True, tag="server", rename={"run": "work", "run_count": "works"}):
-    """``run`` is the order that is being carried out for it: while there is one no other may begin.
+    """``run`` is the saga run that is under way for it: while there is one no other may begin.
     ``run_count`` counts them. ``migration`` holds another half of its resources."""
 
     name: str
@@ -259,7 +259,7 @@ class ActionEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class Action(Record, frozen=True, kw_only=True, tag="action"):
-    """What was asked of a server, and what came of it, step by step. ``id`` is the order's."""
+    """What was requested for a server, and its progress, step by step. ``id`` is the saga run's."""
 
     server: str
     name: str
@@ -271,7 +271,7 @@ class Action(Record, frozen=True, kw_only=True, tag="action"):
     message: str | None = None
     events: tuple[ActionEvent, ...] = ()
     seen: int = 0
-    """The version of the order that this tells of."""
+    """The version of the run that this is about."""
 
 
 class Host(Record, frozen=True, kw_only=True, tag="host"):
@@ -287,7 +287,7 @@ class Host(Record, frozen=True, kw_only=True, tag="host"):
     registered_at_s: int = 0
     updated_at_s: int = 0
     complaints: tuple[str, ...] = ()
-    """What its agent reported and could not be written into the books, and why."""
+    """What could not be applied of its agent's report, and why."""
 
 
 class Aggregate(Record, frozen=True, kw_only=True, tag="aggregate"):

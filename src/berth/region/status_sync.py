@@ -63,7 +63,7 @@ def apply_progress(view: View, run: SagaRun, now_s: int) -> Enact | None:
     action = view.records.get(Action, run.id)
     if action is None or action.seen >= run.version:
         return None
-    changes = [replace_record(view, _told(action, run))]
+    changes = [replace_record(view, _update_action(action, run))]
     outbox = view.records.get(Outbox, run.id)
     if outbox is not None:
         changes.append(remove_record(view, outbox))
@@ -71,8 +71,8 @@ def apply_progress(view: View, run: SagaRun, now_s: int) -> Enact | None:
     if server is None or server.run != run.id:
         return Enact(tuple(changes))
     if not is_finished(run):
-        return Enact((*changes, *_under_way(view, server, run, now_s)))
-    commands = _host_records(view, run)
+        return Enact((*changes, *_apply_running(view, server, run, now_s)))
+    commands = _count_builds(view, run)
     migration = view.records.get(Migration, run.migration) if run.migration is not None else None
     if find_outcome(run).state == GONE:
         end = remove_server(view, server)
@@ -87,7 +87,7 @@ def apply_progress(view: View, run: SagaRun, now_s: int) -> Enact | None:
 
 
 def is_applied(view: View, run: SagaRun) -> bool:
-    """Whether the records say what an order says: then it need not be kept."""
+    """Whether the records say what a run says: then a finished run need not be kept."""
     saga = saga_of(run)
     if saga.is_applied is not None:
         return saga.is_applied(view, run)
@@ -95,8 +95,8 @@ def is_applied(view: View, run: SagaRun) -> bool:
     return action is None or action.seen >= run.version
 
 
-def _told(action: Action, run: SagaRun) -> Action:
-    """The action, as far as the order has come."""
+def _update_action(action: Action, run: SagaRun) -> Action:
+    """The action in the server's history, as far as the run has come."""
     events = tuple(_event(entry) for entry in run.log)
     message = f"Error: {run.reason}" if run.phase == "failed" else None
     updated_at_s = run.log[-1].finished_ns // 1_000_000_000 if run.log else action.updated_at_s
@@ -116,8 +116,8 @@ def _event(entry: StepLog) -> ActionEvent:
     )
 
 
-def _under_way(view: View, server: Server, run: SagaRun, now_s: int) -> list[RecordChanged]:
-    """An order may move the claim to an alternate: server and migration say so at once."""
+def _apply_running(view: View, server: Server, run: SagaRun, now_s: int) -> list[RecordChanged]:
+    """The changes of server and migration while a run is under way: it may move the claim to an alternate."""
     changes = []
     saga = saga_of(run)
     place = run.dest if saga.is_placement else server.place
@@ -153,7 +153,7 @@ def _under_way(view: View, server: Server, run: SagaRun, now_s: int) -> list[Rec
 def apply_end(
     server: Server, migration: Migration | None, run: SagaRun, now_s: int
 ) -> tuple[Server, Migration | None]:
-    """Server and migration when the order has come to its end, whichever."""
+    """Server and migration when a run has ended, well or not."""
     is_done = run.phase == "done"
     server = msgspec.structs.replace(
         server,
@@ -199,7 +199,7 @@ def _state_after(server: Server, run: SagaRun) -> VmState:
 
 
 def _is_untouched(run: SagaRun) -> bool:
-    """Whether the order ended before anything was done to the server."""
+    """Whether the run ended before anything was done to the server."""
     return run.phase == "failed" and step_of(run).stopped_as == UNCHANGED
 
 
@@ -238,8 +238,9 @@ def _migration_after(migration: Migration, run: SagaRun, now_s: int) -> Migratio
 # -- hosts --------------------------------------------------------------------------------------
 
 
-def _host_records(view: View, run: SagaRun) -> tuple[LedgerCommand, ...]:
-    """A host where something could not be built is taken last, until something can."""
+def _count_builds(view: View, run: SagaRun) -> tuple[LedgerCommand, ...]:
+    """Count build failures against hosts: a host with failures is chosen last, until a build succeeds
+    there."""
     failures: dict[str, int] = {}
     for entry in run.log:
         step = saga_of(run).find_step(entry.step)

@@ -45,7 +45,7 @@ def find_success(saga: Saga) -> Ending:
 
 
 def find_failure(saga: Saga, number: int) -> Ending | None:
-    """What there is when the order has ended because a step failed, and what was to be undone was; None where
+    """What there is when a run has ended because a step failed, and everything to be undone was; None where
     it goes on all the same."""
     step = saga.steps[number]
     if step.do == "claimed" or step.on_failure in ("skip", "retry"):

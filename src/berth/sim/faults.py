@@ -1,6 +1,6 @@
 """Faults at single steps of sagas: a conductor and a mailbox that go wrong where they are told to.
 
-A fault is for one step of one server's order, on the way forward or back, and happens once:
+A fault is for one step of one server's saga run, forward or while undoing, and happens once:
 
 * ``fail``: the step is refused;
 * ``repeat``: it is done twice;
@@ -47,7 +47,7 @@ class FaultPlan:
         self._waiting.append(fault)
 
     def take(self, run: SagaRun) -> StepFault | None:
-        """The fault that is due at the step of an order, if one is."""
+        """The fault that is due at the step of a run, if one is."""
         for fault in self._waiting:
             if (fault.server, fault.saga, fault.step, fault.phase) == (
                 run.server,
@@ -62,26 +62,26 @@ class FaultPlan:
 
 
 class FaultyMailbox(Mailbox):
-    """Does not hear the answers to some orders: the next one, or none at all."""
+    """Loses the answers to some commands: the next one, or all."""
 
     def __init__(self) -> None:
         super().__init__()
         self._deaf_once: set[str] = set()
         self._deaf: set[str] = set()
 
-    def lose(self, order: str) -> None:
-        self._deaf_once.add(order)
+    def lose(self, command: str) -> None:
+        self._deaf_once.add(command)
 
-    def never_hear(self, order: str) -> None:
-        self._deaf.add(order)
+    def never_hear(self, command: str) -> None:
+        self._deaf.add(command)
 
-    def settle(self, host: str, order: str, error: str | None) -> bool:
-        if order in self._deaf:
+    def settle(self, host: str, command: str, error: str | None) -> bool:
+        if command in self._deaf:
             return True
-        if order in self._deaf_once:
-            self._deaf_once.remove(order)
+        if command in self._deaf_once:
+            self._deaf_once.remove(command)
             return True
-        return super().settle(host, order, error)
+        return super().settle(host, command, error)
 
 
 class FaultyConductor(Conductor):
@@ -111,9 +111,9 @@ class FaultyConductor(Conductor):
         match fault.kind:
             case "fail":
                 if run.phase == "back" and not is_agents:
-                    # What is undone in the books is never refused; it may have to wait.
+                    # Undoing in Placement is never refused; it may have to wait.
                     raise PlacementUnavailable("injected")
-                return lambda order: record_failure(order, self._clock.now_ns(), "injected")
+                return lambda run: record_failure(run, self._clock.now_ns(), "injected")
             case "repeat":
                 await super()._step(run)
             case "crash before":

@@ -137,7 +137,7 @@ def test_a_behaviour_is_followed_while_they_run(tmp_path: Path, caplog: pytest.L
                 assert await conductor.have(command("build", fence=(2, 0)), one) == "out of luck"
                 # What cannot be read changes nothing.
                 path.write_text("failure_rate = 7")
-                await until(lambda: "is not followed, what was before stays" in caplog.text)
+                await until(lambda: "ignored, the behaviour is unchanged" in caplog.text)
                 assert await conductor.have(command("build", fence=(3, 0)), one) == "out of luck"
                 path.write_text(f'dead = ["{one.name}"]\n')
                 await until(lambda: "host-0001 is dead" in caplog.text)

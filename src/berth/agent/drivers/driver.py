@@ -1,7 +1,7 @@
-"""What an agent asks of a hypervisor.
+"""The interface of drivers: what an agent asks of a hypervisor.
 
-Everything can be asked for again: whoever lost the answer asks a second time. Of one server, one thing is
-asked at a time; of several, several at once.
+Every command can be repeated: an agent that has lost an answer asks again. Of one server, one command is
+carried out at a time; of several servers, several at once.
 """
 
 from collections.abc import Collection
@@ -11,7 +11,7 @@ from berth.cell.protocol import AgentCommand
 
 
 class DriverError(Exception):
-    """It could not be done. The message is for whoever asked for it."""
+    """The command could not be carried out. The message is for the user who requested it."""
 
 
 class Driver(Protocol):
@@ -20,7 +20,7 @@ class Driver(Protocol):
         """What kind of hypervisor this is."""
 
     async def carry_out(self, command: AgentCommand) -> None:
-        """Do what an order says, or DriverError. One that is cancelled leaves the server as it is."""
+        """Carry a command out, or DriverError. A command that is cancelled leaves the server as it is."""
 
     def servers(self) -> Collection[str]:
         """The servers on this host, in whatever state."""

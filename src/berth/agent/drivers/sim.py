@@ -3,7 +3,7 @@
     build --> running | stopped --send, live_migrate--> outgoing --resume--> running | stopped
     prepare --> incoming --receive--> running | stopped             any of them --destroy--> gone
 
-``outgoing`` is kept until it is destroyed or resumed. What an order does to a server it does at its end, in
+``outgoing`` is kept until it is destroyed or resumed. What a command does to a server it does at its end, in
 one go: one that fails, is aborted or dies with its host has done nothing.
 """
 
@@ -22,7 +22,7 @@ Disk = dict[str, ServerState]
 
 _Before = ServerState | Literal["absent"]
 _After = ServerState | Literal["absent", "as before", "as ordered"]
-"""``as ordered``: running or stopped, as the order says."""
+"""``as ordered``: running or stopped, as the command says."""
 
 _KEPT: Final[dict[_Before, _After]] = {"running": "as before", "stopped": "as before"}
 _HERE: Final[tuple[_Before, ...]] = ("running", "stopped", "outgoing")
@@ -79,7 +79,7 @@ class SimDriver:
             self._disk[command.server] = after
 
     async def _pass_time(self, server: str, fate: CommandFate) -> None:
-        """Let the time of an order pass. What hangs ends only when it is aborted, or the host with it."""
+        """Let the time of a command pass. What hangs ends only when it is aborted, or the host with it."""
         aborted = self._aborts[server] = asyncio.Event()
         try:
             async with asyncio.timeout(fate.seconds):
