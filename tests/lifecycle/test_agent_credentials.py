@@ -210,7 +210,7 @@ def test_no_host_takes_a_pool_of_its_cell_over(tmp_path: Path) -> None:
         before = await whole(cloud, pool)
         answer = await call(cloud, "cell1", "register", register(pool, "pool"), pool)
         assert answer.status == 409, answer.body
-        assert "shares" in answer.detail
+        assert "is a sharing provider" in answer.detail
         assert await whole(cloud, pool) == before
 
     told(tmp_path, story)
@@ -516,7 +516,7 @@ def test_a_cell_has_so_many_hosts_and_no_more(tmp_path: Path, monkeypatch: pytes
     async def story(cloud: SimCloud) -> None:
         monkeypatch.setattr(agents, "HOSTS_MAX", 1)
         answer = await call(cloud, "cell1", "register", register(MADE_UP, "one-more"))
-        assert (answer.status, answer.detail) == (409, "The cell has 1 hosts, and may have no more.")
+        assert (answer.status, answer.detail) == (409, "The cell has 1 hosts, which is the limit.")
         assert (await whole(cloud, MADE_UP))[0]["errors"][0]["status"] == 404, "nothing was written"
 
     told(tmp_path, story, cells=1, hosts=1)
