@@ -96,7 +96,23 @@ def shapes() -> Iterator[Shape]:
     yield from clusters()
     group = {"name": "many", "flavorRef": "bench", "min_count": NODES, "networks": "none"}
     yield Shape("1,000 servers", "POST", "/compute/v2.1/servers", {"server": group})
+    yield Shape("a claim for 2,500 consumers", "POST", "/allocations", claims(2_500))
     yield from lists_of_everything()
+
+
+def claims(count: int) -> object:
+    """As much as one write may hold, each for another flat host."""
+    flat = [number for number in range(2 * count) if number % 20 < 18][:count]
+    return {str(uuid.UUID(int=(1 << 64) + number)): claim(host_id(number)) for number in flat}
+
+
+def claim(host: str) -> dict[str, object]:
+    return {
+        "allocations": {host: {"resources": {"VCPU": 1, "MEMORY_MB": 128}}},
+        "consumer_generation": None,
+        "consumer_type": "INSTANCE",
+        **OWNER,
+    }
 
 
 def clusters() -> Iterator[Shape]:
@@ -155,13 +171,7 @@ def health() -> bytes:
 
 
 def small_claim() -> bytes:
-    body = {
-        "allocations": {host_id(0): {"resources": {"VCPU": 1, "MEMORY_MB": 128}}},
-        "consumer_generation": None,
-        "consumer_type": "INSTANCE",
-        **OWNER,
-    }
-    return request_bytes("PUT", f"/allocations/{uuid.uuid4()}", json.dumps(body).encode())
+    return request_bytes("PUT", f"/allocations/{uuid.uuid4()}", json.dumps(claim(host_id(0))).encode())
 
 
 async def measure(port: int, shape: Shape | None) -> Waits:

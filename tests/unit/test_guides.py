@@ -82,6 +82,6 @@ def test_the_limits_of_the_guide_are_those_of_the_settings() -> None:
         r"^\| .* \| ([\d,]+)( MiB)?.* \| `(\w+)` \|$", (GUIDES / "compatibility.md").read_text(), re.MULTILINE
     )
     told = {name: int(number.replace(",", "")) << (20 if unit else 0) for number, unit, name in rows}
-    assert len(told) == 4
+    assert len(told) == 5
     settings = resolve(None).settings
     assert told == {name: getattr(settings, name) for name in told}

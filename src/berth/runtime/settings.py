@@ -238,6 +238,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ] = 64 << 20
     request_providers_max: Annotated[int, About("providers in one write", 1, 1_000_000)] = 5000
     request_list_max: Annotated[int, About("entries in one list of a write", 1, 100_000)] = 5000
+    request_allocations_max: Annotated[
+        int,
+        About(
+            "allocations and inventories in one write, each a resource class of a provider for a consumer",
+            1,
+            1_000_000,
+        ),
+    ] = 5000
     request_groups_max: Annotated[int, About("request groups in one candidates query", 1, 128)] = 64
     queue_commands_max: Annotated[int, About("writes that may wait; more are refused", 1, 1_000_000)] = 4096
     batch_commands_max: Annotated[int, About("writes in one append to the journal", 1, 65536)] = 512

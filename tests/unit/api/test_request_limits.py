@@ -210,6 +210,22 @@ def test_too_long_a_list_in_an_old_claim(tmp_path: Path) -> None:
     assert "The request lists 3 resource classes, more than the limit of 2" in answer.error["detail"]
 
 
+@pytest.mark.parametrize("path", ["/allocations", "/reshaper"])
+def test_too_many_allocations_in_one_write(tmp_path: Path, path: str) -> None:
+    claims = {consumer: claim() for consumer in (A, B)}
+    inventories = {A: {"inventories": {"VCPU": {"total": 8}}, **GENERATION}}
+    body = claims if path == "/allocations" else {"inventories": inventories, "allocations": claims}
+    answer = World(tmp_path, request_allocations_max=1).ask(
+        "POST", path, json.dumps(body).encode(), headers=JSON, version=33
+    )
+    count = 2 if path == "/allocations" else 3
+    assert answer.status == 400
+    assert (
+        f"The request writes {count} allocations and inventories, more than the limit of 1."
+        in answer.error["detail"]
+    )
+
+
 # -- a name that looks like JSON ----------------------------------------------------------------
 
 

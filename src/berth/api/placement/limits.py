@@ -32,9 +32,18 @@ def limit_list(call: PlacementCall, count: int, what: str) -> None:
         )
 
 
-def limit_claims(call: PlacementCall, claims: tuple[Claim, ...]) -> None:
-    """Refuse claims of too many consumers, or of too many classes on one provider."""
+def limit_claims(call: PlacementCall, claims: tuple[Claim, ...], inventories: int = 0) -> None:
+    """Refuse claims of too many consumers, of too many classes on one provider, or too many of them in all:
+    all of it is judged and applied in one go, while others wait. ``inventories`` come in the same write."""
     limit_list(call, len(claims), "consumers")
+    count = inventories + sum(len(resources) for claim in claims for _, resources in claim.wanted)
+    count_max = call.services.settings.request_allocations_max
+    if count > count_max:
+        raise Problem(
+            400,
+            f"The request writes {count} allocations and inventories, more than the limit of {count_max}. "
+            "Send it in smaller parts, or have the setting request_allocations_max raised.",
+        )
     for claim in claims:
         for _, resources in claim.wanted:
             limit_list(call, len(resources), "resource classes")

@@ -23,7 +23,7 @@ async def reshape(call: PlacementCall) -> Answer:
     claims = claims_of(body.allocations)
     for new in inventories:
         limit_list(call, len(new.inventories), "inventories")
-    limit_claims(call, claims)
+    limit_claims(call, claims, sum(len(new.inventories) for new in inventories))
     claimed = (provider for claim in claims for provider, _ in claim.wanted)
     limit_providers(call, (*body.inventories, *claimed))
     return await call.carry_out(Reshape(inventories, claims), Attempt.RESHAPE, no_content)
