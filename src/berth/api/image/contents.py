@@ -9,9 +9,8 @@ from typing import Final
 
 import msgspec
 
-from berth.api.image import fields
-from berth.api.image.access import found
-from berth.api.image.images import changed
+from berth.api.image.fields import check_tag, check_tags
+from berth.api.image.images import change_image, find_image
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
@@ -19,7 +18,7 @@ from berth.api.kernel.router import Route
 from berth.model.servers import Image
 
 
-async def upload(call: Call) -> Response:
+async def upload_file(call: Call) -> Response:
     content = call.request.body
     checksum = hashlib.md5(content, usedforsecurity=False).hexdigest()
     digest = hashlib.sha512(content).hexdigest()
@@ -33,11 +32,11 @@ async def upload(call: Call) -> Response:
             image, status="active", size=len(content), checksum=checksum, hash_value=digest
         )
 
-    return await changed(call, after, lambda image: Response(204))
+    return await change_image(call, after, lambda image: Response(204))
 
 
-async def download(call: Call) -> Response:
-    image = await call.read(lambda view: found(view, call))
+async def download_file(call: Call) -> Response:
+    image = await call.read(lambda view: find_image(view, call))
     if not image.size:
         return Response(204)
     raise Problem(
@@ -46,8 +45,8 @@ async def download(call: Call) -> Response:
 
 
 async def add_tag(call: Call) -> Response:
-    name = fields.tag(call.params[1])
-    return await changed(
+    name = check_tag(call.params[1])
+    return await change_image(
         call, lambda image: _with_tags(image, (*image.tags, name)), lambda image: Response(204)
     )
 
@@ -58,11 +57,11 @@ async def remove_tag(call: Call) -> Response:
             raise Problem(404, f"Image {image.id} has no tag {call.params[1]}.")
         return _with_tags(image, tuple(tag for tag in image.tags if tag != call.params[1]))
 
-    return await changed(call, after, lambda image: Response(204))
+    return await change_image(call, after, lambda image: Response(204))
 
 
 def _with_tags(image: Image, tags: tuple[str, ...]) -> Image:
-    return msgspec.structs.replace(image, tags=fields.tags(tags))
+    return msgspec.structs.replace(image, tags=check_tags(tags))
 
 
 async def deactivate(call: Call) -> Response:
@@ -73,7 +72,7 @@ async def deactivate(call: Call) -> Response:
             raise Problem(403, f"Image {image.id} is queued: it has never been active.")
         return msgspec.structs.replace(image, status="deactivated")
 
-    return await changed(call, after, lambda image: Response(204))
+    return await change_image(call, after, lambda image: Response(204))
 
 
 async def reactivate(call: Call) -> Response:
@@ -82,21 +81,21 @@ async def reactivate(call: Call) -> Response:
             raise Problem(403, f"Image {image.id} is queued: give it content first.")
         return msgspec.structs.replace(image, status="active")
 
-    return await changed(call, after, lambda image: Response(204))
+    return await change_image(call, after, lambda image: Response(204))
 
 
-async def members(call: Call) -> Response:
+async def list_members(call: Call) -> Response:
     """Nobody: an image is for its project, or for all."""
-    await call.read(lambda view: found(view, call))
+    await call.read(lambda view: find_image(view, call))
     return json({"members": [], "schema": "/v2/schemas/members"})
 
 
 ROUTES: Final = (
-    Route("PUT", "/images/{id}/file", upload, policy="upload_image"),
-    Route("GET", "/images/{id}/file", download, policy="download_image"),
+    Route("PUT", "/images/{id}/file", upload_file, policy="upload_image"),
+    Route("GET", "/images/{id}/file", download_file, policy="download_image"),
     Route("PUT", "/images/{id}/tags/{tag}", add_tag, policy="modify_image"),
     Route("DELETE", "/images/{id}/tags/{tag}", remove_tag, policy="modify_image"),
     Route("POST", "/images/{id}/actions/deactivate", deactivate, policy="deactivate"),
     Route("POST", "/images/{id}/actions/reactivate", reactivate, policy="reactivate"),
-    Route("GET", "/images/{id}/members", members, policy="get_members"),
+    Route("GET", "/images/{id}/members", list_members, policy="get_members"),
 )

@@ -1,19 +1,84 @@
-"""What an image may say: every field within its limits, and traits that the scheduler understands."""
+"""The fields of an image: how they are written, what each may be, and how a list of changes is applied.
+
+An image is one flat object on the wire, in which further properties stand beside its own fields. A change is
+JSON patch, as far as Glance has it: a step adds, replaces or removes one field, one property, or one tag of
+the list. All of them are done or none.
+"""
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, get_args, get_type_hints
+from typing import Annotated, Any, Final, Literal, get_args, get_type_hints
 
 import msgspec
+from msgspec import Meta
 
-from berth.api.image.wire import FIELDS, READ_ONLY
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import nova_problem
+from berth.api.kernel.times import show_time
 from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import SpecInvalid
 from berth.model.servers import Image
 from berth.scheduler.flavors import FlavorSize, read_flavor
 from berth.scheduler.spec_table import count_bytes, keep_properties, wrong_image_property
+
+# -- as they are written ------------------------------------------------------------------------
+
+FIELDS: Final = {
+    "name": "name",
+    "visibility": "visibility",
+    "owner": "owner",
+    "tags": "tags",
+    "disk_format": "disk_format",
+    "container_format": "container_format",
+    "min_disk": "min_disk_gb",
+    "min_ram": "min_memory_mb",
+    "protected": "is_protected",
+    "os_hidden": "is_hidden",
+}
+"""What callers may set, by the names on the wire."""
+READ_ONLY: Final = frozenset(
+    (
+        "id",
+        "status",
+        "size",
+        "virtual_size",
+        "checksum",
+        "os_hash_algo",
+        "os_hash_value",
+        "created_at",
+        "updated_at",
+        "self",
+        "file",
+        "schema",
+        "locations",
+        "direct_url",
+        "stores",
+    )
+)
+HASH: Final = "sha512"
+
+
+def render_image(image: Image) -> dict[str, Any]:
+    path = f"/v2/images/{image.id}"
+    fields = {name: getattr(image, field) for name, field in FIELDS.items()}
+    return image.properties | {
+        **fields,
+        "id": image.id,
+        "status": image.status,
+        "size": image.size,
+        "virtual_size": None,
+        "checksum": image.checksum,
+        "os_hash_algo": None if image.hash_value is None else HASH,
+        "os_hash_value": image.hash_value,
+        "created_at": show_time(image.created_at_s),
+        "updated_at": show_time(image.updated_at_s),
+        "self": path,
+        "file": f"{path}/file",
+        "schema": "/v2/schemas/image",
+    }
+
+
+# -- what they may be ---------------------------------------------------------------------------
 
 _PROPERTIES_MAX: Final = 128
 _PROPERTIES_BYTES_MAX: Final = 64 << 10
@@ -38,7 +103,7 @@ _DISK_FORMATS: Final = (
 _CONTAINER_FORMATS: Final = ("ami", "ari", "aki", "bare", "ovf", "ova", "docker", "compressed")
 
 
-def with_value(image: Image, name: str, value: Any) -> Image:
+def set_value(image: Image, name: str, value: Any) -> Image:
     """The image, with a field or a property of another value."""
     if name in READ_ONLY:
         raise Problem(403, f"Attribute '{name}' is read-only.")
@@ -51,7 +116,7 @@ def with_value(image: Image, name: str, value: Any) -> Image:
     return msgspec.structs.replace(image, properties=image.properties | {name: value})
 
 
-def checked(image: Image, before: Image | None = None) -> Image:
+def check_image(image: Image, before: Image | None = None) -> Image:
     """The image, if there are not too many properties and each that is new has a meaning here."""
     if len(image.properties) > _PROPERTIES_MAX:
         raise Problem(
@@ -78,19 +143,19 @@ def checked(image: Image, before: Image | None = None) -> Image:
     return image
 
 
-def tag(value: Any) -> str:
+def check_tag(value: Any) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= _NAME_MAX:
         raise _wrong("A tag", value, f"a text of 1 to {_NAME_MAX} characters")
     return value
 
 
-def tags(values: Any) -> tuple[str, ...]:
+def check_tags(values: Any) -> tuple[str, ...]:
     if not isinstance(values, (list, tuple)) or len(values) > _TAGS_MAX:
         raise _wrong("tags", values, f"a list of at most {_TAGS_MAX} texts")
-    return tuple(sorted({tag(value) for value in values}))
+    return tuple(sorted({check_tag(value) for value in values}))
 
 
-def id_given(value: Any) -> str:
+def read_id(value: Any) -> str:
     if not isinstance(value, str) or _UUID.fullmatch(value.lower()) is None:
         raise _wrong("id", value, "a uuid")
     return value.lower()
@@ -99,7 +164,7 @@ def id_given(value: Any) -> str:
 def _field(name: str, value: Any) -> Any:
     match name:
         case "tags":
-            return tags(value)
+            return check_tags(value)
         case "protected" | "os_hidden":
             if not isinstance(value, bool):
                 raise _wrong(name, value, "true or false")
@@ -134,5 +199,66 @@ def new_image(id: str, owner: str, given: Mapping[str, Any]) -> Image:
     image = Image(id=id, owner=owner)
     for name, value in given.items():
         if name != "id":
-            image = with_value(image, name, value)
-    return checked(image)
+            image = set_value(image, name, value)
+    return check_image(image)
+
+
+# -- changes ------------------------------------------------------------------------------------
+
+MEDIA_TYPE: Final = "application/openstack-images-v2.1-json-patch"
+_STEPS_MAX: Final = 500
+
+
+class PatchStep(msgspec.Struct, frozen=True):
+    op: Literal["add", "replace", "remove"]
+    path: Annotated[str, Meta(min_length=2, max_length=600)]
+    value: Any = None
+
+
+Patch = Annotated[tuple[PatchStep, ...], Meta(max_length=_STEPS_MAX)]
+
+
+def patch_image(image: Image, steps: tuple[PatchStep, ...]) -> Image:
+    after = image
+    for step in steps:
+        after = _apply_step(after, step)
+    return check_image(after, image)
+
+
+def _apply_step(image: Image, step: PatchStep) -> Image:
+    name, *rest = _split_path(step.path)
+    if rest:
+        if name != "tags" or len(rest) > 1:
+            raise Problem(400, f"The path {step.path} goes too deep: only tags have parts.")
+        return msgspec.structs.replace(image, tags=_patch_tags(image.tags, rest[0], step))
+    if step.op != "add" and name not in FIELDS and name not in READ_ONLY and name not in image.properties:
+        raise Problem(409, f"Property {name} does not exist: it cannot be {step.op}d.")
+    if step.op != "remove":
+        return set_value(image, name, step.value)
+    if name in FIELDS or name in READ_ONLY:
+        raise Problem(403, f"Property {name} may not be removed: replace it.")
+    left = {key: value for key, value in image.properties.items() if key != name}
+    return msgspec.structs.replace(image, properties=left)
+
+
+def _split_path(path: str) -> list[str]:
+    if not path.startswith("/"):
+        raise Problem(400, f"The path {path!r} must begin with a slash.")
+    return [part.replace("~1", "/").replace("~0", "~") for part in path[1:].split("/")]
+
+
+def _patch_tags(tags: tuple[str, ...], place: str, step: PatchStep) -> tuple[str, ...]:
+    changed = list(tags)
+    number = len(tags) if place == "-" else int(place) if place.isascii() and place.isdigit() else -1
+    if not 0 <= number < len(tags) + (step.op == "add"):
+        raise Problem(409, f"There is no tag at {step.path}: there are {len(tags)}.")
+    if step.op == "add":
+        changed.insert(number, step.value)
+    elif step.op == "replace":
+        changed[number] = step.value
+    else:
+        del changed[number]
+    # Not put in order before the last step: the places of the next ones count on it.
+    for value in changed:
+        check_tag(value)
+    return tuple(changed)

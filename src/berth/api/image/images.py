@@ -1,28 +1,180 @@
-"""/v2/images: make them, look at them, change them."""
+"""/v2/images: make them, list and show them, change them.
 
-from collections.abc import Callable
+A list has any field and any property of an image for a filter, as Glance's clients write it:
+
+    name=cirros   name=in:cirros,alpine   created_at=gte:2026-01-01T00:00:00Z   hw_disk_bus=scsi
+    sort=name:asc,created_at:desc         sort_key=name&sort_dir=asc
+
+Without an order images come newest first.
+"""
+
+from collections.abc import Callable, Iterable
+from operator import attrgetter, eq, ge, gt, le, lt, ne
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import msgspec
 
-from berth.api.image import fields, patching
-from berth.api.image.access import found, is_listed, own, refuse_publishing
-from berth.api.image.list_query import Test, order_of, sorted_by, test_of
-from berth.api.image.wire import shown
+from berth.api.image.fields import (
+    MEDIA_TYPE,
+    VISIBILITIES,
+    Patch,
+    check_tags,
+    new_image,
+    patch_image,
+    read_id,
+    render_image,
+)
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import flag_in, number_in, render_page
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
+from berth.api.kernel.times import parse_time
 from berth.ledger.records import remove_record, replace_record
 from berth.model.commands import Command, Enact
 from berth.model.servers import Image
 from berth.view import View
 
+# -- which are there for a caller ---------------------------------------------------------------
+
+
+def is_listed(call: Call, image: Image, visibility: str | None) -> bool:
+    """Whether it is in a list. Community images of others are there for those who ask for them."""
+    if visibility not in (None, "all", image.visibility):
+        return False
+    if visibility is None and image.visibility == "community" and image.owner != call.project:
+        return False
+    return call.access.may_use_image(image)
+
+
+def find_image(view: View, call: Call) -> Image:
+    """The image of the path; not found if it is not for the caller."""
+    image = view.records.get(Image, call.params[0].lower())
+    if image is None or not call.access.may_use_image(image):
+        raise Problem(404, f"No image found with ID {call.params[0]}.")
+    return image
+
+
+def find_own_image(view: View, call: Call) -> Image:
+    """The image of the path, to be changed."""
+    image = find_image(view, call)
+    call.require_of(image.owner)
+    return image
+
+
+_PUBLISHING: Final = {"public": "publicize_image", "community": "communitize_image"}
+
+
+def refuse_publishing(call: Call, before: Image | None, after: Image) -> None:
+    """Refuse callers that may not put an image before others, or make it another project's."""
+    if before is None or after.visibility != before.visibility:
+        rule = _PUBLISHING.get(after.visibility)
+        if rule is not None:
+            call.require(rule, after.owner)
+    # Whoever gives an image away must be one that may add it there.
+    call.require_of(after.owner)
+
+
+# -- filters and order --------------------------------------------------------------------------
+
+ImageTest = Callable[[Any], bool]
+"""Of the value that an image shows under a name."""
+_IN: Final = "in:"
+_LISTED: Final = ("id", "name", "status", "container_format", "disk_format")
+_TIMES: Final = ("created_at", "updated_at")
+_COMPARISONS: Final[dict[str, Callable[[float, float], bool]]] = {
+    "gt": gt,
+    "gte": ge,
+    "eq": eq,
+    "neq": ne,
+    "lt": lt,
+    "lte": le,
+}
+_SORT_KEYS: Final[dict[str, Callable[[Image], Any]]] = {
+    "name": attrgetter("name"),
+    "status": attrgetter("status"),
+    "container_format": attrgetter("container_format"),
+    "disk_format": attrgetter("disk_format"),
+    "size": attrgetter("size"),
+    "id": attrgetter("id"),
+    "created_at": attrgetter("created_at_s"),
+    "updated_at": attrgetter("updated_at_s"),
+}
+_DIRECTIONS: Final = ("asc", "desc")
+_KEYS_MAX: Final = 10
+SortOrder = list[tuple[str, str]]
+"""Keys with their directions, the first one first."""
+
+
+def make_test(name: str, value: str) -> ImageTest:
+    """The test that a filter makes."""
+    if name in _TIMES:
+        return _make_time_test(name, value)
+    if name in _LISTED and value.startswith(_IN):
+        names = [part.strip().strip('"') for part in value.removeprefix(_IN).split(",")]
+        return lambda said: _show_value(said) in names
+    return lambda said: _show_value(said) == value
+
+
+def _make_time_test(name: str, value: str) -> ImageTest:
+    word, colon, rest = value.partition(":")
+    compare = _COMPARISONS.get(word) if colon else None
+    limit_s = parse_time(name, value if compare is None else rest)
+    comparison = compare or eq
+    return lambda said: bool(comparison(parse_time(name, said), limit_s))
+
+
+def _show_value(value: Any) -> str | None:
+    return str(value).lower() if isinstance(value, bool) else None if value is None else str(value)
+
+
+def read_order(pairs: Iterable[tuple[str, str]]) -> SortOrder:
+    given = {
+        name: [value for other, value in pairs if other == name] for name in ("sort", "sort_key", "sort_dir")
+    }
+    if given["sort"] and (given["sort_key"] or given["sort_dir"]):
+        raise Problem(400, "The order is given twice: use sort, or sort_key and sort_dir.")
+    if given["sort"]:
+        parts = [part.strip().partition(":") for part in given["sort"][0].split(",")]
+        return _check_order([(key, direction or "desc") for key, _, direction in parts])
+    keys, directions = given["sort_key"] or ["created_at"], given["sort_dir"] or ["desc"]
+    if len(directions) not in (1, len(keys)):
+        raise Problem(400, f"There are {len(keys)} of sort_key and {len(directions)} of sort_dir.")
+    if len(directions) == 1:
+        directions = directions * len(keys)
+    return _check_order(list(zip(keys, directions, strict=True)))
+
+
+def _check_order(order: SortOrder) -> SortOrder:
+    if len(order) > _KEYS_MAX:
+        raise Problem(400, f"The list is sorted by {len(order)} keys; it may be by {_KEYS_MAX} at most.")
+    for key, direction in order:
+        if key not in _SORT_KEYS:
+            raise Problem(400, f"The sort key is {key[:100]!r}; it must be one of {', '.join(_SORT_KEYS)}.")
+        if direction not in _DIRECTIONS:
+            raise Problem(400, f"The direction of {key} is {direction[:100]!r}; it must be asc or desc.")
+    return order
+
+
+def sort_images(order: SortOrder, images: list[Image]) -> list[Image]:
+    """The images in order; those that are alike in it, newest first."""
+    for key, direction in reversed([*order, ("created_at", "desc"), ("id", "desc")]):
+        read = _SORT_KEYS[key]
+        images = sorted(images, key=lambda image: _comparable(read(image)), reverse=direction == "desc")
+    return images
+
+
+def _comparable(value: Any) -> tuple[bool, Any]:
+    """None comes before everything."""
+    return (value is not None, value if value is not None else 0)
+
+
+# -- handlers -----------------------------------------------------------------------------------
+
 _LIMIT: Final = 25
 _LIMIT_MAX: Final = 1_000
-_VISIBILITIES: Final = (*fields.VISIBILITIES, "all")
+_VISIBILITIES: Final = (*VISIBILITIES, "all")
 _MEMBER_STATUSES: Final = ("accepted", "pending", "rejected", "all")
 _REPEATED: Final = ("tag", "sort_key", "sort_dir")
 _NOT_FILTERS: Final = frozenset(
@@ -42,35 +194,32 @@ _NOT_FILTERS: Final = frozenset(
 )
 
 
-# -- reading ------------------------------------------------------------------------------------
-
-
-async def index(call: Call) -> Response:
+async def list_images(call: Call) -> Response:
     pairs = call.query_pairs()
     query = dict(pairs)
     _refuse_unknown_values(pairs, query)
-    order = order_of(pairs)
+    order = read_order(pairs)
     tags = {value for name, value in pairs if name == "tag"}
     limit = min(number_in(query, "limit", _LIMIT), _LIMIT_MAX)
-    wanted = await call.read(lambda view: sorted_by(order, _wanted(call, query, tags, view)))
-    start = _behind(wanted, query.get("marker"))
-    images = render_page(wanted[start : start + limit], shown)
+    wanted = await call.read(lambda view: sort_images(order, _select(call, query, tags, view)))
+    start = _find_start(wanted, query.get("marker"))
+    images = render_page(wanted[start : start + limit], render_image)
     body: dict[str, Any] = {
         "images": images,
-        "first": _link([pair for pair in pairs if pair[0] != "marker"]),
+        "first": _make_link([pair for pair in pairs if pair[0] != "marker"]),
         "schema": "/v2/schemas/images",
     }
     end = start + len(images)
     if images and end < len(wanted):
         kept = [pair for pair in pairs if pair[0] != "marker"]
-        body["next"] = _link([*kept, ("marker", wanted[end - 1].id)])
+        body["next"] = _make_link([*kept, ("marker", wanted[end - 1].id)])
     return json(body)
 
 
-def _wanted(call: Call, query: dict[str, str], tags: set[str], view: View) -> list[Image]:
+def _select(call: Call, query: dict[str, str], tags: set[str], view: View) -> list[Image]:
     least, most = number_in(query, "size_min", 0), number_in(query, "size_max", 2**31 - 1)
     is_hidden = flag_in(query, "os_hidden")
-    tests = [(name, test_of(name, value)) for name, value in query.items() if name not in _NOT_FILTERS]
+    tests = [(name, make_test(name, value)) for name, value in query.items() if name not in _NOT_FILTERS]
     return [
         image
         for image in view.records.all(Image)
@@ -79,15 +228,15 @@ def _wanted(call: Call, query: dict[str, str], tags: set[str], view: View) -> li
         and tags <= set(image.tags)
         and ("size_min" not in query or (image.size or 0) >= least)
         and ("size_max" not in query or (image.size or 0) <= most)
-        and _says(image, tests)
+        and _is_asked_for(image, tests)
     ]
 
 
-def _says(image: Image, tests: list[tuple[str, Test]]) -> bool:
+def _is_asked_for(image: Image, tests: list[tuple[str, ImageTest]]) -> bool:
     """Whether its fields and properties are what is asked for."""
     if not tests:
         return True
-    said = shown(image)
+    said = render_image(image)
     return all(test(said.get(name)) for name, test in tests)
 
 
@@ -102,7 +251,7 @@ def _refuse_unknown_values(pairs: list[tuple[str, str]], query: dict[str, str]) 
         raise Problem(400, f"{min(twice)[:100]!r} is given more than once: give it once.")
 
 
-def _behind(images: list[Image], marker: str | None) -> int:
+def _find_start(images: list[Image], marker: str | None) -> int:
     if marker is None:
         return 0
     for place, image in enumerate(images):
@@ -111,21 +260,18 @@ def _behind(images: list[Image], marker: str | None) -> int:
     raise Problem(400, f"marker {marker!r} is not the id of an image of this list: begin without one.")
 
 
-def _link(pairs: list[tuple[str, str]]) -> str:
+def _make_link(pairs: list[tuple[str, str]]) -> str:
     return "/v2/images" + (f"?{urlencode(pairs)}" if pairs else "")
 
 
-async def show(call: Call) -> Response:
-    return await call.read(lambda view: json(shown(found(view, call))))
+async def show_image(call: Call) -> Response:
+    return await call.read(lambda view: json(render_image(find_image(view, call))))
 
 
-# -- changing -----------------------------------------------------------------------------------
-
-
-async def create(call: Call) -> Response:
+async def create_image(call: Call) -> Response:
     given = call.decode(dict[str, Any])
-    id = fields.id_given(given["id"]) if given.get("id") is not None else call.services.ids.uuid()
-    image = fields.new_image(id, call.project, given)
+    id = read_id(given["id"]) if given.get("id") is not None else call.services.ids.uuid()
+    image = new_image(id, call.project, given)
     refuse_publishing(call, None, image)
 
     def make(view: View, now_s: int) -> Command:
@@ -136,28 +282,28 @@ async def create(call: Call) -> Response:
             quotas=call.quotas,
         )
 
-    response = await call.submit(make, lambda view: json(shown(_kept(view, id)), 201))
+    response = await call.submit(make, lambda view: json(render_image(_read_image(view, id)), 201))
     response.headers.append(("location", f"{call.origin}/image/v2/images/{id}"))
     return response
 
 
-async def patch(call: Call) -> Response:
+async def update_image(call: Call) -> Response:
     given = call.request.headers.get("content-type", "").split(";")[0].strip()
-    if given != patching.MEDIA_TYPE:
-        raise Problem(415, f"The content type is {given!r}; it must be {patching.MEDIA_TYPE}.")
-    steps = call.decode(patching.Patch)
+    if given != MEDIA_TYPE:
+        raise Problem(415, f"The content type is {given!r}; it must be {MEDIA_TYPE}.")
+    steps = call.decode(Patch)
 
     def after(before: Image) -> Image:
-        image = patching.patched(before, steps)
+        image = patch_image(before, steps)
         refuse_publishing(call, before, image)
         return image
 
-    return await changed(call, after, lambda image: json(shown(image)))
+    return await change_image(call, after, lambda image: json(render_image(image)))
 
 
-async def delete(call: Call) -> Response:
+async def delete_image(call: Call) -> Response:
     def make(view: View, now_s: int) -> Command:
-        image = own(view, call)
+        image = find_own_image(view, call)
         if image.is_protected:
             raise Problem(403, f"Image {image.id} is protected: set protected to false first.")
         return Enact((remove_record(view, image),))
@@ -165,29 +311,29 @@ async def delete(call: Call) -> Response:
     return await call.submit(make, lambda view: Response(204))
 
 
-async def changed(
+async def change_image(
     call: Call, after: Callable[[Image], Image], answer: Callable[[Image], Response]
 ) -> Response:
     """The image of the path, replaced by what is made of it."""
 
     def make(view: View, now_s: int) -> Command:
-        image = after(own(view, call))
-        image = msgspec.structs.replace(image, tags=fields.tags(image.tags), updated_at_s=now_s)
+        image = after(find_own_image(view, call))
+        image = msgspec.structs.replace(image, tags=check_tags(image.tags), updated_at_s=now_s)
         return Enact((replace_record(view, image),), quotas=call.quotas)
 
-    return await call.submit(make, lambda view: answer(_kept(view, call.params[0].lower())))
+    return await call.submit(make, lambda view: answer(_read_image(view, call.params[0].lower())))
 
 
-def _kept(view: View, id: str) -> Image:
+def _read_image(view: View, id: str) -> Image:
     image = view.records.get(Image, id)
     assert image is not None, "it has just been written"
     return image
 
 
 ROUTES: Final = (
-    Route("GET", "/images", index, policy="get_images"),
-    Route("POST", "/images", create, policy="add_image"),
-    Route("GET", "/images/{id}", show, policy="get_image"),
-    Route("PATCH", "/images/{id}", patch, policy="modify_image"),
-    Route("DELETE", "/images/{id}", delete, policy="delete_image"),
+    Route("GET", "/images", list_images, policy="get_images"),
+    Route("POST", "/images", create_image, policy="add_image"),
+    Route("GET", "/images/{id}", show_image, policy="get_image"),
+    Route("PATCH", "/images/{id}", update_image, policy="modify_image"),
+    Route("DELETE", "/images/{id}", delete_image, policy="delete_image"),
 )

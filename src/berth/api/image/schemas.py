@@ -9,7 +9,6 @@ from berth.api.kernel.router import Route
 _TEXT: Final = {"type": ["null", "string"]}
 _WHOLE: Final = {"type": ["null", "integer"]}
 _BOOLEAN: Final = {"type": "boolean"}
-
 _IMAGE: Final[dict[str, Any]] = {
     "name": "image",
     "properties": {
@@ -49,15 +48,15 @@ _IMAGES: Final[dict[str, Any]] = {
 }
 
 
-async def image(call: Call) -> Response:
+async def show_image_schema(call: Call) -> Response:
     return json(_IMAGE)
 
 
-async def images(call: Call) -> Response:
+async def show_images_schema(call: Call) -> Response:
     return json(_IMAGES)
 
 
 ROUTES: Final = (
-    Route("GET", "/schemas/image", image, policy="get_images"),
-    Route("GET", "/schemas/images", images, policy="get_images"),
+    Route("GET", "/schemas/image", show_image_schema, policy="get_images"),
+    Route("GET", "/schemas/images", show_images_schema, policy="get_images"),
 )
