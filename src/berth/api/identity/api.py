@@ -11,7 +11,7 @@ import msgspec
 from berth.api.identity.directory import Directory
 from berth.api.identity.issuers import Issuer
 from berth.api.identity.revocations import Revocations
-from berth.api.identity.tokens import TokenDesk
+from berth.api.identity.tokens import TokenHandlers
 from berth.api.kernel.api import RoutedApi
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.call import Services, json
@@ -28,11 +28,11 @@ class IdentityApi(RoutedApi):
     PREFIX = _PREFIX
 
     def __init__(self, services: Services, issuer: Issuer) -> None:
-        self._desk = TokenDesk(issuer, Revocations(services.engine), services.clock, services.ids)
+        self._tokens = TokenHandlers(issuer, Revocations(services.engine), services.clock, services.ids)
         self.routes: Final = (
             *Directory(issuer).routes,
-            Route("GET", "/auth/tokens", self._desk.show, policy="identity:validate_token"),
-            Route("DELETE", "/auth/tokens", self._desk.revoke, policy="identity:revoke_token"),
+            Route("GET", "/auth/tokens", self._tokens.show, policy="identity:validate_token"),
+            Route("DELETE", "/auth/tokens", self._tokens.revoke, policy="identity:revoke_token"),
         )
         super().__init__(services, self.routes, below=_V3, versions_at=(_PREFIX, _V3))
 
@@ -42,7 +42,7 @@ class IdentityApi(RoutedApi):
     async def answer(self, request: Request, caller: Caller) -> Response:
         if _is_login(request):
             request.route = _TOKENS
-            return await self._desk.log_in(request)
+            return await self._tokens.log_in(request)
         return await super().answer(request, caller)
 
     def refuse(self, problem: Problem, request: Request) -> Response:

@@ -4,6 +4,8 @@ import uuid
 from typing import Any, Final
 
 REGION: Final = "RegionOne"
+DOMAIN_ID: Final = "default"
+DOMAIN_NAME: Final = "Default"
 _INTERFACES: Final = ("public", "internal", "admin")
 _PATHS: Final = {
     "compute": "/compute/v2.1",

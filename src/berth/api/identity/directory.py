@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from berth.api.identity import catalog
-from berth.api.identity.bodies import DOMAIN_ID, DOMAIN_NAME
+from berth.api.identity.catalog import DOMAIN_ID, DOMAIN_NAME
 from berth.api.identity.issuers import Issuer
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.call import Call, Handler, json

@@ -16,6 +16,11 @@ def show_time_ns(at_ns: int) -> str:
     return f"{show_time(seconds)[:-1]}.{rest // 1_000_000:03}Z"
 
 
+def show_long_time(at_s: int) -> str:
+    """2026-01-01T00:00:00.000000Z"""
+    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 def show_plain_time(at_s: int | None) -> str | None:
     """2026-01-01T00:00:00.000000, as Nova writes most of its times; None for one that never was."""
     return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") if at_s else None

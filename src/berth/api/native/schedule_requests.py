@@ -64,7 +64,7 @@ ForcedHost = Annotated[
 
 
 class Part(Body, frozen=True, kw_only=True):
-    """AskedResources to be found on one provider, and what that provider must be."""
+    """Resources to be found on one provider, and what that provider must be."""
 
     resources: AskedResources = msgspec.field(default_factory=dict)
     required: _Names = ()
