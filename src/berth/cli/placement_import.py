@@ -94,7 +94,7 @@ def _import(source: Source, journal: Journal, *, skip_broken: bool) -> int:
     sys.stdout.write(table_text(transcript, findings, view))
     if differs(transcript, findings, view):
         raise CannotImport("the two sides differ: do not use the target, and report this as a bug")
-    print(f"all is brought over; the journal ends at index {view.index}")
+    print(f"the import is complete; the journal ends at index {view.index}")
     return 0
 
 

@@ -1,10 +1,10 @@
 """Rules for allocations: nothing is claimed that is not there, and a claim is all or nothing.
 
 A claim replaces all that its consumer held. It is judged as if every consumer of the command had first
-let go of what it has: moving resources between two consumers in one command needs no spare capacity.
+released what it has: moving resources between two consumers in one command needs no spare capacity.
 The sum over the command must fit; where a provider is over its capacity already (its inventory shrank)
 a claim may still lower the excess, never raise it. In the same way an amount that one of the consumers
-holds already may stay, or change hands, whatever units the inventory has come to have; but what comes with
+holds already may stay, or change hands, whatever units the inventory has now; but a claim that comes with
 new inventories must fit them. A migration may keep a part of what its server held, and give it back, whatever
 units there are: as long as both together hold what they held before.
 
@@ -59,7 +59,7 @@ def delete(view: View, command: DeleteAllocations, now_s: int) -> list[Event] | 
     events: list[Event] = [ConsumerChanged(command.consumer, record.consumer, None, record.held, ())]
     membership = view.groups.memberships.get(command.consumer)
     if membership is not None and membership.stands_for != command.consumer:
-        # A migration that has let go of everything is over. A server stays what it was declared to be.
+        # A migration that holds nothing any more is over. A server remains a declared member.
         events.append(MemberChanged(command.consumer, membership, None))
     return events
 

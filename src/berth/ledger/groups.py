@@ -1,4 +1,4 @@
-"""Rules for groups themselves: what they may be, and who may be in them."""
+"""Rules for groups themselves: what they may be, and which consumers may be in them."""
 
 import msgspec
 
@@ -35,7 +35,7 @@ def create(view: View, command: CreateGroup, now_s: int) -> list[Event] | Reject
         return joining
     if len(joining) > MEMBERS_MAX:
         return GroupFull(command.id, MEMBERS_MAX)
-    # Where the members stand is judged as if they came there now, into a group that has nobody yet.
+    # The members are judged as if they came to their hosts now, into an empty group.
     record = GroupRecord(command.id, group)
     for event in joining:
         record.place(event.consumer, _hosts(view, event.consumer), +1)
@@ -78,7 +78,7 @@ def change_members(view: View, command: ChangeMembers, now_s: int) -> list[Event
     record = view.groups.records.get(command.group)
     if record is None:
         return GroupNotFound(command.group)
-    # Who is named both ways goes, so that saying the same again changes nothing.
+    # A consumer that is both added and removed is removed, so that repeating the command changes nothing.
     gone = set(command.remove)
     owners = view.records.find(Cluster, "group", command.group)
     if owners and any(_hosts(view, id) for id in gone & record.members.keys()):
@@ -86,7 +86,7 @@ def change_members(view: View, command: ChangeMembers, now_s: int) -> list[Event
     joining = _joining(view, command.group, tuple(id for id in command.add if id not in gone))
     if isinstance(joining, Rejection):
         return joining
-    # With a member goes whoever stands for it.
+    # With a member goes its migration.
     leaving = [
         MemberChanged(id, view.groups.memberships[id], None)
         for id, stands_for in record.members.items()
@@ -125,7 +125,7 @@ def _hosts(view: View, consumer: ConsumerId) -> list[ProviderRecord]:
 
 
 def _only_makes_room(before: Group, after: Group) -> bool:
-    """Whether a rule lets members stand wherever the one before it did."""
+    """Whether a rule allows members wherever the one before it did."""
     limits = ((before.max_per_domain, after.max_per_domain), (before.max_skew, after.max_skew))
     return before.policy == after.policy and all(
         new is None or (old is not None and new >= old) for old, new in limits

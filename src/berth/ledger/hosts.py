@@ -1,4 +1,4 @@
-"""Rules for what is known of hosts and aggregates beside their resources."""
+"""Rules for the status of hosts and the labels of aggregates."""
 
 from berth.ledger.providers import set_traits
 from berth.model.commands import LabelAggregate, SetHostStatus, SetTraits

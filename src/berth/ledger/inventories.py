@@ -1,4 +1,4 @@
-"""Rules for inventories. One may shrink below what is used (nothing new fits then), but not go."""
+"""Rules for inventories. One may shrink below what is used (nothing new fits then), but not be removed."""
 
 import msgspec
 
@@ -41,7 +41,7 @@ def put(view: View, command: PutInventory, now_s: int) -> list[Event] | Rejectio
 def _to_be_written(
     view: View, command: AddInventory | PutInventory, generation: int | None
 ) -> tuple[ProviderRecord, ClassId] | Rejection:
-    """Where one record shall go, if it can go anywhere."""
+    """The provider and class of a record that is to be written, or why it cannot be."""
     record = find_at_generation(view, command.provider, generation)
     if isinstance(record, Rejection):
         return record

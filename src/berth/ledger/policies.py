@@ -1,13 +1,13 @@
-"""The rule of groups: nobody comes to stand where a hard policy does not let it.
+"""The policies of groups: no member is placed where a hard policy forbids it.
 
-Judged is what a command adds: a member that comes to a domain in which it did not stand, itself or through
-its migration. So what makes room is never refused, and neither is a revert: the migration has held the place
-for its server all along. With ``before`` and ``after`` the sets of members in each domain:
+What a command adds is judged: a member in a domain in which it was not before, itself or through its
+migration. So a change that makes room is never refused, and neither is a revert: the migration has held the
+place for its server. With ``before`` and ``after`` the sets of members in each domain:
 
 * apart: ``after[d]`` has no more than ``max_per_domain``, and no more than ``max_skew`` beyond the emptiest
-  domain of the kind, for every domain d that somebody came to;
-* together: everybody else stands in the domain that somebody came to, and nowhere else. Of a host that is in
-  several domains of the kind, one has to do.
+  domain of the kind, for every domain d that a member came to;
+* together: all other members are in the domain that a member came to, and nowhere else. For a host in several
+  domains of the kind, one of them is enough.
 
 A host that is in no domain of the kind can be judged by neither, and is refused.
 """
@@ -34,7 +34,7 @@ _STANDING_SHOWN_MAX: Final = 20
 
 
 class Move(NamedTuple):
-    """Where a member stood, as far as the group knew, and where it will stand."""
+    """Where a member was, as the group knew it, and where it will be."""
 
     consumer: ConsumerId
     membership: Membership
@@ -48,7 +48,7 @@ class Move(NamedTuple):
 def judge_claims(
     view: View, claims: tuple[Claim, ...], held_after: list[Holdings]
 ) -> list[Event] | Rejection:
-    """Who joins and who leaves with the claims, if no policy is broken by them."""
+    """The members that join and leave with the claims, if these break no policy."""
     memberships = view.groups.memberships
     if not memberships and not any(claim.group is not None for claim in claims):
         return []
@@ -68,7 +68,7 @@ def judge_claims(
         if before is None:
             events.append(MemberChanged(claim.consumer, None, membership))
         elif not after and membership.stands_for != claim.consumer:
-            # A migration that has let go of everything is over.
+            # A migration that holds nothing any more is over.
             events.append(MemberChanged(claim.consumer, membership, None))
     return full_group(view, events) or broken(view, moves) or events
 
@@ -91,7 +91,7 @@ def _membership(
 
 def _stands_for(view: View, givers: list[ConsumerId], after: Holdings) -> Membership | None:
     """A new consumer that is given all that a member of the same command held stands for that member: this
-    is how the first half of a move looks, whoever asks for it. What one held is given once, so that of two
+    is how the first half of a move looks, through any API. What one held is given once, so that of two
     members that hold the same each has its own migration."""
     taken = _amounts(after)
     for giver in givers:
@@ -103,7 +103,7 @@ def _stands_for(view: View, givers: list[ConsumerId], after: Holdings) -> Member
 
 
 def _amounts(held: Holdings) -> dict[ProviderId, dict[ClassId, int]]:
-    """Holdings without their order, which is that of somebody's JSON."""
+    """Holdings in a fixed order; a client's JSON may have any."""
     return {provider: dict(amounts) for provider, amounts in held}
 
 
@@ -145,7 +145,7 @@ def broken(view: View, moves: Iterable[Move]) -> GroupPolicyBroken | None:
 
 
 def broken_by_standing(view: View, record: GroupRecord, group: Group) -> GroupPolicyBroken | None:
-    """Whether members stand, as they are, where another rule would not let them."""
+    """Whether members are, now, where another rule would not allow them."""
     if not group.is_hard:
         return None
     judgement = _Judgement(view, record, group)
@@ -160,7 +160,7 @@ def broken_by_standing(view: View, record: GroupRecord, group: Group) -> GroupPo
 
 
 class _Judgement:
-    """One group's rule, applied to who comes where."""
+    """One group's rule, applied to the members that come to hosts."""
 
     def __init__(self, view: View, record: GroupRecord, group: Group) -> None:
         self._view = view
@@ -179,7 +179,7 @@ class _Judgement:
             [(who, groups.domains_of_all(places, kind)) for who, places in come],
             [(who, groups.domains_of_all(places, kind)) for who, places in gone],
         )
-        # Of those who keep apart it is asked only where one is refused.
+        # Where members keep apart, this is looked up only when one is refused.
         return self.of_arrivals(moves, hosts, lambda: _changed(hosts, come, gone), domains, domains_after)
 
     def of_arrivals(
@@ -190,8 +190,8 @@ class _Judgement:
         stood: Domains,
         standing: Domains,
     ) -> GroupPolicyBroken | None:
-        """What is refused of those who come to a host where they did not stand; ``stood`` and ``standing``
-        are who is in each domain, before and after."""
+        """The refusal of members that come to a host where they were not; ``stood`` and ``standing`` are the
+        members in each domain, before and after."""
         group, groups = self._group, self._view.groups
         is_apart = group.is_apart
         for move in moves:
@@ -212,12 +212,12 @@ class _Judgement:
         return None
 
     def _crowded(self, there: int, standing: Domains) -> str | None:
-        """Why a domain has too many, counting who comes."""
+        """Why a domain has too many members, with those that come."""
         group = self._group
         if group.max_per_domain is not None and there > group.max_per_domain:
             return f"it would have {there} members, and at most {group.max_per_domain} may share one"
         if group.max_skew is not None:
-            # The same for all who come: a command of a thousand asks once.
+            # The same for all that come: a command of a thousand asks once.
             if self._least is None:
                 self._least = min(len(standing.get(domain, ())) for domain in self._populated())
             least = self._least
@@ -229,7 +229,7 @@ class _Judgement:
         return None
 
     def _populated(self) -> list[Domain]:
-        """The domains of the kind that any host is in: nobody can stand in another."""
+        """The domains of the kind that have any host: no member can be in another."""
         view = self._view
         return [
             id
@@ -238,7 +238,7 @@ class _Judgement:
         ]
 
     def _is_shared(self, who: ConsumerId, domains: tuple[Domain, ...], after: Callable[[], Hosts]) -> bool:
-        """Whether one of these domains has all others, and they stand nowhere else."""
+        """Whether one of these domains has all other members, and they are nowhere else."""
         if self._together is None:
             self._together = _Together(self._view.groups, self._group.domain, after())
         return any(self._together.has_all_but(who, domain) for domain in domains)
@@ -272,7 +272,7 @@ class _Judgement:
 
 
 class _Together:
-    """On how many hosts members stand, and on how many of these in each domain: counted once for all who
+    """On how many hosts members stand, and on how many of these in each domain: counted once for all that
     come."""
 
     def __init__(self, groups: Groups, kind: str, hosts: Hosts) -> None:
@@ -290,7 +290,7 @@ class _Together:
                 self._alone.setdefault(next(iter(whose)), []).append(domains)
 
     def has_all_but(self, who: ConsumerId, domain: Domain) -> bool:
-        """Whether all hosts on which others stand are in a domain."""
+        """Whether all hosts with other members are in a domain."""
         alone = self._alone.get(who, ())
         there = self._in_domain.get(domain, 0) - sum(domain in domains for domains in alone)
         return there == self._total - len(alone)
@@ -301,12 +301,12 @@ def _changed(
     come: list[tuple[ConsumerId, list[K]]],
     gone: list[tuple[ConsumerId, list[K]]],
 ) -> dict[K, dict[ConsumerId, int]]:
-    """Who stands where when some have come and gone. What does not change is shared with what was."""
+    """The members by place, after some have come and gone. What does not change is shared with what was."""
     after = dict(standing)
     for _, places in (*come, *gone):
         for place in places:
             after[place] = dict(standing.get(place, {}))
-    # Come before go, so that one who stays is counted throughout.
+    # Coming before going, so that a member that stays is counted throughout.
     for sign, moved in ((+1, come), (-1, gone)):
         for who, places in moved:
             count(after, who, places, sign)

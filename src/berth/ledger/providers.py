@@ -85,7 +85,7 @@ def update(view: View, command: UpdateProvider, now_s: int) -> list[Event] | Rej
     events: list[Event] = [ProviderChanged(record.id, record.row, before, after)]
     is_marked = False
     if wanted is not None and record.id in view.hosts:
-        # What stands below another is no host any more, and has no status as one.
+        # A provider below another is not a host any more, and has no status as one.
         status = view.hosts[record.id]
         events.append(HostChanged(record.id, status, None))
         is_marked = status.disabled and STATUS_DISABLED in record.traits

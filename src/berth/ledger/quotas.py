@@ -1,7 +1,7 @@
 """Rules for quotas: a change that names quotas must stay within them.
 
-Judged with the change, in the writer's turn: of many that arrive at once as many get in as there is room for,
-and no more. Only what grows is judged: whoever is beyond a quota that was lowered may still have less.
+They are judged with the change, by the writer: of many requests at once as many succeed as the quota allows.
+Only growth is judged: a project that is over a lowered quota may still release what it has.
 """
 
 from collections import Counter
@@ -49,7 +49,7 @@ def used_by(view: View, project: str) -> dict[str, int]:
 
 
 def beyond(view: View, quotas: Quotas | None, project: str, more: Mapping[str, int]) -> Rejection | None:
-    """Why a project may not have so much more, if it may not."""
+    """Why a project may not have this much more, if it may not."""
     if quotas is None or not any(amount > 0 for amount in more.values()):
         return None
     limits, counts = limits_of(view, quotas, project), view.project_counts.of(project)
@@ -72,7 +72,7 @@ def beyond(view: View, quotas: Quotas | None, project: str, more: Mapping[str, i
 
 
 def room_for(view: View, quotas: Quotas | None, project: str, each: Mapping[str, int], count: int) -> int:
-    """How many of ``count`` alike a project may have more."""
+    """How many more of ``count`` equal ones a project may have."""
     if quotas is None:
         return count
     limits, counts = limits_of(view, quotas, project), view.project_counts.of(project)
@@ -85,7 +85,7 @@ def room_for(view: View, quotas: Quotas | None, project: str, each: Mapping[str,
 
 
 def judge(view: View, command: Enact) -> Rejection | None:
-    """Why a change would go beyond the quotas that it names, if it would."""
+    """Why a change exceeds the quotas that it names, if it does."""
     if command.quotas is None:
         return None
     more: dict[str, Counter[str]] = {}

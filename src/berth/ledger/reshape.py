@@ -1,7 +1,7 @@
 """The rule for reshaping: inventories and the allocations on them move together, or not at all.
 
-The claims are judged against both the old and the new inventories; only then do the old ones that are
-no longer wanted go, and nothing may be left standing on them.
+The claims are judged against both the old and the new inventories; only then are the old ones
+removed that are no longer wanted, and no allocation may be left on them.
 """
 
 from berth.ledger.allocations import judge
@@ -46,8 +46,8 @@ def reshape(view: View, command: Reshape, now_s: int) -> list[Event] | Rejection
         if in_use:
             return inventory_in_use(view, record, in_use)
 
-    # From here on nothing may fail. Inventory comes before what will stand on it, and goes after what
-    # stood on it; a provider advances once for each of the three parts that concerns it.
+    # From here on nothing may fail. An inventory comes before the allocations on it, and goes after them;
+    # a provider advances once for each of the three parts that concerns it.
     events: list[Event] = []
     for id, record in records.items():
         events.extend(writes(record, wanted[id]))

@@ -1,4 +1,4 @@
-"""Rules for custom resource classes and custom traits. Standard ones neither change nor go."""
+"""Rules for custom resource classes and custom traits. Standard ones cannot be changed or removed."""
 
 from berth.model.commands import (
     CreateResourceClass,

@@ -33,8 +33,8 @@ class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """``index`` counts the nodes of its node group; ``group`` is the server group that it was dealt to, if
-    its processes have it keep away from others."""
+    """``index`` counts the nodes of its node group; ``group`` is the server group that it is in, if its
+    processes are kept apart."""
 
     name: str
     node_group: str
@@ -45,9 +45,9 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Cluster(Record, frozen=True, kw_only=True, tag="cluster"):
-    """``dealt`` counts the nodes that were dealt to the groups, in turn. ``domain``: what nodes of a group do
-    not share, a host or a kind of aggregate. ``fault`` says why the last thing that was tried did not
-    work."""
+    """``dealt`` counts the nodes that were distributed over the groups, in turn. ``domain``: what nodes of a
+    group do not share, a host or a kind of aggregate. ``fault`` says why the last attempt to change it
+    failed."""
 
     name: str
     project: str

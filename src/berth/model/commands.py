@@ -189,7 +189,7 @@ class SetHostStatus(_Command, frozen=True):
 
 
 class LabelAggregate(_Command, frozen=True):
-    """Say what an aggregate is; None takes back what was said."""
+    """Set or remove (None) the label of an aggregate."""
 
     aggregate: AggregateId
     label: Label | None
@@ -214,7 +214,7 @@ class ChangeGroup(_Command, frozen=True):
 
 
 class DeleteGroup(_Command, frozen=True):
-    """With ``force`` members are let go of. One that belongs to a cluster goes with that ``cluster``
+    """With ``force`` its members are removed first. A group of a cluster is deleted with that ``cluster``
     alone."""
 
     id: GroupId
@@ -255,7 +255,7 @@ LedgerCommand = (
     | DeleteGroup
     | ChangeMembers
 )
-"""What is said of resources, and of who holds them."""
+"""Commands about resources and their holders."""
 
 
 # -- servers ------------------------------------------------------------------------------------

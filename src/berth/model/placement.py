@@ -70,7 +70,7 @@ class Label(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class HostStatus(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """``disabled``: by an operator, with a reason. ``down``: it has not been heard of. ``build_failures``:
+    """``disabled``: by an operator, with a reason. ``down``: no heartbeat in time. ``build_failures``:
     how often in a row something could not be built there."""
 
     disabled: bool = False
@@ -80,4 +80,4 @@ class HostStatus(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 HEALTHY: Final = HostStatus()
-"""The status of every host of which nothing else has been said."""
+"""The status of a host for which none is stored."""

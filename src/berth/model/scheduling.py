@@ -1,4 +1,4 @@
-"""What a scheduler is asked, and what it answers: a plan, or why there is none."""
+"""Requests to the scheduler, and its plans. Why there is no plan: rejections/scheduling.py."""
 
 from typing import Final, Literal
 
@@ -13,11 +13,11 @@ Generation = int | Literal[Unchecked.UNCHECKED] | None
 
 
 ANY_CELL: Final = "*"
-"""In a cell, whichever that is: where there is a conductor."""
+"""Any cell: a host with a conductor."""
 
 
 class Hints(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the caller would have it. Hosts are given by name or uuid.
+    """The caller's constraints on the host. Hosts are given by name or uuid.
 
     ``same_host`` and ``different_host`` name consumers; ``host_names`` are patterns (``*`` and ``?``) of
     which one must match. ``forced_host`` is the only one considered, and no filter is asked about it: the
@@ -35,12 +35,11 @@ class ScheduleRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Place members, each with the same resources: all of them if they fit, ``at_least`` that many, or none.
 
     ``ask`` is what each of them needs, at one host. ``zone`` and ``cell`` name an aggregate of that kind
-    (ANY_CELL: whichever, but one);
-    ``metadata`` is what an aggregate of the host must say; ``image`` are the properties of the image that are
-    known to filters, by name.
+    (ANY_CELL: any of them); ``metadata`` is what an aggregate of the host must say; ``image`` are the
+    properties of the image that are known to filters, by name.
 
-    Members are new, unless ``generation`` says which one is believed to be theirs. ``uses`` are sharing
-    providers that a member has something on: where it can be served by them it is.
+    Members are new, unless ``generation`` names the one that the caller last saw. ``uses`` are sharing
+    providers on which a member holds something: they are preferred.
     """
 
     ask: CandidatesRequest
@@ -61,7 +60,7 @@ class ScheduleRequest(msgspec.Struct, frozen=True, kw_only=True):
     made_by: str = ""
 
     def claim(self, member: ConsumerId, wanted: tuple[Wanted, ...], generation: Generation) -> Claim:
-        """What a member claims, if it goes where ``wanted`` is."""
+        """The claim of a member for ``wanted``."""
         return Claim(
             member,
             wanted,
@@ -100,7 +99,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def claims(self) -> tuple[Claim, ...]:
-        """The plan as what the ledger judges."""
+        """The claims of the plan."""
         request = self.request
         return tuple(
             request.claim(placement.member, placement.chosen.wanted, request.generation)

@@ -68,7 +68,7 @@ class Flavor(Record, frozen=True, kw_only=True, tag="flavor"):
     extra_specs: dict[str, str] = {}
     is_public: bool = True
     projects: tuple[str, ...] = ()
-    """Of a flavor that is not public: who may use it."""
+    """The projects that may use a flavor that is not public."""
     description: str | None = None
     created_at_s: int = 0
 
@@ -125,7 +125,7 @@ class Fault(msgspec.Struct, frozen=True, gc=False):
 
 class FoundConflict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a server and its migration were found to hold when an operation was refused because of it: the
-    next request finds it known, and goes on. ``asked`` is what was refused."""
+    next request finds it recorded, and proceeds. ``asked`` is the operation that was refused."""
 
     held: Held
     migration_held: Held = ()
@@ -134,7 +134,7 @@ class FoundConflict(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ServerHints(msgspec.Struct, frozen=True, gc=False):
-    """What was said at the creation about where it shall be; it holds for moves, too."""
+    """The scheduler hints given at creation; they hold for moves, too."""
 
     same_host: tuple[str, ...] = ()
     different_host: tuple[str, ...] = ()
@@ -166,7 +166,7 @@ class Server(Record, frozen=True, kw_only=True, tag="server", rename={"run": "wo
     """The part of ``held`` that others have added, as an operation found it."""
     generation: int | None = None
     conflict: FoundConflict | None = None
-    """Of what was found to be changed by others, and reported, since ``held`` was last written."""
+    """What other clients were found to have changed, and was reported, since ``held`` was last written."""
     run: str | None = None
     run_count: int = 0
     migration: str | None = None
@@ -177,7 +177,7 @@ class Server(Record, frozen=True, kw_only=True, tag="server", rename={"run": "wo
     fault: Fault | None = None
     is_locked: bool = False
     locked_by: Literal["owner", "admin"] | None = None
-    """None of a lock from before this was kept: an owner's."""
+    """None for a lock from before this was recorded: the owner's."""
     locked_reason: str | None = None
     created_at_s: int = 0
     updated_at_s: int = 0
@@ -248,7 +248,7 @@ class QuotaSet(Record, frozen=True, kw_only=True, tag="quota_set"):
 
 
 class ActionEvent(msgspec.Struct, frozen=True, gc=False):
-    """A step of an action. ``result`` is None while it is being done."""
+    """A step of an action. ``result`` is None while it is in progress."""
 
     name: str
     started_at_s: int
@@ -276,7 +276,7 @@ class Action(Record, frozen=True, kw_only=True, tag="action"):
 
 class Host(Record, frozen=True, kw_only=True, tag="host"):
     """A host with an agent. ``id`` is its root provider; whether it is down or disabled is the ledger's.
-    ``is_silent``: its cell has not heard of it. Forced down it is down, silent or not."""
+    ``is_silent``: its agent has sent no heartbeat in time. A host that is forced down is down either way."""
 
     number: int
     name: str
@@ -302,7 +302,7 @@ class Aggregate(Record, frozen=True, kw_only=True, tag="aggregate"):
 
 
 class RevokedToken(Record, frozen=True, kw_only=True, tag="revoked_token"):
-    """``id`` is the token's audit id, by which no token can be made."""
+    """A token that was revoked before it expires. ``id`` is its audit id, from which no token can be made."""
 
     user: str
     expires_at_s: int

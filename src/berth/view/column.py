@@ -1,4 +1,4 @@
-"""One resource class across the fleet, as arrays: who has how much left, and in which units.
+"""One resource class across the fleet, as arrays: how much each provider has left, and in which units.
 
 A slot per provider that has inventory of the class, so that a class that few providers have costs
 little. Slots are dense; the last one moves into the gap a removal leaves.

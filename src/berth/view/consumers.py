@@ -55,7 +55,8 @@ class ConsumerFilter(msgspec.Struct, frozen=True):
 
 
 class _Block:
-    """Entries of one range of ids, in no order. ``outdated`` counts those that stand for nobody any more."""
+    """Entries of one range of ids, in no order. ``outdated`` counts those whose consumer is gone or
+    changed."""
 
     __slots__ = ("ids", "outdated", "projects", "types", "users")
 

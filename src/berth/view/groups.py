@@ -1,9 +1,9 @@
-"""Groups, who is in them, and where each member stands; and the aggregates that are domains.
+"""Groups, their members, and where each member stands; and the aggregates that are domains.
 
-A consumer *stands* on the hosts that it holds anything of. What it holds on a sharing provider of
+A consumer *stands* on the hosts on which it holds anything. What it holds on a sharing provider of
 other trees does not put it there, unless that is all it holds.
 
-Which host a provider belongs to follows from the forest, so where members stand is worked out anew when the
+Which host a provider belongs to follows from the forest, so where members stand is computed again when the
 forest changes; all else is kept up to date.
 """
 
@@ -20,7 +20,7 @@ Domain = str
 """A host's uuid, or an aggregate's."""
 
 Hosts = dict[ProviderRecord, dict[ConsumerId, int]]
-"""By host: who stands there, and through how many consumers (itself, its migration)."""
+"""By host: the members there, and through how many consumers each (itself, its migration)."""
 
 Domains = dict[Domain, dict[ConsumerId, int]]
 """The same by domain."""
@@ -30,7 +30,7 @@ K = TypeVar("K")
 
 class GroupRecord:
     """A group. ``members`` says for each consumer whom it stands for; ``hosts`` where they are; ``domains``
-    the same by domain, as it was worked out at a revision of the domains, if anybody has asked."""
+    the same by domain, as computed at a revision of the domains, if it was asked for."""
 
     __slots__ = ("domains", "domains_revision", "group", "hosts", "id", "members")
 
@@ -43,7 +43,7 @@ class GroupRecord:
         self.domains_revision = -1
 
     def place(self, who: ConsumerId, hosts: Iterable[ProviderRecord], sign: int) -> None:
-        """Somebody begins (or ends) to stand on hosts."""
+        """Count a member in (or out) on hosts."""
         count(self.hosts, who, hosts, sign)
 
 
@@ -88,14 +88,14 @@ class Groups:
         return [domain for host in hosts for domain in self.domains_of(host, kind)]
 
     def standing(self, record: GroupRecord) -> Domains:
-        """Whom each domain has of a group. Not to be written to."""
+        """The members of a group in each domain. Not to be written to."""
         if record.domains_revision != self._domains_revision:
             record.domains = self.by_domain(record.group.domain, record.hosts)
             record.domains_revision = self._domains_revision
         return record.domains
 
     def by_domain(self, kind: str, hosts: Hosts) -> Domains:
-        """Whom each domain of a kind has, of those on the hosts."""
+        """The members in each domain of a kind, of those on the hosts."""
         found: Domains = {}
         for host, whose in hosts.items():
             for domain in self.domains_of(host, kind):
@@ -152,7 +152,7 @@ class Groups:
         del self.records[membership.group].members[consumer]
 
     def stand(self, consumer: ConsumerId, hosts: Iterable[ProviderRecord], sign: int) -> None:
-        """A member begins (or ends) to stand on hosts."""
+        """Count a member in (or out) on hosts."""
         membership = self.memberships[consumer]
         record = self.records[membership.group]
         record.place(membership.stands_for, hosts, sign)
@@ -161,7 +161,7 @@ class Groups:
             count(record.domains, membership.stands_for, domains, sign)
 
     def place_all(self, held: Iterable[tuple[ConsumerId, Iterable[ProviderRecord]]]) -> None:
-        """Where all members stand, anew."""
+        """Compute again where all members stand."""
         self.forget_domains()
         for record in self.records.values():
             record.hosts.clear()
@@ -189,7 +189,7 @@ def _state(record: GroupRecord) -> tuple[object, ...]:
 
 
 def count(standing: dict[K, dict[ConsumerId, int]], who: ConsumerId, places: Iterable[K], sign: int) -> None:
-    """Somebody begins (or ends) to stand in places: hosts, or domains."""
+    """Count a member in (or out) in places: hosts, or domains."""
     for place in places:
         there = standing.setdefault(place, {})
         number = there.get(who, 0) + sign

@@ -80,7 +80,7 @@ class Records:
             ids = self._found[kind][name]
             come = () if after is None else key_of(after)
             if before is not None:
-                # Who stays under a key keeps its place there.
+                # A record that stays under a key keeps its place there.
                 for key in set(key_of(before)).difference(come):
                     del ids[key][id]
                     if not ids[key]:

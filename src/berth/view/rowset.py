@@ -48,7 +48,7 @@ class RowSet:
             self._mask[row] = False
 
     def is_sparse(self, size: int) -> bool:
-        """Whether, of so many rows, this is so few that they are sooner named than masked."""
+        """Whether these are so few of ``size`` rows that a list of them is cheaper than a mask."""
         return len(self._rows) * _SPARSE < size
 
     def rows(self) -> NDArray[np.int32]:

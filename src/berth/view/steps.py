@@ -5,7 +5,8 @@ rows, a claim that is judged, a choice that a search makes, an entry that is ren
 not timed, so that the same question on the same view always costs the same.
 
 Mostly there is no limit. The engine sets one while it works for one caller and all others wait: work that
-needs more ends with ``OutOfSteps``, has changed nothing, and is done again where nobody waits for it.
+needs more ends with ``OutOfSteps``, has changed nothing, and is done again where no other request waits for
+it.
 """
 
 import sys

@@ -128,7 +128,7 @@ class View:
         return self._by_aggregate.keys()
 
     def hosts_held(self, held: Holdings) -> list[ProviderRecord]:
-        """The hosts that one who holds this stands on."""
+        """The hosts on which a consumer with these holdings stands."""
         return hosts_of(held, self.providers, self.rows_with_trait(SHARES_VIA_AGGREGATE))
 
     # -- changing -------------------------------------------------------------------------------
@@ -169,7 +169,7 @@ class View:
         record = ProviderRecord(event.id, event.row, event.after.name)
         while len(self.rows) <= event.row:
             if len(self.rows) < event.row:
-                # An image has no providers in rows that have come free: these still are.
+                # A snapshot has no providers in rows that became free: these still are.
                 heapq.heappush(self._free_rows, Row(len(self.rows)))
             self.rows.append(None)
         if len(self.rows) > len(self._root_rows):
@@ -350,7 +350,7 @@ class View:
 
 _NO_ROWS = RowSet()
 _SHARED_MAX: Final = 50_000
-"""How many values are looked out for; past that the table starts anew. Nothing is lost but memory."""
+"""How many values are kept for sharing; beyond that the table is cleared. Only memory is lost."""
 
 V = TypeVar("V", str, Amounts)
 

@@ -97,7 +97,7 @@ def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Desk:
 def test_everything_is_brought_over_as_it_is(desk: Desk) -> None:
     told = desk.run(SOUND)
     assert told.status == 0, told
-    assert "all is brought over" in told.out
+    assert "the import is complete" in told.out
     view = desk.view()
     assert [view.classes.name_of(id) for id in view.classes.ids()][-2:] == ["CUSTOM_Z", "CUSTOM_A"]
     assert view.classes.id_of("CUSTOM_Z") == ZEBRA

@@ -12,7 +12,7 @@ class ClusterExists(Rejection, frozen=True):
 
 
 class ClusterBeingDeleted(Rejection, frozen=True):
-    """Nothing can be asked any more of a cluster that is being deleted."""
+    """The cluster is being deleted, and cannot be changed."""
 
     id: str
     asked: str
@@ -73,7 +73,7 @@ class TooManyNodeGroups(Rejection, frozen=True):
 
 
 class NodeCountWrong(Rejection, frozen=True):
-    """A node group has no fewer nodes than none."""
+    """The number of nodes is below zero."""
 
     name: str
     asked: int

@@ -47,7 +47,7 @@ class GroupInUse(Rejection, frozen=True):
 
 
 class GroupFull(Rejection, frozen=True):
-    """A group has no more members than it may have."""
+    """The group has as many members as it may have."""
 
     group: GroupId
     members_max: int
@@ -71,8 +71,8 @@ class InAnotherGroup(Rejection, frozen=True):
 
 
 class GroupPolicyBroken(Rejection, frozen=True):
-    """A member may not stand where it would. ``standing`` says which member stands where; ``reason`` is a
-    sentence about the domain that was refused, None for one that has none of the kind."""
+    """A member may not be placed there. ``standing`` says which member is where; ``reason`` is a sentence
+    about the domain that was refused, None for a host that is in none of the kind."""
 
     advice = Advice.REPLAN
     group: GroupId

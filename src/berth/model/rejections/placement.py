@@ -9,7 +9,7 @@ from berth.model.rejections.rejection import Advice, Rejection
 
 
 class CommandTooLarge(Rejection, frozen=True):
-    """What the command writes has more than ``limit`` bytes, in so many changes."""
+    """The command writes more than ``limit`` bytes, in ``changes`` changes."""
 
     changes: int
     limit: int

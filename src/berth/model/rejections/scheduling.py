@@ -7,7 +7,7 @@ from berth.model.rejections.rejection import Advice, Rejection
 
 
 class ConstraintStep(msgspec.Struct, frozen=True):
-    """A constraint in its turn: how many hosts it removed of those that were left, and how many it left."""
+    """One constraint in order: how many of the remaining hosts it removed, and how many it left."""
 
     constraint: str
     asked: str
@@ -16,9 +16,9 @@ class ConstraintStep(msgspec.Struct, frozen=True):
 
 
 class NoFit(Rejection, frozen=True):
-    """Fewer members can be placed than the request needs. ``refused`` is what the ledger said last of a way
-    that the search had offered, if it came to that. ``gave_up``: not all ways were looked at, because there
-    were too many; more might fit."""
+    """Fewer members can be placed than the request needs. ``refused`` is the ledger's last rejection of a
+    candidate, if there was one. ``gave_up``: not all candidates were tried, because there were too many; more
+    might fit."""
 
     advice = Advice.REPLAN
     needed: int
@@ -43,7 +43,7 @@ class UnknownConsumer(Rejection, frozen=True):
 
 
 class SpecInvalid(Rejection, frozen=True):
-    """Something that a flavor or an image says cannot be understood. ``accepted`` says what can."""
+    """A key or value of a flavor or an image is not understood. ``accepted`` says what is."""
 
     key: str
     value: str

@@ -57,7 +57,7 @@ class ServerNotFound(Rejection, frozen=True):
 
 
 class ServerBusy(Rejection, frozen=True):
-    """Something else is being done to the server."""
+    """Another operation on the server is in progress."""
 
     advice = Advice.RETRY
     id: str
@@ -76,7 +76,7 @@ class ServerStateWrong(Rejection, frozen=True):
 
 class ServerChangedByOthers(Rejection, frozen=True):
     """The server's allocations, or its migration's, are not what was last written: another client has changed
-    them. ``found`` says what differs. ``is_recorded``: the same request repeated goes on."""
+    them. ``found`` says what differs. ``is_recorded``: the same request, repeated, proceeds."""
 
     advice = Advice.RETRY
     id: str
@@ -86,19 +86,19 @@ class ServerChangedByOthers(Rejection, frozen=True):
 
 
 class ServerHoldsAlready(Rejection, frozen=True):
-    """A server that is being created is a consumer already, which cannot be."""
+    """A server that is being created is a consumer already: a bug, or a uuid used twice."""
 
     id: str
 
 
 class ConfirmBegun(Rejection, frozen=True):
-    """A confirmation that did not come to its end may have cleaned up the source: there is no way back."""
+    """An unfinished confirmation may have cleaned up the source: the move cannot be reverted."""
 
     id: str
 
 
 class RevertBegun(Rejection, frozen=True):
-    """What had come may have been destroyed, by a revert or a deletion that did not come to its end."""
+    """An unfinished revert or deletion may have destroyed the destination: the move cannot be confirmed."""
 
     id: str
 
@@ -120,7 +120,7 @@ class HostNotDown(Rejection, frozen=True):
 
 
 class HostIsDown(Rejection, frozen=True):
-    """What is asked for needs the host that the server is on."""
+    """The operation needs the host that the server is on."""
 
     advice = Advice.RETRY
     host: str
@@ -185,13 +185,13 @@ class ServerUnsettled(Rejection, frozen=True):
 
 
 class FindingGone(Rejection, frozen=True):
-    """What the doctor is to repair is not so, or not so any more."""
+    """The finding that is to be repaired does not exist, or not any more."""
 
     id: str
 
 
 class RepairUnsafe(Rejection, frozen=True):
-    """What the doctor has found is not for it to repair. The reason is a sentence."""
+    """The doctor cannot repair this finding safely. The reason is a sentence."""
 
     id: str
     reason: str
