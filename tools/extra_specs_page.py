@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from berth.api.compute.server_fields import FIELDS, HINTS, Field
+from berth.api.compute.servers.fields import FIELDS, HINTS, Field
 from berth.scheduler.spec_table import (
     AGGREGATE_KEYS,
     EXTRA_SPECS,

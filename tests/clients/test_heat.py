@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth.api.compute.server_fields import FIELDS
+from berth.api.compute.servers.fields import FIELDS
 from berth.api.native.cluster_bodies import NewCluster
 from berth.cli import main
 from berth.cli.heat_template import write

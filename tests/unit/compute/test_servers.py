@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
-from berth.api.compute.server_list import NamePattern
+from berth.api.compute.servers.show import NamePattern
 from berth.model.servers import Fault
 from tests.unit.compute.regions import CIRROS, LARGE, SMALL, Region
 from tests.unit.native.worlds import uuid_of

@@ -16,12 +16,11 @@ from berth.api.compute import (
     hypervisors,
     instance_actions,
     migrations,
-    server_bodies,
     server_groups,
-    server_list,
     services,
 )
-from berth.api.compute.server_fields import FIELDS, HINTS
+from berth.api.compute.servers import actions, create, show, update
+from berth.api.compute.servers.fields import FIELDS, HINTS
 from berth.scheduler.spec_table import (
     EXTRA_SPECS,
     IMAGE_PROPERTIES,
@@ -50,18 +49,18 @@ PARTS: Final = {
     "{trait}": "X",
 }
 BODIES: Final[dict[str, type[msgspec.Struct]]] = {
-    "create": server_bodies.NewServer,
-    "update": server_bodies.ChangedServer,
-    "rebuild": server_bodies.Rebuild,
-    "resize": server_bodies.Resize,
-    "migrate": server_bodies.Migrate,
-    "os-migrateLive": server_bodies.LiveMigrate,
-    "evacuate": server_bodies.Evacuate,
-    "unshelve": server_bodies.Unshelve,
-    "lock": server_bodies.Lock,
+    "create": create.NewServer,
+    "update": update.ChangedServer,
+    "rebuild": actions.Rebuild,
+    "resize": actions.Resize,
+    "migrate": actions.Migrate,
+    "os-migrateLive": actions.LiveMigrate,
+    "evacuate": actions.Evacuate,
+    "unshelve": actions.Unshelve,
+    "lock": actions.Lock,
 }
 QUERIES: Final[dict[str, dict[str, int]]] = {
-    "servers": server_list.QUERY,
+    "servers": show.QUERY,
     "flavors": flavors.QUERY,
     "migrations": migrations.QUERY,
     "hypervisors": hypervisors.QUERY,

@@ -14,14 +14,12 @@ from berth.api.compute import (
     instance_actions,
     migrations,
     quotas,
-    server_actions,
     server_groups,
-    server_metadata,
-    servers,
     services,
     unsupported,
     versions,
 )
+from berth.api.compute.servers import actions, create, show, update
 from berth.api.compute.versions import PREFIX, V21
 from berth.api.kernel.api import RoutedApi
 from berth.api.kernel.auth.caller import Caller
@@ -31,9 +29,10 @@ from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
 
 ROUTES: Final[tuple[Route[Handler], ...]] = (
-    *servers.ROUTES,
-    *server_metadata.ROUTES,
-    *server_actions.ROUTES,
+    *create.ROUTES,
+    *show.ROUTES,
+    *update.ROUTES,
+    *actions.ROUTES,
     *migrations.ROUTES,
     *instance_actions.ROUTES,
     *flavors.ROUTES,
@@ -79,7 +78,7 @@ class ComputeApi(RoutedApi):
         return versions.version_of(request.headers)
 
     def show_versions(self, request: Request) -> Response:
-        document = versions.document(f"{origin_of(request)}{V21}")
+        document = versions.show_document(f"{origin_of(request)}{V21}")
         if request.path.rstrip("/") == PREFIX:
             return json({"versions": [document]})
         return json({"version": document})

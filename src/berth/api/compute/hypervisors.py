@@ -1,4 +1,4 @@
-"""/os-hypervisors: hosts and what they have, read off the books.
+"""/os-hypervisors: hosts and what they have, as the ledger has it.
 
 A host is known by a number before microversion 2.53 and by the uuid of its root provider from then on. From
 2.88 on sizes are not shown any more: Placement is asked for them.
@@ -41,25 +41,25 @@ Shown = Callable[[Call, View, Host], dict[str, Any]]
 _STEPS_PER_HOST: Final = 30
 
 
-async def index(call: Call) -> Response:
-    return await _list(call, _summary)
+async def list_hypervisors(call: Call) -> Response:
+    return await _list_page(call, _show_summary)
 
 
-async def detail(call: Call) -> Response:
-    return await _list(call, _whole)
+async def list_hypervisors_with_details(call: Call) -> Response:
+    return await _list_page(call, _show_whole)
 
 
-async def _list(call: Call, shown: Shown) -> Response:
+async def _list_page(call: Call, shown: Shown) -> Response:
     query = query_of(call, "hypervisors", QUERY)
     pattern = query.get("hypervisor_hostname_pattern")
-    with_servers = _with_servers(call, query)
+    with_servers = _read_with_servers(call, query)
 
     def answer(view: View) -> Response:
-        hosts = _matching(view, pattern)
+        hosts = _match_hosts(view, pattern)
 
         def render(host: Host) -> dict[str, Any]:
             view.steps.take(_STEPS_PER_HOST)
-            return shown(call, view, host) | _servers(call, view, host, with_servers)
+            return shown(call, view, host) | _show_servers(call, view, host, with_servers)
 
         if call.version < _PAGES:
             return json({"hypervisors": [render(host) for host in hosts]})
@@ -69,50 +69,50 @@ async def _list(call: Call, shown: Shown) -> Response:
     return await call.read(answer)
 
 
-def _matching(view: View, pattern: str | None) -> Sequence[Host]:
+def _match_hosts(view: View, pattern: str | None) -> Sequence[Host]:
     view.steps.take(view.records.count(Host))
     hosts = sorted(view.records.all(Host), key=lambda host: host.number)
     if pattern is None:
         return hosts
-    found = [host for host in hosts if pattern.lower() in host.name.lower()]
-    if not found:
+    matching = [host for host in hosts if pattern.lower() in host.name.lower()]
+    if not matching:
         raise Problem(404, f"No hypervisor matching '{pattern}' could be found.")
-    return found
+    return matching
 
 
-async def search(call: Call) -> Response:
+async def search_hypervisors(call: Call) -> Response:
     """Before 2.53: hosts whose name has a text in it."""
     _refuse_from(call, UUIDS, "ask for /os-hypervisors?hypervisor_hostname_pattern=")
     return await call.read(
         lambda view: json(
-            {"hypervisors": [_summary(call, view, host) for host in _matching(view, call.params[0])]}
+            {"hypervisors": [_show_summary(call, view, host) for host in _match_hosts(view, call.params[0])]}
         )
     )
 
 
-async def servers(call: Call) -> Response:
+async def list_servers_of_hypervisors(call: Call) -> Response:
     """Before 2.53: the same, with the servers on them."""
     _refuse_from(call, UUIDS, "ask for /os-hypervisors?with_servers=true")
     return await call.read(
         lambda view: json(
             {
                 "hypervisors": [
-                    _summary(call, view, host) | _servers(call, view, host, True)
-                    for host in _matching(view, call.params[0])
+                    _show_summary(call, view, host) | _show_servers(call, view, host, True)
+                    for host in _match_hosts(view, call.params[0])
                 ]
             }
         )
     )
 
 
-async def statistics(call: Call) -> Response:
+async def show_statistics(call: Call) -> Response:
     _refuse_from(call, _NO_SIZES, "ask Placement for usages")
 
     def answer(view: View) -> Response:
         view.steps.take(_STEPS_PER_HOST * view.records.count(Host))
-        sums = _sizes(view, None)
+        sums = _sum_sizes(view, None)
         for host in view.records.all(Host):
-            for name, amount in _sizes(view, host).items():
+            for name, amount in _sum_sizes(view, host).items():
                 sums[name] += amount
         return json({"hypervisor_statistics": sums | {"count": view.records.count(Host)}})
 
@@ -122,23 +122,25 @@ async def statistics(call: Call) -> Response:
 # -- one ----------------------------------------------------------------------------------------
 
 
-async def show(call: Call) -> Response:
-    with_servers = _with_servers(call, call.query_values())
+async def show_hypervisor(call: Call) -> Response:
+    with_servers = _read_with_servers(call, call.query_values())
 
     def answer(view: View) -> Response:
-        host = found(view, call)
-        return json({"hypervisor": _whole(call, view, host) | _servers(call, view, host, with_servers)})
+        host = find_hypervisor(view, call)
+        return json(
+            {"hypervisor": _show_whole(call, view, host) | _show_servers(call, view, host, with_servers)}
+        )
 
     return await call.read(answer)
 
 
-async def uptime(call: Call) -> Response:
+async def show_uptime(call: Call) -> Response:
     _refuse_from(call, _NO_SIZES, "ask for the hypervisor itself")
-    await call.read(lambda view: found(view, call))
+    await call.read(lambda view: find_hypervisor(view, call))
     raise Problem(501, "Agents do not report how long their hosts have been up.")
 
 
-def found(view: View, call: Call) -> Host:
+def find_hypervisor(view: View, call: Call) -> Host:
     """The host that the path names."""
     for host in view.records.all(Host):
         if str(id_of(call, host)) == call.params[0].lower():
@@ -155,7 +157,7 @@ def _refuse_from(call: Call, version: int, instead: str) -> None:
         raise Problem(404, f"This is gone from microversion 2.{version} on: {instead}.")
 
 
-def _with_servers(call: Call, query: dict[str, str]) -> bool:
+def _read_with_servers(call: Call, query: dict[str, str]) -> bool:
     text = query.get("with_servers", "false").lower()
     if text not in ("true", "false", "1", "0"):
         raise Problem(400, f"with_servers is {text!r}; it must be true or false.")
@@ -165,7 +167,7 @@ def _with_servers(call: Call, query: dict[str, str]) -> bool:
 # -- showing ------------------------------------------------------------------------------------
 
 
-def _summary(call: Call, view: View, host: Host) -> dict[str, Any]:
+def _show_summary(call: Call, view: View, host: Host) -> dict[str, Any]:
     status = view.hosts.get(ProviderId(host.id), HEALTHY)
     return {
         "id": id_of(call, host),
@@ -175,10 +177,10 @@ def _summary(call: Call, view: View, host: Host) -> dict[str, Any]:
     }
 
 
-def _whole(call: Call, view: View, host: Host) -> dict[str, Any]:
+def _show_whole(call: Call, view: View, host: Host) -> dict[str, Any]:
     status = view.hosts.get(ProviderId(host.id), HEALTHY)
     service = {"id": id_of(call, host), "host": host.name, "disabled_reason": status.reason}
-    shown = _summary(call, view, host) | {
+    shown = _show_summary(call, view, host) | {
         "hypervisor_type": host.driver,
         "hypervisor_version": 1,
         "host_ip": None,
@@ -187,10 +189,10 @@ def _whole(call: Call, view: View, host: Host) -> dict[str, Any]:
     if call.version >= _NO_SIZES:
         return shown | {"uptime": None}
     cpu_info: object = {} if call.version >= _CPU_INFO_IS_AN_OBJECT else "{}"
-    return shown | _sizes(view, host) | {"cpu_info": cpu_info}
+    return shown | _sum_sizes(view, host) | {"cpu_info": cpu_info}
 
 
-def _servers(call: Call, view: View, host: Host, is_asked: bool) -> dict[str, Any]:
+def _show_servers(call: Call, view: View, host: Host, is_asked: bool) -> dict[str, Any]:
     if not is_asked:
         return {}
     there = [
@@ -199,7 +201,7 @@ def _servers(call: Call, view: View, host: Host, is_asked: bool) -> dict[str, An
     return {"servers": there} if there or call.version >= _SERVERS_ALWAYS else {}
 
 
-def _sizes(view: View, host: Host | None) -> dict[str, int]:
+def _sum_sizes(view: View, host: Host | None) -> dict[str, int]:
     """What all providers of the host have and have given away. None: nothing of anything."""
     provider = None if host is None else view.providers.get(ProviderId(host.id))
     tree = () if provider is None else provider.tree()
@@ -226,13 +228,31 @@ def _sizes(view: View, host: Host | None) -> dict[str, int]:
 
 
 ROUTES: Final = (
-    Route("GET", "/os-hypervisors", index, policy="os_compute_api:os-hypervisors:list"),
-    Route("GET", "/os-hypervisors/detail", detail, policy="os_compute_api:os-hypervisors:list-detail"),
-    Route("GET", "/os-hypervisors/statistics", statistics, policy="os_compute_api:os-hypervisors:statistics"),
-    Route("GET", "/os-hypervisors/{id}", show, policy="os_compute_api:os-hypervisors:show"),
-    Route("GET", "/os-hypervisors/{id}/uptime", uptime, policy="os_compute_api:os-hypervisors:uptime"),
-    Route("GET", "/os-hypervisors/{pattern}/search", search, policy="os_compute_api:os-hypervisors:search"),
+    Route("GET", "/os-hypervisors", list_hypervisors, policy="os_compute_api:os-hypervisors:list"),
     Route(
-        "GET", "/os-hypervisors/{pattern}/servers", servers, policy="os_compute_api:os-hypervisors:servers"
+        "GET",
+        "/os-hypervisors/detail",
+        list_hypervisors_with_details,
+        policy="os_compute_api:os-hypervisors:list-detail",
+    ),
+    Route(
+        "GET",
+        "/os-hypervisors/statistics",
+        show_statistics,
+        policy="os_compute_api:os-hypervisors:statistics",
+    ),
+    Route("GET", "/os-hypervisors/{id}", show_hypervisor, policy="os_compute_api:os-hypervisors:show"),
+    Route("GET", "/os-hypervisors/{id}/uptime", show_uptime, policy="os_compute_api:os-hypervisors:uptime"),
+    Route(
+        "GET",
+        "/os-hypervisors/{pattern}/search",
+        search_hypervisors,
+        policy="os_compute_api:os-hypervisors:search",
+    ),
+    Route(
+        "GET",
+        "/os-hypervisors/{pattern}/servers",
+        list_servers_of_hypervisors,
+        policy="os_compute_api:os-hypervisors:servers",
     ),
 )

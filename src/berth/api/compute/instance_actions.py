@@ -1,8 +1,8 @@
-"""/servers/{id}/os-instance-actions: what was asked of a server, and what came of it, step by step."""
+"""/servers/{id}/os-instance-actions: what was asked of a server, and how it went, step by step."""
 
 from typing import Any, Final
 
-from berth.api.compute.server_access import visible
+from berth.api.compute.servers.show import find_server
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.disclosure import host_id_of, words_for
 from berth.api.kernel.http import Response
@@ -23,15 +23,15 @@ QUERY: Final = {
 }
 
 
-async def page(call: Call) -> Response:
+async def list_actions(call: Call) -> Response:
     query = query_of(call, "instance actions", QUERY)
     limit = count_of(query)
     since_s = parse_time("changes-since", query["changes-since"]) if "changes-since" in query else None
     before_s = parse_time("changes-before", query["changes-before"]) if "changes-before" in query else None
 
     def answer(view: View) -> dict[str, Any]:
-        actions = _actions(call, view)
-        behind = _behind(actions, query.get("marker"))
+        actions = _find_actions(call, view)
+        behind = _find_marker(actions, query.get("marker"))
         matching = [
             action
             for action in actions
@@ -41,7 +41,7 @@ async def page(call: Call) -> Response:
         # Several may have begun in the same second: they came in this order.
         order = {action.id: number for number, action in enumerate(actions)}
         found, more = newest(matching, lambda action: (order[action.id], ""), limit, behind)
-        shown = render_page(found, lambda action: _summary(call, view, action))
+        shown = render_page(found, lambda action: _show_summary(call, view, action))
         body: dict[str, Any] = {"instanceActions": shown}
         if more or len(shown) < len(found):
             body["links"] = next_links(call, query, found[len(shown) - 1].request_id)
@@ -50,23 +50,23 @@ async def page(call: Call) -> Response:
     return json(await call.read(answer))
 
 
-async def show(call: Call) -> Response:
+async def show_action(call: Call) -> Response:
     def answer(view: View) -> dict[str, Any]:
-        for action in _actions(call, view):
+        for action in _find_actions(call, view):
             if action.request_id == call.params[1]:
-                return _whole(call, view, action)
+                return _show_whole(call, view, action)
         raise Problem(404, f"Action for request_id {call.params[1]} on instance {call.params[0]} not found.")
 
     return json({"instanceAction": await call.read(answer)})
 
 
-def _actions(call: Call, view: View) -> list[Action]:
+def _find_actions(call: Call, view: View) -> list[Action]:
     """Of a server, in the order in which they were asked for."""
-    server = visible(call, view, call.params[0])
+    server = find_server(call, view, call.params[0])
     return sorted(view.records.find(Action, "server", server.id), key=lambda action: action.started_at_s)
 
 
-def _behind(actions: list[Action], marker: str | None) -> Key | None:
+def _find_marker(actions: list[Action], marker: str | None) -> Key | None:
     if marker is None:
         return None
     for number, action in enumerate(actions):
@@ -75,7 +75,7 @@ def _behind(actions: list[Action], marker: str | None) -> Key | None:
     raise no_marker(marker)
 
 
-def _summary(call: Call, view: View, action: Action) -> dict[str, Any]:
+def _show_summary(call: Call, view: View, action: Action) -> dict[str, Any]:
     body = {
         "action": action.name,
         "instance_uuid": action.server,
@@ -83,26 +83,26 @@ def _summary(call: Call, view: View, action: Action) -> dict[str, Any]:
         "project_id": action.project,
         "user_id": action.user,
         "start_time": show_plain_time(action.started_at_s),
-        "message": None if action.message is None else _message(call, view, action, action.message),
+        "message": None if action.message is None else _show_message(call, view, action, action.message),
     }
     if call.version >= _PAGES_SINCE:
         body["updated_at"] = show_plain_time(action.updated_at_s)
     return body
 
 
-def _message(call: Call, view: View, action: Action, text: str) -> str:
-    return words_for(call.access, view, visible(call, view, action.server), text)
+def _show_message(call: Call, view: View, action: Action, text: str) -> str:
+    return words_for(call.access, view, find_server(call, view, action.server), text)
 
 
-def _whole(call: Call, view: View, action: Action) -> dict[str, Any]:
-    body = _summary(call, view, action)
-    project = visible(call, view, action.server).project
+def _show_whole(call: Call, view: View, action: Action) -> dict[str, Any]:
+    body = _show_summary(call, view, action)
+    project = find_server(call, view, action.server).project
     if call.version >= 51 or call.allows(_EVENTS, project):
-        body["events"] = [_event(call, project, event) for event in action.events]
+        body["events"] = [_show_event(call, project, event) for event in action.events]
     return body
 
 
-def _event(call: Call, project: str, event: ActionEvent) -> dict[str, Any]:
+def _show_event(call: Call, project: str, event: ActionEvent) -> dict[str, Any]:
     body = {
         "event": event.name,
         "start_time": show_plain_time(event.started_at_s),
@@ -121,11 +121,16 @@ def _event(call: Call, project: str, event: ActionEvent) -> dict[str, Any]:
 
 
 ROUTES: Final = (
-    Route("GET", "/servers/{id}/os-instance-actions", page, policy="os_compute_api:os-instance-actions:list"),
+    Route(
+        "GET",
+        "/servers/{id}/os-instance-actions",
+        list_actions,
+        policy="os_compute_api:os-instance-actions:list",
+    ),
     Route(
         "GET",
         "/servers/{id}/os-instance-actions/{request_id}",
-        show,
+        show_action,
         policy="os_compute_api:os-instance-actions:show",
     ),
 )

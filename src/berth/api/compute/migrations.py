@@ -1,11 +1,12 @@
 """Moves: /os-migrations has all of them, /servers/{id}/migrations the live ones of a server that are under
-way, which can be aborted."""
+way, which can be aborted.
+"""
 
 from collections.abc import Callable
 from typing import Any, Final
 
-from berth.api.compute.server_access import require_version, unlocked, visible
-from berth.api.compute.versions import links_of
+from berth.api.compute.servers.show import find_server, find_unlocked
+from berth.api.compute.versions import links_of, require_version
 from berth.api.kernel.call import Call, empty, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import (
@@ -27,12 +28,12 @@ from berth.model.servers import Flavor, Migration
 from berth.sagas import live_migrate
 from berth.view import View
 
-Test = Callable[[Migration], bool]
+MigrationFilter = Callable[[Migration], bool]
 
 _LIVE: Final = "live-migration"
 _UNDER_WAY: Final = ("accepted", "migrating")
 _FIELDS: Final[dict[str, tuple[int, Callable[[Migration], tuple[str, ...]]]]] = {
-    "status": (1, lambda migration: (status_of(migration),)),
+    "status": (1, lambda migration: (_show_status(migration),)),
     "host": (1, lambda migration: (migration.source.name, migration.dest.name)),
     "source_compute": (1, lambda migration: (migration.source.name,)),
     "instance_uuid": (1, lambda migration: (migration.server,)),
@@ -52,7 +53,7 @@ QUERY: Final = {name: since for name, (since, _) in _FIELDS.items()} | {
 }
 
 
-async def page(call: Call) -> Response:
+async def list_migrations(call: Call) -> Response:
     query = query_of(call, "migrations", QUERY)
     if query.get("project_id") != call.project:
         call.require("os_compute_api:os-migrations:index:all_projects")
@@ -63,16 +64,16 @@ async def page(call: Call) -> Response:
         raise Problem(400, "hidden must be false or left out: no migration is hidden here.")
     has_pages = call.version >= 59
     limit = count_of(query)
-    tests = _tests(query)
+    tests = _read_filters(query)
 
     def answer(view: View) -> dict[str, Any]:
-        behind = _behind(view, query)
+        behind = _find_marker(view, query)
         records = view.records
         server = query.get("instance_uuid")
         migrations = records.all(Migration) if server is None else records.find(Migration, "server", server)
         matching = (one for one in migrations if all(test(one) for test in tests))
-        found, more = newest(matching, _key, limit, behind)
-        shown = render_page(found, lambda one: _listed(call, one))
+        found, more = newest(matching, _key_of, limit, behind)
+        shown = render_page(found, lambda one: _show_listed(call, one))
         body: dict[str, Any] = {"migrations": shown}
         if has_pages and (more or len(shown) < len(found)):
             body["migrations_links"] = next_links(call, query, found[len(shown) - 1].id)
@@ -81,22 +82,22 @@ async def page(call: Call) -> Response:
     return json(await call.read(answer))
 
 
-def _key(migration: Migration) -> Key:
+def _key_of(migration: Migration) -> Key:
     return migration.number, migration.id
 
 
-def _behind(view: View, query: dict[str, str]) -> Key | None:
+def _find_marker(view: View, query: dict[str, str]) -> Key | None:
     marker = query.get("marker")
     if marker is None:
         return None
     migration = view.records.get(Migration, marker)
     if migration is None or query.get("project_id", migration.project) != migration.project:
         raise no_marker(marker)
-    return _key(migration)
+    return _key_of(migration)
 
 
-def _tests(query: dict[str, str]) -> list[Test]:
-    tests: list[Test] = [
+def _read_filters(query: dict[str, str]) -> list[MigrationFilter]:
+    tests: list[MigrationFilter] = [
         lambda one, read=_FIELDS[name][1], value=value: value in read(one)  # type: ignore[misc]
         for name, value in query.items()
         if name in _FIELDS
@@ -110,7 +111,7 @@ def _tests(query: dict[str, str]) -> list[Test]:
     return tests
 
 
-def status_of(migration: Migration) -> str:
+def _show_status(migration: Migration) -> str:
     """As Nova calls it: a live migration that is under way is running."""
     if migration.type == _LIVE and migration.status == "migrating":
         return "running"
@@ -120,38 +121,40 @@ def status_of(migration: Migration) -> str:
 # -- of one server ------------------------------------------------------------------------------
 
 
-async def page_of_server(call: Call) -> Response:
+async def list_server_migrations(call: Call) -> Response:
     require_version(call, 23)
-    found = await call.read(lambda view: [_live(call, one) for one in _live_ones(call, view)])
+    found = await call.read(lambda view: [_show_live(call, one) for one in _find_live_migrations(call, view)])
     return json({"migrations": found})
 
 
-async def show(call: Call) -> Response:
+async def show_migration(call: Call) -> Response:
     require_version(call, 23)
-    return json({"migration": await call.read(lambda view: _live(call, _live_one(call, view)))})
+    return json(
+        {"migration": await call.read(lambda view: _show_live(call, _find_live_migration(call, view)))}
+    )
 
 
-async def abort(call: Call) -> Response:
+async def abort_migration(call: Call) -> Response:
     require_version(call, 24)
     id, migration = call.params
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
-        unlocked(call, view, id)
+        find_unlocked(call, view, id)
         return live_migrate.propose_abort(view, id, migration)
 
     return await call.submit(propose, lambda _: empty(202))
 
 
-async def act(call: Call) -> Response:
+async def refuse_action(call: Call) -> Response:
     require_version(call, 22)
-    await call.read(lambda view: _live_one(call, view))
+    await call.read(lambda view: _find_live_migration(call, view))
     raise Problem(
         400, "Nothing can be done to a live migration but to abort it: it is never forced to complete."
     )
 
 
-def _live_ones(call: Call, view: View) -> list[Migration]:
-    server = visible(call, view, call.params[0])
+def _find_live_migrations(call: Call, view: View) -> list[Migration]:
+    server = find_server(call, view, call.params[0])
     return [
         migration
         for migration in view.records.find(Migration, "server", server.id)
@@ -159,9 +162,9 @@ def _live_ones(call: Call, view: View) -> list[Migration]:
     ]
 
 
-def _live_one(call: Call, view: View) -> Migration:
+def _find_live_migration(call: Call, view: View) -> Migration:
     named = call.params[1]
-    for migration in _live_ones(call, view):
+    for migration in _find_live_migrations(call, view):
         if named in (migration.id, str(migration.number)):
             return migration
     raise not_found("In-progress live migration", named)
@@ -170,13 +173,13 @@ def _live_one(call: Call, view: View) -> Migration:
 # -- rendering ----------------------------------------------------------------------------------
 
 
-def _both(call: Call, migration: Migration, names_hosts: str) -> dict[str, Any]:
+def _show_common(call: Call, migration: Migration, names_hosts: str) -> dict[str, Any]:
     """``names_hosts`` is the rule for callers that are told where; others are not."""
     is_told = call.allows(names_hosts, migration.project)
     source, dest = (migration.source.name, migration.dest.name) if is_told else (None, None)
     body: dict[str, Any] = {
         "id": migration.number,
-        "status": status_of(migration),
+        "status": _show_status(migration),
         "source_compute": source,
         "source_node": source,
         "dest_compute": dest,
@@ -192,11 +195,11 @@ def _both(call: Call, migration: Migration, names_hosts: str) -> dict[str, Any]:
     return body
 
 
-def _listed(call: Call, migration: Migration) -> dict[str, Any]:
-    body = _both(call, migration, _HOSTS) | {
+def _show_listed(call: Call, migration: Migration) -> dict[str, Any]:
+    body = _show_common(call, migration, _HOSTS) | {
         "instance_uuid": migration.server,
-        "old_instance_type_id": _flavor_id(migration.flavor_before),
-        "new_instance_type_id": _flavor_id(migration.flavor_after),
+        "old_instance_type_id": _show_flavor_id(migration.flavor_before),
+        "new_instance_type_id": _show_flavor_id(migration.flavor_after),
     }
     if call.version >= 23:
         body["migration_type"] = migration.type
@@ -205,37 +208,43 @@ def _listed(call: Call, migration: Migration) -> dict[str, Any]:
     return body
 
 
-def _flavor_id(flavor: Flavor) -> int | str:
+def _show_flavor_id(flavor: Flavor) -> int | str:
     """A number, as clients know it, where the flavor's id is one."""
     return int(flavor.id) if flavor.id.isascii() and flavor.id.isdigit() else flavor.id
 
 
-def _live(call: Call, migration: Migration) -> dict[str, Any]:
+def _show_live(call: Call, migration: Migration) -> dict[str, Any]:
     """How far it has come is not known, and not made up."""
     parts = ("total", "processed", "remaining")
     unknown = {f"{what}_{part}_bytes": None for what in ("memory", "disk") for part in parts}
-    both = _both(call, migration, "os_compute_api:servers:migrations:index:host")
+    both = _show_common(call, migration, "os_compute_api:servers:migrations:index:host")
     return both | {"server_uuid": migration.server} | unknown
 
 
 ROUTES: Final = (
-    Route("GET", "/os-migrations", page, policy="os_compute_api:os-migrations:index"),
+    Route("GET", "/os-migrations", list_migrations, policy="os_compute_api:os-migrations:index"),
     Route(
-        "GET", "/servers/{id}/migrations", page_of_server, policy="os_compute_api:servers:migrations:index"
+        "GET",
+        "/servers/{id}/migrations",
+        list_server_migrations,
+        policy="os_compute_api:servers:migrations:index",
     ),
     Route(
-        "GET", "/servers/{id}/migrations/{migration}", show, policy="os_compute_api:servers:migrations:show"
+        "GET",
+        "/servers/{id}/migrations/{migration}",
+        show_migration,
+        policy="os_compute_api:servers:migrations:show",
     ),
     Route(
         "DELETE",
         "/servers/{id}/migrations/{migration}",
-        abort,
+        abort_migration,
         policy="os_compute_api:servers:migrations:delete",
     ),
     Route(
         "POST",
         "/servers/{id}/migrations/{migration}/action",
-        act,
+        refuse_action,
         policy="os_compute_api:servers:migrations:force_complete",
     ),
 )

@@ -46,18 +46,18 @@ _ABSOLUTE: Final = {
 Limit = int | Annotated[str, Meta(max_length=20)]
 
 
-class GivenSet(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class NewQuotaSet(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     quota_set: dict[str, Limit | bool]
 
 
-class GivenClass(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class NewQuotaClass(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     quota_class_set: dict[str, Limit]
 
 
 # -- what there is ------------------------------------------------------------------------------
 
 
-async def limits(call: Call) -> Response:
+async def show_limits(call: Call) -> Response:
     # With reservations or without them is the same: there are none.
     project = query_of(call, "limits", {"tenant_id": 1, "reserved": 1}).get("tenant_id", call.project)
     if project != call.project:
@@ -76,52 +76,52 @@ async def limits(call: Call) -> Response:
     return json({"limits": {"rate": [], "absolute": await call.read(answer)}})
 
 
-async def show(call: Call) -> Response:
-    project = _project(call)
+async def show_quotas(call: Call) -> Response:
+    project = _read_project(call)
     allowed = await call.read(lambda view: limits_of(view, call.quotas, project))
-    return json({"quota_set": {"id": project} | _shown(call, allowed)})
+    return json({"quota_set": {"id": project} | _show_set(call, allowed)})
 
 
-async def show_detail(call: Call) -> Response:
-    project = _project(call)
+async def show_quotas_in_use(call: Call) -> Response:
+    project = _read_project(call)
 
     def answer(view: View) -> dict[str, Any]:
         used = used_by(view, project)
         return {
             name: {"limit": limit, "in_use": used.get(name, 0), "reserved": 0}
-            for name, limit in _shown(call, limits_of(view, call.quotas, project)).items()
+            for name, limit in _show_set(call, limits_of(view, call.quotas, project)).items()
         }
 
     return json({"quota_set": {"id": project} | await call.read(answer)})
 
 
-async def show_defaults(call: Call) -> Response:
-    project = _project(call)
-    allowed = await call.read(lambda view: _class_limits(call, view))
-    return json({"quota_set": {"id": project} | _shown(call, allowed)})
+async def show_default_quotas(call: Call) -> Response:
+    project = _read_project(call)
+    allowed = await call.read(lambda view: _find_class_limits(call, view))
+    return json({"quota_set": {"id": project} | _show_set(call, allowed)})
 
 
-async def show_class(call: Call) -> Response:
+async def show_quota_class(call: Call) -> Response:
     _require_class(call)
-    allowed = await call.read(lambda view: _class_limits(call, view))
-    return json({"quota_class_set": {"id": _CLASS} | _shown_class(call, allowed)})
+    allowed = await call.read(lambda view: _find_class_limits(call, view))
+    return json({"quota_class_set": {"id": _CLASS} | _show_class(call, allowed)})
 
 
-def _class_limits(call: Call, view: View) -> dict[str, int]:
+def _find_class_limits(call: Call, view: View) -> dict[str, int]:
     return limits_in(call.quotas, view.records.get(QuotaSet, DEFAULT_CLASS))
 
 
-def _shown(call: Call, allowed: dict[str, int]) -> dict[str, int]:
-    return allowed | dict.fromkeys(_not_kept(call.version, 36), UNLIMITED)
+def _show_set(call: Call, allowed: dict[str, int]) -> dict[str, int]:
+    return allowed | dict.fromkeys(_list_not_kept(call.version, 36), UNLIMITED)
 
 
-def _shown_class(call: Call, allowed: dict[str, int]) -> dict[str, int]:
+def _show_class(call: Call, allowed: dict[str, int]) -> dict[str, int]:
     hidden = _GROUPS if call.version < 50 else ()
-    shown = allowed | dict.fromkeys(_not_kept(call.version, 50), UNLIMITED)
+    shown = allowed | dict.fromkeys(_list_not_kept(call.version, 50), UNLIMITED)
     return {name: limit for name, limit in shown.items() if name not in hidden}
 
 
-def _not_kept(version: int, networks_until: int) -> tuple[str, ...]:
+def _list_not_kept(version: int, networks_until: int) -> tuple[str, ...]:
     """What a version knows and Berth does not keep."""
     networks = _NETWORK if version < networks_until else ()
     return ("key_pairs", *networks, *(_INJECTED if version < 57 else ()))
@@ -130,13 +130,13 @@ def _not_kept(version: int, networks_until: int) -> tuple[str, ...]:
 # -- changing -----------------------------------------------------------------------------------
 
 
-async def update(call: Call) -> Response:
-    project = _project(call)
-    given = dict(call.decode(GivenSet).quota_set)
-    is_forced = _flag(given.pop("force", False))
-    asked = _asked(given, _not_kept(call.version, 36))
+async def update_quotas(call: Call) -> Response:
+    project = _read_project(call)
+    given = dict(call.decode(NewQuotaSet).quota_set)
+    is_forced = _read_flag(given.pop("force", False))
+    asked = _read_limits(given, _list_not_kept(call.version, 36))
 
-    def make(view: View, now_s: int) -> Command:
+    def propose(view: View, now_s: int) -> Command:
         used = used_by(view, project)
         for name, limit in asked.items():
             if not is_forced and UNLIMITED < limit < used.get(name, 0):
@@ -145,37 +145,37 @@ async def update(call: Call) -> Response:
                     f"Quota limit {limit} for {name} must be greater than or equal to already used and "
                     f"reserved {used[name]}.",
                 )
-        return _set(view, project_key(project), asked)
+        return _set_quotas(view, project_key(project), asked)
 
     return await call.submit(
-        make,
-        lambda view: json({"quota_set": _shown(call, limits_of(view, call.quotas, project))}),
+        propose,
+        lambda view: json({"quota_set": _show_set(call, limits_of(view, call.quotas, project))}),
     )
 
 
-async def update_class(call: Call) -> Response:
+async def update_quota_class(call: Call) -> Response:
     _require_class(call)
-    asked = _asked(dict(call.decode(GivenClass).quota_class_set), _not_kept(call.version, 50))
+    asked = _read_limits(dict(call.decode(NewQuotaClass).quota_class_set), _list_not_kept(call.version, 50))
     if call.version < 50 and (newer := sorted(asked.keys() & {*_GROUPS})):
         raise Problem(400, f"Invalid input: {newer[0]} is known from microversion 2.50 on.")
     return await call.submit(
-        lambda view, _: _set(view, DEFAULT_CLASS, asked),
-        lambda view: json({"quota_class_set": _shown_class(call, _class_limits(call, view))}),
+        lambda view, _: _set_quotas(view, DEFAULT_CLASS, asked),
+        lambda view: json({"quota_class_set": _show_class(call, _find_class_limits(call, view))}),
     )
 
 
-async def delete(call: Call) -> Response:
+async def delete_quotas(call: Call) -> Response:
     """The project has the defaults again."""
-    key = project_key(_project(call))
+    key = project_key(_read_project(call))
 
-    def make(view: View, now_s: int) -> Command:
+    def propose(view: View, now_s: int) -> Command:
         there = view.records.get(QuotaSet, key)
         return Enact(() if there is None else (remove_record(view, there),))
 
-    return await call.submit(make, lambda view: empty(202))
+    return await call.submit(propose, lambda view: empty(202))
 
 
-def _set(view: View, key: str, asked: dict[str, int]) -> Command:
+def _set_quotas(view: View, key: str, asked: dict[str, int]) -> Command:
     there = view.records.get(QuotaSet, key)
     limits = ({} if there is None else there.limits) | asked
     return Enact((replace_record(view, QuotaSet(id=key, limits=limits)),))
@@ -184,9 +184,9 @@ def _set(view: View, key: str, asked: dict[str, int]) -> Command:
 # -- what is sent -------------------------------------------------------------------------------
 
 
-def _asked(given: dict[str, Any], not_kept: tuple[str, ...]) -> dict[str, int]:
+def _read_limits(given: dict[str, Any], not_kept: tuple[str, ...]) -> dict[str, int]:
     """The limits to set, by resource."""
-    numbers = {name: _number(name, value) for name, value in given.items()}
+    numbers = {name: _read_limit(name, value) for name, value in given.items()}
     for name, limit in numbers.items():
         if name not in RESOURCES and name not in not_kept:
             raise Problem(
@@ -200,7 +200,7 @@ def _asked(given: dict[str, Any], not_kept: tuple[str, ...]) -> dict[str, int]:
     return {name: limit for name, limit in numbers.items() if name in RESOURCES}
 
 
-def _number(name: str, value: Any) -> int:
+def _read_limit(name: str, value: Any) -> int:
     text = str(value)
     is_number = not isinstance(value, bool) and text.removeprefix("-").isdigit() and text.isascii()
     if not is_number or not UNLIMITED <= int(text) <= LIMIT_MAX:
@@ -212,14 +212,14 @@ def _number(name: str, value: Any) -> int:
     return int(text)
 
 
-def _flag(value: Any) -> bool:
+def _read_flag(value: Any) -> bool:
     text = str(value).lower()
     if text not in ("true", "false", "1", "0", "yes", "no", "on", "off"):
         raise Problem(400, f"Invalid input: force is {value!r}; it must be true or false.")
     return text in ("true", "1", "yes", "on")
 
 
-def _project(call: Call) -> str:
+def _read_project(call: Call) -> str:
     """The project of the path, if its quotas are the caller's business."""
     project = call.params[0]
     call.require_of(project)
@@ -238,13 +238,14 @@ def _require_class(call: Call) -> None:
 _SETS: Final = "os_compute_api:os-quota-sets"
 _CLASSES: Final = "os_compute_api:os-quota-class-sets"
 
+
 ROUTES: Final = (
-    Route("GET", "/limits", limits, policy="os_compute_api:limits"),
-    Route("GET", "/os-quota-sets/{project}", show, policy=f"{_SETS}:show"),
-    Route("PUT", "/os-quota-sets/{project}", update, policy=f"{_SETS}:update"),
-    Route("DELETE", "/os-quota-sets/{project}", delete, policy=f"{_SETS}:delete"),
-    Route("GET", "/os-quota-sets/{project}/defaults", show_defaults, policy=f"{_SETS}:defaults"),
-    Route("GET", "/os-quota-sets/{project}/detail", show_detail, policy=f"{_SETS}:detail"),
-    Route("GET", "/os-quota-class-sets/{name}", show_class, policy=f"{_CLASSES}:show"),
-    Route("PUT", "/os-quota-class-sets/{name}", update_class, policy=f"{_CLASSES}:update"),
+    Route("GET", "/limits", show_limits, policy="os_compute_api:limits"),
+    Route("GET", "/os-quota-sets/{project}", show_quotas, policy=f"{_SETS}:show"),
+    Route("PUT", "/os-quota-sets/{project}", update_quotas, policy=f"{_SETS}:update"),
+    Route("DELETE", "/os-quota-sets/{project}", delete_quotas, policy=f"{_SETS}:delete"),
+    Route("GET", "/os-quota-sets/{project}/defaults", show_default_quotas, policy=f"{_SETS}:defaults"),
+    Route("GET", "/os-quota-sets/{project}/detail", show_quotas_in_use, policy=f"{_SETS}:detail"),
+    Route("GET", "/os-quota-class-sets/{name}", show_quota_class, policy=f"{_CLASSES}:show"),
+    Route("PUT", "/os-quota-class-sets/{name}", update_quota_class, policy=f"{_CLASSES}:update"),
 )

@@ -33,22 +33,22 @@ _POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
 _APART: Final = "anti-affinity"
 
 
-class Rules(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+class ServerGroupRules(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     max_server_per_host: int | str | None = None
 
 
-class NewGroup(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+class NewServerGroup(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     name: Annotated[str, Meta(min_length=1, max_length=255)]
     policies: Annotated[tuple[str, ...], Meta(max_length=10)] | None = None
     policy: str | None = None
-    rules: Rules | None = None
+    rules: ServerGroupRules | None = None
 
 
-class NewServerGroup(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    server_group: NewGroup
+class ServerGroupBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    server_group: NewServerGroup
 
 
-async def index(call: Call) -> Response:
+async def list_server_groups(call: Call) -> Response:
     query = query_of(call, "server groups", QUERY)
     limit, offset = limit_of(query), number_in(query, "offset", 0)
     everybody = flag_in(query, "all_projects")
@@ -62,36 +62,38 @@ async def index(call: Call) -> Response:
             if everybody or record.group.project == call.project
         ]
         records.sort(key=lambda record: (record.group.created_at_s, record.id))
-        shown = render_page(records[offset : offset + limit], lambda record: _shown(call, view, record))
+        shown = render_page(records[offset : offset + limit], lambda record: _show_whole(call, view, record))
         return json({"server_groups": shown})
 
     return await call.read(answer)
 
 
-async def show(call: Call) -> Response:
-    return await call.read(lambda view: json({"server_group": _shown(call, view, _found(view, call))}))
-
-
-async def create(call: Call) -> Response:
-    asked = call.decode(NewServerGroup).server_group
-    id = GroupId(call.services.ids.uuid())
-    policy = _policy(call, asked)
-    limit = _limit(asked, policy)
-    group = Group(asked.name, policy, HOST, limit, None, call.project, call.user, 0)
-    return await call.submit(
-        Enact((), (CreateGroup(id, group),), quotas=call.quotas),
-        lambda view: json({"server_group": _shown(call, view, view.groups.records[id])}),
+async def show_server_group(call: Call) -> Response:
+    return await call.read(
+        lambda view: json({"server_group": _show_whole(call, view, _find_group(view, call))})
     )
 
 
-async def delete(call: Call) -> Response:
-    def make(view: View, now_s: int) -> Command:
-        return delete_group(view, _found(view, call).id, is_forced=True)
+async def create_server_group(call: Call) -> Response:
+    asked = call.decode(ServerGroupBody).server_group
+    id = GroupId(call.services.ids.uuid())
+    policy = _read_policy(call, asked)
+    limit = _read_limit(asked, policy)
+    group = Group(asked.name, policy, HOST, limit, None, call.project, call.user, 0)
+    return await call.submit(
+        Enact((), (CreateGroup(id, group),), quotas=call.quotas),
+        lambda view: json({"server_group": _show_whole(call, view, view.groups.records[id])}),
+    )
 
-    return await call.submit(make, lambda view: Response(204))
+
+async def delete_server_group(call: Call) -> Response:
+    def propose(view: View, now_s: int) -> Command:
+        return delete_group(view, _find_group(view, call).id, is_forced=True)
+
+    return await call.submit(propose, lambda view: Response(204))
 
 
-def _found(view: View, call: Call) -> GroupRecord:
+def _find_group(view: View, call: Call) -> GroupRecord:
     id = call.params[0]
     record = view.groups.records.get(GroupId(id.lower()))
     if record is None or not call.access.sees(record.group.project):
@@ -100,7 +102,7 @@ def _found(view: View, call: Call) -> GroupRecord:
     return record
 
 
-def _policy(call: Call, asked: NewGroup) -> Policy:
+def _read_policy(call: Call, asked: NewServerGroup) -> Policy:
     if call.version >= _RULES:
         if asked.policies is not None:
             raise Problem(400, f"From microversion 2.{_RULES} on a group has policy, not policies.")
@@ -118,7 +120,7 @@ def _policy(call: Call, asked: NewGroup) -> Policy:
     raise Problem(400, f"The policy is {name!r}; it must be one of {', '.join(known)}.")
 
 
-def _limit(asked: NewGroup, policy: Policy) -> int | None:
+def _read_limit(asked: NewServerGroup, policy: Policy) -> int | None:
     given = asked.rules.max_server_per_host if asked.rules is not None else None
     if given is None:
         return 1 if policy.endswith(_APART) else None
@@ -134,9 +136,9 @@ def _limit(asked: NewGroup, policy: Policy) -> int | None:
     return int(text)
 
 
-def _shown(call: Call, view: View, record: GroupRecord) -> dict[str, Any]:
+def _show_whole(call: Call, view: View, record: GroupRecord) -> dict[str, Any]:
     group = record.group
-    shown: dict[str, Any] = {"id": record.id, "name": group.name, "members": _members(view, record)}
+    shown: dict[str, Any] = {"id": record.id, "name": group.name, "members": _list_members(view, record)}
     if call.version >= _RULES:
         is_limited = group.policy == _APART and group.max_per_domain is not None
         rules = {"max_server_per_host": group.max_per_domain} if is_limited else {}
@@ -148,7 +150,7 @@ def _shown(call: Call, view: View, record: GroupRecord) -> dict[str, Any]:
     return shown
 
 
-def _members(view: View, record: GroupRecord) -> list[str]:
+def _list_members(view: View, record: GroupRecord) -> list[str]:
     """Servers that are there. A migration is a member too, for the server that it moves: it is not shown."""
     return [
         id
@@ -158,8 +160,13 @@ def _members(view: View, record: GroupRecord) -> list[str]:
 
 
 ROUTES: Final = (
-    Route("GET", "/os-server-groups", index, policy="os_compute_api:os-server-groups:index"),
-    Route("POST", "/os-server-groups", create, policy="os_compute_api:os-server-groups:create"),
-    Route("GET", "/os-server-groups/{id}", show, policy="os_compute_api:os-server-groups:show"),
-    Route("DELETE", "/os-server-groups/{id}", delete, policy="os_compute_api:os-server-groups:delete"),
+    Route("GET", "/os-server-groups", list_server_groups, policy="os_compute_api:os-server-groups:index"),
+    Route("POST", "/os-server-groups", create_server_group, policy="os_compute_api:os-server-groups:create"),
+    Route("GET", "/os-server-groups/{id}", show_server_group, policy="os_compute_api:os-server-groups:show"),
+    Route(
+        "DELETE",
+        "/os-server-groups/{id}",
+        delete_server_group,
+        policy="os_compute_api:os-server-groups:delete",
+    ),
 )

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from berth.api.compute.aggregates import BINARY, zone_of
-from berth.api.compute.hypervisors import UUIDS, found, id_of
+from berth.api.compute.hypervisors import UUIDS, find_hypervisor, id_of
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import query_of
@@ -35,7 +35,7 @@ _REASON_LENGTH_MAX: Final = 255
 Reason = Annotated[str, Meta(min_length=1, max_length=_REASON_LENGTH_MAX)]
 
 
-class Wanted(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+class ServiceChange(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """What a service shall be; what is left out stays as it is."""
 
     status: str | UnsetType = UNSET
@@ -43,7 +43,7 @@ class Wanted(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=Tr
     forced_down: bool | UnsetType = UNSET
 
 
-class OldWanted(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+class NamedServiceChange(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """The same before 2.53: what shall be is in the path."""
 
     host: Annotated[str, Meta(min_length=1, max_length=255)]
@@ -55,14 +55,14 @@ class OldWanted(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only
 _STEPS_PER_HOST: Final = 10
 
 
-async def index(call: Call) -> Response:
+async def list_services(call: Call) -> Response:
     query = query_of(call, "services", QUERY)
 
     def answer(view: View) -> Response:
         view.steps.take(_STEPS_PER_HOST * view.records.count(Host))
         hosts = sorted(view.records.all(Host), key=lambda host: host.number)
         services = [
-            _shown(call, view, host)
+            _show_service(call, view, host)
             for host in hosts
             if query.get("host") in (None, host.name) and query.get("binary") in (None, BINARY)
         ]
@@ -71,50 +71,50 @@ async def index(call: Call) -> Response:
     return await call.read(answer)
 
 
-async def update(call: Call) -> Response:
-    return await (_update_one(call) if call.version >= UUIDS else _update_old(call))
+async def update_service(call: Call) -> Response:
+    return await (_update_by_id(call) if call.version >= UUIDS else _update_by_name(call))
 
 
-async def _update_one(call: Call) -> Response:
-    wanted = call.decode(Wanted)
-    if wanted == Wanted():
+async def _update_by_id(call: Call) -> Response:
+    wanted = call.decode(ServiceChange)
+    if wanted == ServiceChange():
         raise Problem(400, "There is nothing to change: give status or forced_down.")
     if wanted.status not in (UNSET, "enabled", "disabled"):
         raise Problem(400, f"status is {wanted.status!r}; it must be enabled or disabled.")
     if wanted.disabled_reason is not UNSET and wanted.status != "disabled":
         raise Problem(400, "disabled_reason is for a service that is being disabled.")
     return await call.submit(
-        lambda view, now_s: _changed(view, found(view, call), wanted, now_s),
-        lambda view: json({"service": _shown(call, view, found(view, call))}),
+        lambda view, now_s: _change_service(view, find_hypervisor(view, call), wanted, now_s),
+        lambda view: json({"service": _show_service(call, view, find_hypervisor(view, call))}),
     )
 
 
-async def _update_old(call: Call) -> Response:
-    asked = call.decode(OldWanted)
+async def _update_by_name(call: Call) -> Response:
+    asked = call.decode(NamedServiceChange)
     answer: dict[str, Any] = {"host": asked.host, "binary": asked.binary}
     match call.params[0]:
         case "enable":
-            wanted, said = Wanted(status="enabled"), {"status": "enabled"}
+            wanted, said = ServiceChange(status="enabled"), {"status": "enabled"}
         case "disable":
-            wanted, said = Wanted(status="disabled"), {"status": "disabled"}
+            wanted, said = ServiceChange(status="disabled"), {"status": "disabled"}
         case "disable-log-reason":
             if asked.disabled_reason is UNSET:
                 raise Problem(400, "disabled_reason is missing: say why the service is disabled.")
-            wanted = Wanted(status="disabled", disabled_reason=asked.disabled_reason)
+            wanted = ServiceChange(status="disabled", disabled_reason=asked.disabled_reason)
             said = {"status": "disabled", "disabled_reason": str(asked.disabled_reason)}
         case "force-down" if call.version >= _FORCED_DOWN:
-            is_forced = _bool(asked.forced_down)
-            wanted, said = Wanted(forced_down=is_forced), {}
+            is_forced = _read_flag(asked.forced_down)
+            wanted, said = ServiceChange(forced_down=is_forced), {}
             answer["forced_down"] = is_forced
         case other:
             raise Problem(404, f"Unknown action {other}.")
     return await call.submit(
-        lambda view, now_s: _changed(view, _named(view, asked), wanted, now_s),
+        lambda view, now_s: _change_service(view, _find_by_name(view, asked), wanted, now_s),
         lambda view: json({"service": answer | said}),
     )
 
 
-def _bool(value: bool | str | UnsetType) -> bool:
+def _read_flag(value: bool | str | UnsetType) -> bool:
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.lower() in ("true", "false"):
@@ -122,14 +122,14 @@ def _bool(value: bool | str | UnsetType) -> bool:
     raise Problem(400, "forced_down must be true or false.")
 
 
-def _named(view: View, asked: OldWanted) -> Host:
+def _find_by_name(view: View, asked: NamedServiceChange) -> Host:
     hosts = view.records.find(Host, "name", asked.host)
     if not hosts or asked.binary != BINARY:
         raise Problem(404, f"There is no {asked.binary} on the host {asked.host}.")
     return hosts[0]
 
 
-def _changed(view: View, host: Host, wanted: Wanted, now_s: int) -> Command:
+def _change_service(view: View, host: Host, wanted: ServiceChange, now_s: int) -> Command:
     id = ProviderId(host.id)
     before = view.hosts.get(id, HEALTHY)
     is_forced = host.is_forced_down if isinstance(wanted.forced_down, UnsetType) else wanted.forced_down
@@ -144,8 +144,8 @@ def _changed(view: View, host: Host, wanted: Wanted, now_s: int) -> Command:
     return Enact((replace_record(view, after),), (SetHostStatus(id, status),))
 
 
-async def delete(call: Call) -> Response:
-    host = await call.read(lambda view: found(view, call))
+async def delete_service(call: Call) -> Response:
+    host = await call.read(lambda view: find_hypervisor(view, call))
     raise Problem(
         409,
         f"The service of host {host.name} is its agent, and is there as long as its cell knows the agent: "
@@ -153,7 +153,7 @@ async def delete(call: Call) -> Response:
     )
 
 
-def _shown(call: Call, view: View, host: Host) -> dict[str, Any]:
+def _show_service(call: Call, view: View, host: Host) -> dict[str, Any]:
     status = status_of(view, host)
     shown = {
         "id": id_of(call, host),
@@ -162,20 +162,20 @@ def _shown(call: Call, view: View, host: Host) -> dict[str, Any]:
         "zone": zone_of(view, host),
         "status": "disabled" if status.disabled else "enabled",
         "state": "down" if status.down else "up",
-        "disabled_reason": status.reason or _complaints(host),
+        "disabled_reason": status.reason or _show_complaints(host),
         "updated_at": show_plain_time(host.updated_at_s or host.registered_at_s),
     }
     return shown | ({"forced_down": host.is_forced_down} if call.version >= _FORCED_DOWN else {})
 
 
-def _complaints(host: Host) -> str | None:
+def _show_complaints(host: Host) -> str | None:
     """Where clients show a word about a service; that does not make it a disabled one."""
     text = " ".join(host.complaints)
     return f"{text[:252]}..." if len(text) > _REASON_LENGTH_MAX else text or None
 
 
 ROUTES: Final = (
-    Route("GET", "/os-services", index, policy="os_compute_api:os-services:list"),
-    Route("PUT", "/os-services/{id}", update, policy="os_compute_api:os-services:update"),
-    Route("DELETE", "/os-services/{id}", delete, policy="os_compute_api:os-services:delete"),
+    Route("GET", "/os-services", list_services, policy="os_compute_api:os-services:list"),
+    Route("PUT", "/os-services/{id}", update_service, policy="os_compute_api:os-services:update"),
+    Route("DELETE", "/os-services/{id}", delete_service, policy="os_compute_api:os-services:delete"),
 )

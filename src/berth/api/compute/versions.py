@@ -1,8 +1,10 @@
-"""Microversions of the compute API, and the documents by which clients find out about them."""
+"""Microversions of the compute API, the document that tells clients of them, and links."""
 
 import re
 from collections.abc import Mapping
 from typing import Any, Final
+
+import msgspec
 
 from berth.api.kernel.call import Call
 from berth.api.kernel.problem import Problem
@@ -19,7 +21,7 @@ _VERSION: Final = re.compile(r"2\.(0|[1-9][0-9]{0,3})")
 
 
 def version_of(headers: Mapping[str, str]) -> int:
-    """The minor of the microversion that is asked for; 1 where none is."""
+    """The minor of the microversion that a request asks for; 1 if it asks for none."""
     asked = headers.get(_LEGACY_HEADER)
     for part in headers.get(_HEADER, "").split(","):
         service, _, version = part.strip().partition(" ")
@@ -40,7 +42,7 @@ def version_of(headers: Mapping[str, str]) -> int:
 
 
 def headers_of(headers: Mapping[str, str]) -> list[tuple[str, str]]:
-    """What a response says of its version: the one that the request speaks, or else the first."""
+    """The headers that tell the version of a response: that of the request, or else the first."""
     try:
         minor = version_of(headers)
     except Problem:
@@ -52,7 +54,7 @@ def headers_of(headers: Mapping[str, str]) -> list[tuple[str, str]]:
     ]
 
 
-def document(base: str) -> dict[str, Any]:
+def show_document(base: str) -> dict[str, Any]:
     """What /compute/v2.1 says of itself; ``base`` is its own URL."""
     return {
         "id": "v2.1",
@@ -67,6 +69,25 @@ def document(base: str) -> dict[str, Any]:
     }
 
 
+def require_version(call: Call, minor: int) -> None:
+    """Refuse a path that came with a later version than the one of the request."""
+    if call.version < minor:
+        raise Problem(
+            404, f"{call.request.method} {call.request.path} is there from microversion 2.{minor} on."
+        )
+
+
+def require_since(call: Call, body: msgspec.Struct, since: dict[str, int]) -> None:
+    """Refuse fields that came with a later version than the one of the request."""
+    for name, minor in since.items():
+        if call.version < minor and getattr(body, name) is not msgspec.UNSET:
+            raise Problem(
+                400,
+                f"Invalid input: {name} is understood from microversion 2.{minor} on, and this request "
+                f"speaks 2.{call.version}.",
+            )
+
+
 # -- where things are --------------------------------------------------------------------------
 
 
@@ -76,7 +97,7 @@ def base_url(call: Call) -> str:
 
 
 def links_of(call: Call, what: str, id: str) -> list[dict[str, str]]:
-    """Where one thing is to be found."""
+    """The links to one thing."""
     return [
         {"rel": "self", "href": f"{base_url(call)}/{what}/{id}"},
         {"rel": "bookmark", "href": f"{call.origin}/compute/{what}/{id}"},

@@ -1,27 +1,30 @@
 """POST /servers/{id}/action: have something done to a server. Every action that is offered is a row below.
 
-An action begins in the writer's turn: who may is asked there, what it needs is claimed there, and the order
-is on its way when the answer goes out. What becomes of it is told by the server's actions.
+An action begins in the writer's turn: whether the caller may is asked there, what it needs is claimed there,
+and its saga run has begun when the answer goes out. The server's actions tell how it ended.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from berth.api.compute import server_bodies as sent
-from berth.api.compute.server_access import (
-    changed,
-    require_since,
-    unlocked,
-    usable_flavor,
-    usable_image,
-    visible,
+from berth.api.compute.servers.create import find_usable_flavor, find_usable_image, require_host, require_zone
+from berth.api.compute.servers.fields import (
+    BuildBody,
+    HostName,
+    Metadata,
+    Name,
+    Ref,
+    ServerBody,
+    Text,
+    check_metadata,
+    refuse_fields,
 )
-from berth.api.compute.server_create import require_host, require_zone
-from berth.api.compute.server_fields import refuse_fields
-from berth.api.compute.server_wire import detail
-from berth.api.compute.servers import deleted, renamed
+from berth.api.compute.servers.show import find_server, find_unlocked, show_details
+from berth.api.compute.servers.update import rename_server, replace_server, submit_delete
+from berth.api.compute.versions import require_since
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.disclosure import is_no_place, no_place
 from berth.api.kernel.http import Response
@@ -51,29 +54,77 @@ from berth.view import View
 T = TypeVar("T")
 Begin = Callable[[View, int, Context, str], Enact | Rejection]
 
+# -- bodies -------------------------------------------------------------------------------------
 
-async def act(call: Call) -> Response:
-    """Exactly one action, by its name."""
-    context = call.decode(dict[str, msgspec.Raw])
-    if len(context) != 1:
-        raise Problem(400, f"The body must have one action, and it has {len(context)}.")
-    [(name, raw)] = context.items()
+
+class Resize(ServerBody, kw_only=True, frozen=True):
+    flavor_ref: Ref | int
+    disk_config: Any = None
+
+
+class Migrate(ServerBody, kw_only=True, frozen=True):
+    host: HostName | UnsetType | None = UNSET
+
+
+class LiveMigrate(ServerBody, kw_only=True, frozen=True):
+    host: HostName | None = None
+    block_migration: Any = None
+    disk_over_commit: Any = None
+    force: Any = None
+
+
+class Evacuate(ServerBody, kw_only=True, frozen=True):
+    host: HostName | None = None
+    force: Any = None
+    admin_pass: Any = None
+    on_shared_storage: Any = None
+
+
+class Rebuild(BuildBody, kw_only=True, frozen=True):
+    image_ref: Ref
+    name: Name | UnsetType = UNSET
+    metadata: Metadata | UnsetType = UNSET
+    description: Text | UnsetType | None = UNSET
+    key_name: Name | UnsetType | None = UNSET
+    preserve_ephemeral: Any = None
+
+
+class Unshelve(ServerBody, kw_only=True, frozen=True):
+    """A zone of None unpins the server from the zone that it was created in."""
+
+    availability_zone: Name | UnsetType | None = UNSET
+    host: HostName | UnsetType = UNSET
+
+
+class Lock(ServerBody, kw_only=True, frozen=True):
+    locked_reason: Name | UnsetType = UNSET
+
+
+# -- how an action begins -----------------------------------------------------------------------
+
+
+async def act_on_server(call: Call) -> Response:
+    """Do the one action that the body names."""
+    named = call.decode(dict[str, msgspec.Raw])
+    if len(named) != 1:
+        raise Problem(400, f"The body must have one action, and it has {len(named)}.")
+    [(name, raw)] = named.items()
     action = _ACTIONS.get(name)
     if action is None:
-        await call.read(lambda view: visible(call, view, call.params[0]))
-        raise _not_offered(name)
+        await call.read(lambda view: find_server(call, view, call.params[0]))
+        raise _unknown_action(name)
     return await action.handler(call, raw)
 
 
-def _not_offered(name: str) -> Problem:
+def _unknown_action(name: str) -> Problem:
     offered = ", ".join(sorted(_ACTIONS))
     if name in _NOT_OFFERED:
         return Problem(400, f"The action {name} is not offered here. What is: {offered}.")
     return Problem(400, f"There is no such action: {name[:100]}. What is offered: {offered}.")
 
 
-def _sent(raw: msgspec.Raw, kind: type[T], empty: T | None = None) -> T:
-    """The body of an action, as a struct says it must be; null stands for ``empty``, if it may."""
+def _decode_action(raw: msgspec.Raw, kind: type[T], empty: T | None = None) -> T:
+    """The body of an action. Null stands for ``empty``, where there is one."""
     try:
         found = msgspec.json.decode(raw, type=kind if empty is None else kind | None)
     except msgspec.ValidationError as error:
@@ -81,15 +132,15 @@ def _sent(raw: msgspec.Raw, kind: type[T], empty: T | None = None) -> T:
     return found if found is not None else empty  # type: ignore[return-value]
 
 
-async def _begun(call: Call, begin: Begin, status: int = 202) -> Response:
-    return await _begun_and_answered(call, begin, lambda view: Response(status))
+async def _start(call: Call, begin: Begin, status: int = 202) -> Response:
+    return await _start_and_answer(call, begin, lambda view: Response(status))
 
 
-async def _begun_and_answered(call: Call, begin: Begin, answer: Callable[[View], Response]) -> Response:
+async def _start_and_answer(call: Call, begin: Begin, answer: Callable[[View], Response]) -> Response:
     id, context = call.params[0], call.context()
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
-        unlocked(call, view, id)
+        find_unlocked(call, view, id)
         return begin(view, now_s, context, id)
 
     outcome = await call.try_submit(propose, answer)
@@ -104,59 +155,59 @@ async def _begun_and_answered(call: Call, begin: Begin, answer: Callable[[View],
 
 
 async def _resize(call: Call, raw: msgspec.Raw) -> Response:
-    body = _sent(raw, sent.Resize)
+    body = _decode_action(raw, Resize)
     refuse_fields("resize", body)
 
     def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
-        return resize.propose(view, now_s, context, id, usable_flavor(call, view, body.flavor_ref))
+        return resize.propose(view, now_s, context, id, find_usable_flavor(call, view, body.flavor_ref))
 
-    return await _begun(call, begin)
+    return await _start(call, begin)
 
 
 async def _migrate(call: Call, raw: msgspec.Raw) -> Response:
-    body = _sent(raw, sent.Migrate, sent.Migrate())
+    body = _decode_action(raw, Migrate, Migrate())
     require_since(call, body, {"host": 56})
     if isinstance(body.host, str):
         call.require("os_compute_api:os-migrate-server:migrate:host")
 
     def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
-        return migrate.propose(view, now_s, context, id, _host(view, body.host))
+        return migrate.propose(view, now_s, context, id, _find_host_name(view, body.host))
 
-    return await _begun(call, begin)
+    return await _start(call, begin)
 
 
 async def _confirm(call: Call, raw: msgspec.Raw) -> Response:
-    return await _begun(call, confirm.propose, 204)
+    return await _start(call, confirm.propose, 204)
 
 
 async def _revert(call: Call, raw: msgspec.Raw) -> Response:
-    return await _begun(call, revert.propose)
+    return await _start(call, revert.propose)
 
 
 async def _live_migrate(call: Call, raw: msgspec.Raw) -> Response:
-    body = _sent(raw, sent.LiveMigrate)
+    body = _decode_action(raw, LiveMigrate)
     if isinstance(body.host, str):
         call.require("os_compute_api:os-migrate-server:migrate_live:host")
     # Before 2.25 it had to be said, and this is what clients said.
     refuse_fields("os-migrateLive", body, block_migration=(False,) if call.version < 25 else ())
 
     def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
-        return live_migrate.propose(view, now_s, context, id, _host(view, body.host))
+        return live_migrate.propose(view, now_s, context, id, _find_host_name(view, body.host))
 
-    return await _begun(call, begin)
+    return await _start(call, begin)
 
 
 async def _evacuate(call: Call, raw: msgspec.Raw) -> Response:
-    body = _sent(raw, sent.Evacuate)
+    body = _decode_action(raw, Evacuate)
     refuse_fields("evacuate", body)
 
     def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
-        return evacuate.propose(view, now_s, context, id, _host(view, body.host))
+        return evacuate.propose(view, now_s, context, id, _find_host_name(view, body.host))
 
-    return await _begun(call, begin, 200)
+    return await _start(call, begin, 200)
 
 
-def _host(view: View, named: str | msgspec.UnsetType | None) -> str | None:
+def _find_host_name(view: View, named: str | msgspec.UnsetType | None) -> str | None:
     return require_host(view, named) if isinstance(named, str) else None
 
 
@@ -164,43 +215,43 @@ def _host(view: View, named: str | msgspec.UnsetType | None) -> str | None:
 
 
 async def _rebuild(call: Call, raw: msgspec.Raw) -> Response:
-    body = _sent(raw, sent.Rebuild)
+    body = _decode_action(raw, Rebuild)
     require_since(call, body, {"description": 19, "key_name": 54})
     refuse_fields("rebuild", body)
 
-    def renewed(server: Server) -> Server:
-        server = renamed(server, body.name, body.description)
+    def change_server(server: Server) -> Server:
+        server = rename_server(server, body.name, body.description)
         if not isinstance(body.metadata, msgspec.UnsetType):
-            metadata = sent.checked_metadata(body.metadata)
+            metadata = check_metadata(body.metadata)
             server = msgspec.structs.replace(server, metadata=metadata)
         if body.key_name is None:
             server = msgspec.structs.replace(server, key_name=None)
         return server
 
     def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
-        image = usable_image(call, view, body.image_ref)
-        return rebuild.propose(view, now_s, context, id, image, renewed)
+        image = find_usable_image(call, view, body.image_ref)
+        return rebuild.propose(view, now_s, context, id, image, change_server)
 
     def answer(view: View) -> Response:
-        return json({"server": detail(call, view, visible(call, view, call.params[0]))}, 202)
+        return json({"server": show_details(call, view, find_server(call, view, call.params[0]))}, 202)
 
-    return await _begun_and_answered(call, begin, answer)
+    return await _start_and_answer(call, begin, answer)
 
 
-def _in_place(propose: Begin) -> "Handler":
+def _make_handler(propose: Begin) -> "ActionHandler":
     async def handle(call: Call, raw: msgspec.Raw) -> Response:
-        return await _begun(call, propose)
+        return await _start(call, propose)
 
     return handle
 
 
 async def _shelve(call: Call, raw: msgspec.Raw) -> Response:
     is_away = call.services.settings.shelve_offload
-    return await _begun(call, shelve.propose_away if is_away else shelve.propose)
+    return await _start(call, shelve.propose_away if is_away else shelve.propose)
 
 
 async def _unshelve(call: Call, raw: msgspec.Raw) -> Response:
-    body = _sent(raw, sent.Unshelve, sent.Unshelve())
+    body = _decode_action(raw, Unshelve, Unshelve())
     require_since(call, body, {"availability_zone": 77, "host": 91})
     if body.host is not msgspec.UNSET:
         call.require("os_compute_api:os-shelve:unshelve_to_host")
@@ -211,8 +262,8 @@ async def _unshelve(call: Call, raw: msgspec.Raw) -> Response:
         )
 
     def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
-        server = visible(call, view, id)
-        if server.state == "shelved" and body != sent.Unshelve():
+        server = find_server(call, view, id)
+        if server.state == "shelved" and body != Unshelve():
             raise Problem(
                 409,
                 f"Instance {id} is shelved and not offloaded: it is still on its host. Unshelve it without a "
@@ -220,30 +271,30 @@ async def _unshelve(call: Call, raw: msgspec.Raw) -> Response:
             )
         if isinstance(zone, str):
             require_zone(view, zone)
-        return unshelve.propose(view, now_s, context, id, zone=zone, host=_host(view, body.host))
+        return unshelve.propose(view, now_s, context, id, zone=zone, host=_find_host_name(view, body.host))
 
-    return await _begun(call, begin)
+    return await _start(call, begin)
 
 
 async def _force_delete(call: Call, raw: msgspec.Raw) -> Response:
-    return await deleted(call, is_forced=True, status=202)
+    return await submit_delete(call, is_forced=True, status=202)
 
 
 # -- locks --------------------------------------------------------------------------------------
 
 
 async def _lock(call: Call, raw: msgspec.Raw) -> Response:
-    body = _sent(raw, sent.Lock, sent.Lock())
+    body = _decode_action(raw, Lock, Lock())
     require_since(call, body, {"locked_reason": 73})
     reason = body.locked_reason if isinstance(body.locked_reason, str) else None
 
     def propose(view: View, now_s: int) -> Enact:
-        server = visible(call, view, call.params[0])
-        locker = _locker(call, server)
+        server = find_server(call, view, call.params[0])
+        locker = _locker_of(call, server)
         if server.is_locked and locker == "owner":
-            # Whoever has locked it, it stays theirs, with their reason.
+            # The first lock stays, with its reason.
             return Enact(())
-        return changed(
+        return replace_server(
             view,
             msgspec.structs.replace(server, is_locked=True, locked_by=locker, locked_reason=reason),
             now_s,
@@ -254,10 +305,10 @@ async def _lock(call: Call, raw: msgspec.Raw) -> Response:
 
 async def _unlock(call: Call, raw: msgspec.Raw) -> Response:
     def propose(view: View, now_s: int) -> Enact:
-        server = visible(call, view, call.params[0])
-        if server.is_locked and (server.locked_by or "owner") != _locker(call, server):
+        server = find_server(call, view, call.params[0])
+        if server.is_locked and (server.locked_by or "owner") != _locker_of(call, server):
             call.require("os_compute_api:os-lock-server:unlock:unlock_override", server.project)
-        return changed(
+        return replace_server(
             view,
             msgspec.structs.replace(server, is_locked=False, locked_by=None, locked_reason=None),
             now_s,
@@ -266,18 +317,18 @@ async def _unlock(call: Call, raw: msgspec.Raw) -> Response:
     return await call.submit(propose, lambda _: Response(202))
 
 
-def _locker(call: Call, server: Server) -> Literal["owner", "admin"]:
-    """As whom the caller locks: from its own project as an owner, as Nova has it."""
+def _locker_of(call: Call, server: Server) -> Literal["owner", "admin"]:
+    """The role in which the caller locks: in its own project it is an owner, as in Nova."""
     return "owner" if server.project == call.project else "admin"
 
 
 # -- the table ----------------------------------------------------------------------------------
 
-Handler = Callable[[Call, msgspec.Raw], Awaitable[Response]]
+ActionHandler = Callable[[Call, msgspec.Raw], Awaitable[Response]]
 
 
 class _Action(NamedTuple):
-    handler: Handler
+    handler: ActionHandler
     rule: str
 
 
@@ -290,11 +341,13 @@ _ACTIONS: Final[dict[str, _Action]] = {
     "evacuate": _Action(_evacuate, "os_compute_api:os-evacuate"),
     "rebuild": _Action(_rebuild, "os_compute_api:servers:rebuild"),
     "shelve": _Action(_shelve, "os_compute_api:os-shelve:shelve"),
-    "shelveOffload": _Action(_in_place(shelve_offload.propose), "os_compute_api:os-shelve:shelve_offload"),
+    "shelveOffload": _Action(
+        _make_handler(shelve_offload.propose), "os_compute_api:os-shelve:shelve_offload"
+    ),
     "unshelve": _Action(_unshelve, "os_compute_api:os-shelve:unshelve"),
     "forceDelete": _Action(_force_delete, "os_compute_api:os-deferred-delete:force"),
-    "os-start": _Action(_in_place(start.propose), "os_compute_api:servers:start"),
-    "os-stop": _Action(_in_place(stop.propose), "os_compute_api:servers:stop"),
+    "os-start": _Action(_make_handler(start.propose), "os_compute_api:servers:start"),
+    "os-stop": _Action(_make_handler(stop.propose), "os_compute_api:servers:stop"),
     "lock": _Action(_lock, "os_compute_api:os-lock-server:lock"),
     "unlock": _Action(_unlock, "os_compute_api:os-lock-server:unlock"),
 }
@@ -329,13 +382,14 @@ _NOT_OFFERED: Final = frozenset(
         "os-getSerialConsole",
     )
 )
-"""What Nova can have done to a server, and Berth cannot."""
+"""Actions that Nova has and Berth does not."""
+
 
 ROUTES: Final = (
     Route(
         "POST",
         "/servers/{id}/action",
-        act,
+        act_on_server,
         policy="os_compute_api:servers:show",
         actions={name: action.rule for name, action in _ACTIONS.items()},
     ),

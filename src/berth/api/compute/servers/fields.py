@@ -2,21 +2,23 @@
 
 There are no networks, no volumes, no key pairs and no way into a guest here. A request that asks for one of
 them is refused: a server that is ACTIVE has what was asked for. What clients send when nothing was asked for
-(``networks: auto``, the image as the only disk) is accepted.
+(``networks: auto``, the image as the only disk) is accepted. A name that is not in the tables is a mistake.
 """
 
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
-from berth.api.compute.server_wire import DISK_CONFIG
 from berth.api.kernel.problem import Problem
-from berth.scheduler.spec_table import Fate
+from berth.scheduler.spec_table import Fate, count_bytes
+
+DISK_CONFIG: Final = "MANUAL"
 
 
 class Field(NamedTuple):
-    """``words`` say what it is used for, or what is not offered. ``harmless``: the values of a refused field
-    that ask for nothing."""
+    """``words`` say what it is used for, or what is not offered. ``harmless`` are the values of a refused
+    field that ask for nothing."""
 
     fate: Fate
     words: str
@@ -130,8 +132,8 @@ HINTS: Final[dict[str, Field]] = {
 
 
 def refuse_fields(operation: str, body: msgspec.Struct, **harmless: tuple[Any, ...]) -> None:
-    """Refuse a body that asks for something that is not offered. ``harmless`` are values of fields that are
-    so in this request alone."""
+    """Refuse a body that asks for something that is not offered. ``harmless`` are further values of fields
+    that ask for nothing in this request."""
     for field in msgspec.structs.fields(body):
         known, value = FIELDS[operation][field.encode_name], getattr(body, field.name)
         accepted = (field.default, *known.harmless, *harmless.get(field.name, ()))
@@ -139,10 +141,10 @@ def refuse_fields(operation: str, body: msgspec.Struct, **harmless: tuple[Any, .
         if known.fate is not Fate.USED and not any(
             value == one and type(value) is type(one) for one in accepted
         ):
-            raise _not_offered(field.encode_name, value, known)
+            raise _unsupported_field(field.encode_name, value, known)
 
 
-def _not_offered(name: str, value: Any, known: Field) -> Problem:
+def _unsupported_field(name: str, value: Any, known: Field) -> Problem:
     said = [str(one) for one in known.harmless if one and isinstance(one, str)]
     allowed = f"{', '.join(said)} or left out" if said else "left out"
     return Problem(
@@ -150,8 +152,8 @@ def _not_offered(name: str, value: Any, known: Field) -> Problem:
     )
 
 
-def plain_disk(image: str | None) -> tuple[list[dict[str, Any]], ...]:
-    """The image as the only disk, on the host: how clients spell a server that is made from an image."""
+def list_plain_disks(image: str | None) -> tuple[list[dict[str, Any]], ...]:
+    """The ways in which clients name the image of a server as its only disk, on the host."""
     if not image:
         return ()
     id = image.rstrip("/").rpartition("/")[2]
@@ -159,8 +161,8 @@ def plain_disk(image: str | None) -> tuple[list[dict[str, Any]], ...]:
     return ([disk | {"delete_on_termination": True}], [disk])
 
 
-def hints_in(*given: dict[str, Any] | None) -> dict[str, Any]:
-    """The hints of a request, which may stand under one of two names; each must be one that is used."""
+def read_hints(*given: dict[str, Any] | None) -> dict[str, Any]:
+    """The hints of a request, given under one of two names. Each must be one that is used."""
     named = [hints for hints in given if hints is not None]
     if len(named) > 1:
         raise Problem(
@@ -177,3 +179,62 @@ def hints_in(*given: dict[str, Any] | None) -> dict[str, Any]:
                 f"{', '.join(used)}.",
             )
     return hints
+
+
+# -- what bodies have in common -----------------------------------------------------------------
+
+
+METADATA_BYTES_MAX: Final = 64 << 10
+
+Name = Annotated[str, Meta(min_length=1, max_length=255)]
+Text = Annotated[str, Meta(max_length=255)]
+HostName = Annotated[str, Meta(min_length=1, max_length=255)]
+Ref = Annotated[str, Meta(max_length=1024)]
+MetadataKey = Annotated[str, Meta(min_length=1, max_length=255, pattern=r"^[a-zA-Z0-9\-_:. ]+\Z")]
+Metadata = dict[MetadataKey, Text]
+
+_NAMES: Final = {
+    "flavor_ref": "flavorRef",
+    "image_ref": "imageRef",
+    "admin_pass": "adminPass",
+    "disk_config": "OS-DCF:diskConfig",
+    "access_ipv4": "accessIPv4",
+    "access_ipv6": "accessIPv6",
+    "on_shared_storage": "onSharedStorage",
+}
+
+
+class ServerBody(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, rename=_NAMES):
+    """Its fields have the names of Nova on the wire."""
+
+
+class BuildBody(ServerBody, kw_only=True, frozen=True):
+    """What Nova can build a server with, and Berth cannot."""
+
+    admin_pass: Text | None = None
+    disk_config: Any = None
+    access_ipv4: Any = None
+    access_ipv6: Any = None
+    user_data: Any = None
+    personality: Any = None
+    hostname: Any = None
+    trusted_image_certificates: Any = None
+
+
+def check_name(name: str) -> str:
+    """The name, if people can read it: printable, without blanks around it."""
+    if name != name.strip() or not name.isprintable():
+        raise Problem(
+            400,
+            f"Invalid input: name is {name!r}; it must be printable, without blanks at its beginning or end.",
+        )
+    return name
+
+
+def check_metadata(metadata: dict[str, str]) -> dict[str, str]:
+    size = count_bytes(metadata)
+    if size > METADATA_BYTES_MAX:
+        raise Problem(
+            403, f"The metadata of a server has {METADATA_BYTES_MAX} bytes at most, and this would be {size}."
+        )
+    return metadata

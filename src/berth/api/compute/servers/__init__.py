@@ -1,0 +1,1 @@
+"""/servers: create, show, update and delete servers, and have things done to them."""

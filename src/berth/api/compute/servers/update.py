@@ -1,0 +1,204 @@
+"""PUT and DELETE /servers/{id}, and /servers/{id}/metadata: rename a server, delete it, keep notes on it.
+
+A server that is locked cannot be changed by its owner until it is unlocked; an administrator can change it.
+"""
+
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from berth.api.compute.servers.fields import (
+    Metadata,
+    Name,
+    ServerBody,
+    Text,
+    check_metadata,
+    check_name,
+    refuse_fields,
+)
+from berth.api.compute.servers.show import find_server, find_unlocked, show_details
+from berth.api.compute.versions import require_since
+from berth.api.kernel.call import Call, json
+from berth.api.kernel.http import Response
+from berth.api.kernel.problem import Problem
+from berth.api.kernel.router import Route
+from berth.ledger.records import replace_record
+from berth.model.commands import Enact
+from berth.model.rejections import Rejection, ServerBusy
+from berth.model.servers import Server
+from berth.sagas import delete
+from berth.view import View
+
+
+class ChangedServer(ServerBody, kw_only=True, frozen=True):
+    name: Name | UnsetType = UNSET
+    description: Text | UnsetType | None = UNSET
+    disk_config: Any = None
+    access_ipv4: Any = None
+    access_ipv6: Any = None
+    hostname: Any = None
+    pinned_availability_zone: Any = UNSET
+
+
+class ChangedServerBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    server: ChangedServer
+
+
+class MetadataBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    metadata: Metadata
+
+
+class MetaBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    meta: Annotated[Metadata, Meta(min_length=1, max_length=1)]
+
+
+async def update_server(call: Call) -> Response:
+    id = call.params[0]
+    asked = call.decode(ChangedServerBody).server
+    require_since(call, asked, {"description": 19})
+    refuse_fields("update", asked)
+
+    def propose(view: View, now_s: int) -> Enact:
+        return replace_server(
+            view, rename_server(find_server(call, view, id), asked.name, asked.description), now_s
+        )
+
+    return await call.submit(
+        propose, lambda view: json({"server": show_details(call, view, find_server(call, view, id))})
+    )
+
+
+def rename_server(
+    server: Server, name: str | msgspec.UnsetType, description: str | msgspec.UnsetType | None
+) -> Server:
+    """The server with the name and the description that are given."""
+    if isinstance(name, str):
+        server = msgspec.structs.replace(server, name=check_name(name))
+    if not isinstance(description, msgspec.UnsetType):
+        server = msgspec.structs.replace(server, description=description)
+    return server
+
+
+async def delete_server(call: Call) -> Response:
+    return await submit_delete(call, is_forced=False, status=204)
+
+
+async def submit_delete(call: Call, *, is_forced: bool, status: int) -> Response:
+    id, context = call.params[0], call.context()
+
+    def propose(view: View, now_s: int) -> Enact | Rejection:
+        find_unlocked(call, view, id)
+        return delete.propose(view, now_s, context, id, is_forced=is_forced)
+
+    outcome = await call.try_submit(propose, lambda _: Response(status))
+    if isinstance(outcome, ServerBusy) and outcome.task == "deleting" and not is_forced:
+        # The server is being deleted already.
+        return Response(status)
+    if isinstance(outcome, Rejection):
+        raise call.problem_of(outcome)
+    return outcome
+
+
+def replace_server(view: View, server: Server, now_s: int) -> Enact:
+    """The command that replaces the record of a server."""
+    return Enact((replace_record(view, msgspec.structs.replace(server, updated_at_s=now_s)),))
+
+
+# -- metadata -----------------------------------------------------------------------------------
+
+
+_Items = dict[str, str]
+
+
+async def list_metadata(call: Call) -> Response:
+    return json({"metadata": await _read_metadata(call)})
+
+
+async def replace_metadata(call: Call) -> Response:
+    asked = call.decode(MetadataBody).metadata
+    return json({"metadata": await _change_metadata(call, lambda _: asked)})
+
+
+async def add_metadata(call: Call) -> Response:
+    asked = call.decode(MetadataBody).metadata
+    return json({"metadata": await _change_metadata(call, lambda before: before | asked)})
+
+
+async def show_metadata_item(call: Call) -> Response:
+    key = call.params[1]
+    metadata = await _read_metadata(call)
+    if key not in metadata:
+        raise _item_not_found(key)
+    return json({"meta": {key: metadata[key]}})
+
+
+async def set_metadata_item(call: Call) -> Response:
+    key = call.params[1]
+    asked = call.decode(MetaBody).meta
+    if key not in asked:
+        raise Problem(400, f"The body and the URI do not name the same item: {key} is in the URI.")
+    await _change_metadata(call, lambda before: before | asked)
+    return json({"meta": asked})
+
+
+async def delete_metadata_item(call: Call) -> Response:
+    key = call.params[1]
+
+    def remove(before: _Items) -> _Items:
+        if key not in before:
+            raise _item_not_found(key)
+        return {name: value for name, value in before.items() if name != key}
+
+    await _change_metadata(call, remove)
+    return Response(204)
+
+
+async def _read_metadata(call: Call) -> _Items:
+    return await call.read(lambda view: find_server(call, view, call.params[0]).metadata)
+
+
+async def _change_metadata(call: Call, change: Callable[[_Items], _Items]) -> _Items:
+    id = call.params[0]
+
+    def propose(view: View, now_s: int) -> Enact:
+        server = find_unlocked(call, view, id)
+        metadata = check_metadata(change(server.metadata))
+        command = replace_server(view, msgspec.structs.replace(server, metadata=metadata), now_s)
+        return msgspec.structs.replace(command, quotas=call.quotas)
+
+    return await call.submit(propose, lambda view: find_server(call, view, id).metadata)
+
+
+def _item_not_found(key: str) -> Problem:
+    return Problem(404, f"Metadata item {key} was not found.")
+
+
+ROUTES: Final = (
+    Route("PUT", "/servers/{id}", update_server, policy="os_compute_api:servers:update"),
+    Route("DELETE", "/servers/{id}", delete_server, policy="os_compute_api:servers:delete"),
+    Route("GET", "/servers/{id}/metadata", list_metadata, policy="os_compute_api:server-metadata:index"),
+    Route(
+        "PUT", "/servers/{id}/metadata", replace_metadata, policy="os_compute_api:server-metadata:update_all"
+    ),
+    Route("POST", "/servers/{id}/metadata", add_metadata, policy="os_compute_api:server-metadata:create"),
+    Route(
+        "GET",
+        "/servers/{id}/metadata/{key}",
+        show_metadata_item,
+        policy="os_compute_api:server-metadata:show",
+    ),
+    Route(
+        "PUT",
+        "/servers/{id}/metadata/{key}",
+        set_metadata_item,
+        policy="os_compute_api:server-metadata:update",
+    ),
+    Route(
+        "DELETE",
+        "/servers/{id}/metadata/{key}",
+        delete_metadata_item,
+        policy="os_compute_api:server-metadata:delete",
+    ),
+)
