@@ -68,6 +68,21 @@ def test_what_is_said_to_make_can_be_made(page: str) -> None:
     assert named <= targets
 
 
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "docs/glossary.md"])
+def test_the_files_that_are_named_exist(page: str) -> None:
+    named = set(re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", (ROOT / page).read_text()))
+    assert len(named) >= 10
+    there = {name for name in named if (ROOT / "src" / "berth" / name).exists() or (ROOT / name).exists()}
+    assert named - there == set()
+
+
+def test_every_behaviour_of_the_glossary_has_a_file() -> None:
+    """Ten things that a newcomer asks for, each found by the names of folder and file."""
+    _, _, rows = (ROOT / "docs" / "glossary.md").read_text().partition("## Where to look")
+    behaviours = re.findall(r"^\| (?!behaviour|---)(.*?) \| .*`[a-z_/]+\.py`", rows, re.MULTILINE)
+    assert len(behaviours) == 10
+
+
 def test_the_page_of_settings_is_that_of_the_program() -> None:
     assert (GUIDES / "settings.md").read_text() == page(), "run: make docs"
 
