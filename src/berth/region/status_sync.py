@@ -6,7 +6,6 @@ A run stays in the cell until the region has its end, so the sync can be stopped
 two of them do no harm.
 """
 
-import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -44,10 +43,9 @@ from berth.sagas.saga import AS_BEFORE, GONE, UNCHANGED
 from berth.scheduler.hosts import CELL_KIND
 from berth.view import ProviderRecord, View
 
-_log = logging.getLogger(__name__)
 _ORIGIN: Final = Origin("", "status-sync", None, "status-sync")
-_NOTHING = ClaimSnapshot((), None)
-_POWER: dict[VmState, int] = {
+_NOTHING: Final = ClaimSnapshot((), None)
+_POWER: Final[dict[VmState, int]] = {
     "active": RUNNING,
     "resized": RUNNING,
     "stopped": SHUT_DOWN,
@@ -260,7 +258,7 @@ def _count_builds(view: View, run: SagaRun) -> tuple[LedgerCommand, ...]:
 
 
 def apply_host(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
-    """The command that brings what is known of a host up to what its cell says; None where it is.
+    """The command that brings a host's record up to what its cell says; None where it is.
 
     A host joins before its provider is written: without a provider it is known when it has complaints."""
     id = ProviderId(agent.id)
@@ -294,7 +292,7 @@ def apply_host(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
     aggregate = cell_aggregate(cell)
     if view.groups.labels.get(aggregate) != label:
         commands.append(LabelAggregate(aggregate, label))
-        commands += _without_hosts_of_others(view, aggregate, cell)
+        commands += _remove_hosts_of_others(view, aggregate, cell)
     if after == known and not commands:
         return None
     changed: list[AnyRecord] = []
@@ -306,7 +304,7 @@ def apply_host(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
 
 
 def _name(view: View, agent: Agent, provider: ProviderRecord | None) -> str:
-    """Another's name is not taken over: Placement has refused it, and the host goes on under its own."""
+    """The name of a host. A name that another host has is not taken over: Placement has refused it."""
     if view.names.get(agent.name, provider) is not provider:
         return agent.id if provider is None else provider.name
     is_taken = provider is None and any(
@@ -315,8 +313,9 @@ def _name(view: View, agent: Agent, provider: ProviderRecord | None) -> str:
     return agent.id if is_taken else agent.name
 
 
-def _without_hosts_of_others(view: View, aggregate: AggregateId, cell: str) -> list[SetAggregates]:
-    """A cell that is new has no hosts of other cells: its uuid follows from its name, and can be known."""
+def _remove_hosts_of_others(view: View, aggregate: AggregateId, cell: str) -> list[SetAggregates]:
+    """Take hosts of other cells out of the aggregate of a new cell: its uuid follows from its name, so
+    others may have used it before."""
     found = map(view.record, view.rows_in_aggregate(aggregate))
     others = [record for record in found if (host := view.records.get(Host, record.id)) and host.cell != cell]
     return [
