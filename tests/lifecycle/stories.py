@@ -50,16 +50,18 @@ def _other_flavor(view: View, id: str) -> Flavor:
 
 
 BEGINNINGS: Final[dict[str, Beginning]] = {
-    "delete": lambda view, now_s, asked, id: delete.propose(view, now_s, asked, id),
-    "resize": lambda view, now_s, asked, id: resize.propose(view, now_s, asked, id, _other_flavor(view, id)),
-    "migrate": lambda view, now_s, asked, id: migrate.propose(view, now_s, asked, id),
+    "delete": lambda view, now_s, context, id: delete.propose(view, now_s, context, id),
+    "resize": lambda view, now_s, context, id: resize.propose(
+        view, now_s, context, id, _other_flavor(view, id)
+    ),
+    "migrate": lambda view, now_s, context, id: migrate.propose(view, now_s, context, id),
     "confirm": confirm.propose,
     "revert": revert.propose,
-    "live_migrate": lambda view, now_s, asked, id: live_migrate.propose(view, now_s, asked, id),
-    "evacuate": lambda view, now_s, asked, id: evacuate.propose(view, now_s, asked, id),
-    "rebuild": lambda view, now_s, asked, id: rebuild.propose(view, now_s, asked, id, IMAGE),
-    "unshelve": lambda view, now_s, asked, id: unshelve.propose(view, now_s, asked, id),
-    "unshelve_here": lambda view, now_s, asked, id: unshelve.propose(view, now_s, asked, id),
+    "live_migrate": lambda view, now_s, context, id: live_migrate.propose(view, now_s, context, id),
+    "evacuate": lambda view, now_s, context, id: evacuate.propose(view, now_s, context, id),
+    "rebuild": lambda view, now_s, context, id: rebuild.propose(view, now_s, context, id, IMAGE),
+    "unshelve": lambda view, now_s, context, id: unshelve.propose(view, now_s, context, id),
+    "unshelve_here": lambda view, now_s, context, id: unshelve.propose(view, now_s, context, id),
     "start": start.propose,
     "stop": stop.propose,
     "shelve": shelve.propose,
@@ -68,10 +70,10 @@ BEGINNINGS: Final[dict[str, Beginning]] = {
 }
 
 MORE: Final[dict[str, Beginning]] = {
-    "force delete": lambda view, now_s, asked, id: delete.propose(view, now_s, asked, id, is_forced=True),
-    "abort": lambda view, now_s, asked, id: live_migrate.propose_abort(view, id, _migration_of(view, id)),
-    "need": lambda view, now_s, asked, id: needs.set_need(view, now_s, asked.rules, id, PORT),
-    "no need": lambda view, now_s, asked, id: needs.remove_need(view, now_s, asked.rules, id, PORT.name),
+    "force delete": lambda view, now_s, context, id: delete.propose(view, now_s, context, id, is_forced=True),
+    "abort": lambda view, now_s, context, id: live_migrate.propose_abort(view, id, _migration_of(view, id)),
+    "need": lambda view, now_s, context, id: needs.set_need(view, now_s, context.rules, id, PORT),
+    "no need": lambda view, now_s, context, id: needs.remove_need(view, now_s, context.rules, id, PORT.name),
 }
 """What else can be asked for."""
 
@@ -94,9 +96,9 @@ def new_server(cloud: SimCloud, **fields: object) -> Server:
     )
 
 
-def beginning(cloud: SimCloud, saga: str, server: Server, asked: Context | None = None) -> Begin:
+def beginning(cloud: SimCloud, saga: str, server: Server, context: Context | None = None) -> Begin:
     """The wish that begins an operation with a server."""
-    by = asked or cloud.asked()._replace(resizes_in_place=False)
+    by = context or cloud.context()._replace(resizes_in_place=False)
     if saga == "create":
         return lambda view, now_s: create.propose(view, now_s, by, (server,), 1)
     begin = BEGINNINGS.get(saga) or MORE[saga]

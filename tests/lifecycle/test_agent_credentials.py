@@ -225,8 +225,8 @@ GOLD: Final = "bbbbbbbb-0000-4000-8000-000000000004"
 async def os_aggregate(cloud: SimCloud, name: str, zone: str | None = None) -> str:
     """An aggregate that an operator makes; its uuid."""
     client = connect_directly(cloud.call_api, COMPUTE)
-    asked = {"aggregate": {"name": name} | ({} if zone is None else {"availability_zone": zone})}
-    made = await client.ask("POST", "/compute/v2.1/os-aggregates", asked)
+    context = {"aggregate": {"name": name} | ({} if zone is None else {"availability_zone": zone})}
+    made = await client.ask("POST", "/compute/v2.1/os-aggregates", context)
     assert made.status == 200, made.body
     return str(made.body["aggregate"]["uuid"])
 
@@ -501,9 +501,11 @@ def test_the_join_token_is_for_the_first_registration_alone(tmp_path: Path) -> N
         assert (await call(cloud, "cell1", "register", body)).status == 200
         assert (await call(cloud, "cell1", "poll", poll)).status == 200
         # The token alone is nobody, and does not make another credential good.
-        for what, asked in (("register", body), ("poll", poll), ("report", poll | {"order": "x"})):
-            assert (await call(cloud, "cell1", what, asked, None, token=TOKEN)).status == 401, what
-            assert (await call(cloud, "cell1", what, asked, secret="t" * 43, token=TOKEN)).status == 401, what
+        for what, context in (("register", body), ("poll", poll), ("report", poll | {"order": "x"})):
+            assert (await call(cloud, "cell1", what, context, None, token=TOKEN)).status == 401, what
+            assert (await call(cloud, "cell1", what, context, secret="t" * 43, token=TOKEN)).status == 401, (
+                what
+            )
         agent = await cloud.cells["cell1"].from_region.read(lambda view: view.records.get(Agent, MADE_UP))
         assert agent is not None
         assert agent.credential is not None

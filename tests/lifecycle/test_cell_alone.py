@@ -31,7 +31,7 @@ PATIENCE_S: Final = 60
 
 
 class Gateway:
-    """Lets Placement's paths through. ``asked`` is everything that came."""
+    """Lets Placement's paths through. ``context`` is everything that came."""
 
     def __init__(self, target: int) -> None:
         self.asked: list[str] = []
@@ -170,16 +170,16 @@ def test_failed_builds_are_retried_without_the_region(tmp_path: Path) -> None:
 
         flavor = {"id": "1", "name": "small", "vcpus": 1, "ram": 512, "disk": 1}
         _ask(region.port, "POST", "/compute/v2.1/flavors", {"flavor": flavor})
-        asked = {"server": {"name": "alone", "flavorRef": "1", "imageRef": "", "networks": "none"}}
-        id = _ask(region.port, "POST", "/compute/v2.1/servers", asked)["server"]["id"]
+        context = {"server": {"name": "alone", "flavorRef": "1", "imageRef": "", "networks": "none"}}
+        id = _ask(region.port, "POST", "/compute/v2.1/servers", context)["server"]["id"]
         _until(lambda: _orders(tmp_path / "cell1.db") > 0, "the order is in the cell")
         region.kill()
 
         _until(lambda: _is_built(data, id), "the server is built")
         (host,) = _ask(placement.port, "GET", f"/allocations/{id}")["allocations"]
         assert _peers(cell.pid) <= {gateway.port}, "the conductor talks to somebody else"
-        assert all(asked.split()[1].startswith(PATHS) for asked in gateway.asked), gateway.asked
-        assert sum(asked == "POST /allocations" for asked in gateway.asked) >= 2, "two claims were moved"
+        assert all(context.split()[1].startswith(PATHS) for context in gateway.asked), gateway.asked
+        assert sum(context == "POST /allocations" for context in gateway.asked) >= 2, "two claims were moved"
 
         region.start()
         path = f"/compute/v2.1/servers/{id}"

@@ -71,7 +71,7 @@ class Life:
             if self._rng.random() < 0.3:
                 await self._settled()
         await self._ask(
-            "delete", lambda view, now_s: clusters.delete(view, now_s, self._cloud.asked(), self.id)
+            "delete", lambda view, now_s: clusters.delete(view, now_s, self._cloud.context(), self.id)
         )
         await self._until(lambda view: view.records.get(Cluster, self.id) is None)
 
@@ -93,7 +93,7 @@ class Life:
             domain=domain,
             node_groups=groups,
         )
-        return lambda view, now_s: clusters.create(view, now_s, self._cloud.asked(), cluster)
+        return lambda view, now_s: clusters.create(view, now_s, self._cloud.context(), cluster)
 
     async def _scale(self) -> None:
         cluster, rng = await self._cluster(), self._rng
@@ -109,7 +109,7 @@ class Life:
         await self._ask(
             "scale",
             lambda view, now_s: clusters.scale(
-                view, now_s, self._cloud.asked(), self.id, counts, add, remove
+                view, now_s, self._cloud.context(), self.id, counts, add, remove
             ),
         )
 
@@ -123,7 +123,7 @@ class Life:
             await self._ask(
                 "replace",
                 lambda view, now_s: clusters.replace(
-                    view, now_s, self._cloud.asked(), self.id, node.name, force=not failed
+                    view, now_s, self._cloud.context(), self.id, node.name, force=not failed
                 ),
             )
 
@@ -303,8 +303,10 @@ def test_a_node_whose_host_has_died_is_replaced_elsewhere(tmp_path: Path) -> Non
             return found
 
         async with cloud.running():
-            asked = cloud.asked()
-            assert await cloud.begin(lambda view, now_s: clusters.create(view, now_s, asked, cluster)) is None
+            context = cloud.context()
+            assert (
+                await cloud.begin(lambda view, now_s: clusters.create(view, now_s, context, cluster)) is None
+            )
             await cloud.until(lambda view: summarize_cluster(view, cluster_of(view)).status == "active")
             found = await cloud.read(lambda view: view.records.get(Cluster, "c"))
             assert found is not None
@@ -316,7 +318,7 @@ def test_a_node_whose_host_has_died_is_replaced_elsewhere(tmp_path: Path) -> Non
             await cloud.kill_host(host.name)
             await cloud.until(lambda view: any(view.record(row).id == host.id for row in view.down))
             refused = await cloud.begin(
-                lambda view, now_s: clusters.replace(view, now_s, asked, "c", node.name)
+                lambda view, now_s: clusters.replace(view, now_s, context, "c", node.name)
             )
             assert refused is None
             # The other node of that host is there no more than the host is.
@@ -329,7 +331,7 @@ def test_a_node_whose_host_has_died_is_replaced_elsewhere(tmp_path: Path) -> Non
             assert new.place is not None
             assert new.place.name != host.name
             assert cloud.hosts_with(new.id) == {new.place.name}
-            refused = await cloud.begin(lambda view, now_s: clusters.delete(view, now_s, asked, "c"))
+            refused = await cloud.begin(lambda view, now_s: clusters.delete(view, now_s, context, "c"))
             assert refused is None
             await cloud.until(_nothing_is_left)
 

@@ -93,13 +93,13 @@ def _batches(name: str) -> list[list[Case]]:
 async def _play(cloud: SimCloud, case: Case) -> None:
     server = await brought_before(cloud, "confirm" if _is_of_resized(case) else case.saga)
     before = await cloud.server(server.id)
-    asked = cloud.asked()._replace(resizes_in_place=False)
+    context = cloud.context()._replace(resizes_in_place=False)
     if case.broken is not None:
-        asked = asked._replace(attempts_max=1)
+        context = context._replace(attempts_max=1)
         cloud.plan.add(StepFault(server.id, case.saga, case.broken, "forward", "fail"))
     fault = StepFault(server.id, case.saga, case.step, case.phase, case.kind)
     cloud.plan.add(fault)
-    refused = await cloud.begin(beginning(cloud, case.saga, server, asked))
+    refused = await cloud.begin(beginning(cloud, case.saga, server, context))
     assert refused is None, refused
     await cloud.at_rest(server.id)
     assert fault in cloud.plan.happened, f"{case.name} never happened"

@@ -105,9 +105,9 @@ def test_an_alternate_that_a_group_forbids_by_now_is_passed_over(tmp_path: Path)
         assert runs
         next_host = runs[0].alternates[0].place
         second = new_server(cloud, group=group)
-        asked = cloud.asked()
+        context = cloud.context()
         refused = await cloud.begin(
-            lambda view, now_s: create.propose(view, now_s, asked, (second,), 1, host=next_host.name)
+            lambda view, now_s: create.propose(view, now_s, context, (second,), 1, host=next_host.name)
         )
         assert refused is None
         after = await cloud.at_rest(first.id)
@@ -186,8 +186,8 @@ def test_a_resize_on_one_host_may_pass_max_unit_in_sum(then: str, tmp_path: Path
 
     async def story(cloud: SimCloud) -> None:
         server = await _created(cloud, flavor=wide)
-        asked = cloud.asked()
-        assert await cloud.begin(lambda v, now_s: resize.propose(v, now_s, asked, server.id, wider)) is None
+        context = cloud.context()
+        assert await cloud.begin(lambda v, now_s: resize.propose(v, now_s, context, server.id, wider)) is None
         waiting = await cloud.at_rest(server.id)
         assert waiting is not None
         assert (waiting.state, waiting.place) == ("resized", server.place)
@@ -258,15 +258,15 @@ def test_somebody_changed_the_allocations_before(name: str, policy: ConflictPoli
         server = await brought_before(cloud, name)
         await somebody_adds(cloud, server.id)
         before = await cloud.server(server.id)
-        asked = cloud.asked(policy)._replace(resizes_in_place=False)
-        refused = await cloud.begin(beginning(cloud, name, server, asked))
+        context = cloud.context(policy)._replace(resizes_in_place=False)
+        refused = await cloud.begin(beginning(cloud, name, server, context))
         if policy == "fail":
             assert isinstance(refused, ServerChangedByOthers), refused
             found = await cloud.server(server.id)
             assert found is not None
             assert found.conflict is not None
             assert msgspec.structs.replace(found, conflict=None) == before
-            refused = await cloud.begin(beginning(cloud, name, server, asked))
+            refused = await cloud.begin(beginning(cloud, name, server, context))
         assert not isinstance(refused, Rejection), refused
         after = await cloud.at_rest(server.id)
         held = await cloud.read(lambda view: held_now(view, server.id))

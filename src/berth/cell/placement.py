@@ -13,7 +13,7 @@ from berth.client import Answer, Client, Unreachable
 from berth.model.saga_runs import ClaimSnapshot, Destination, SagaRun
 from berth.model.servers import Held, Place
 from berth.model.vocabulary import INSTANCE, MIGRATION
-from berth.sagas.conflicts import added, as_dict, as_held, describe_difference, differs, minus, plus, same
+from berth.sagas.conflicts import as_dict, as_held, describe_difference, differs, minus, plus, same
 from berth.sagas.runner import saga_of
 from berth.sagas.saga import ClaimChange
 
@@ -120,7 +120,7 @@ class ClaimWriter:
                 return [_as_made(change, snapshot) for change, snapshot in zip(changes, now, strict=True)]
             given = [snapshot.generation for snapshot in now]
             kept = [
-                await self._kept(change, added(snapshot.held, minus(change.last.held, change.last.kept)))
+                await self._kept(change, minus(snapshot.held, minus(change.last.held, change.last.kept)))
                 for change, snapshot in zip(changes, now, strict=True)
             ]
         raise PlacementUnavailable(f"Placement write contention: gave up after {_ATTEMPTS} attempts")
@@ -182,12 +182,12 @@ def _is_made(change: _Change, now: ClaimSnapshot) -> bool:
     the answer was lost. A migration is written by nobody else, and holds exactly that."""
     if change.type == MIGRATION or not change.wanted:
         return same(now.held, change.wanted)
-    is_as_it_was = not added(change.last.held, now.held) and bool(added(change.last.held, change.wanted))
-    return not added(change.wanted, now.held) and not is_as_it_was
+    is_as_it_was = not minus(change.last.held, now.held) and bool(minus(change.last.held, change.wanted))
+    return not minus(change.wanted, now.held) and not is_as_it_was
 
 
 def _as_made(change: _Change, now: ClaimSnapshot) -> ClaimSnapshot:
-    return ClaimSnapshot(now.held, now.generation, added(now.held, change.wanted) if change.keeps else ())
+    return ClaimSnapshot(now.held, now.generation, minus(now.held, change.wanted) if change.keeps else ())
 
 
 def _claim(run: SagaRun, type: str, held: Held, generation: int | None) -> dict[str, Any]:

@@ -229,7 +229,7 @@ class _Writing:
     async def _withhold(self, provider: OwnedProvider) -> OwnedProvider:
         """Reserve all of a provider that is gone from the host, so that nothing new fits on it."""
         name = self._rows[provider.id]["name"]
-        withheld = await self._withheld(provider, provider.inventories.keys())
+        withheld = await self._find_withheld(provider, provider.inventories.keys())
         cannot = await self._placement.change(
             f"/resource_providers/{provider.id}/inventories",
             "inventories",
@@ -244,7 +244,7 @@ class _Writing:
             self.complain(f"{name} is gone from the host and stays: other providers are below it.")
         return msgspec.structs.replace(provider, withheld=withheld)
 
-    async def _withheld(self, provider: OwnedProvider, kinds: Iterable[str]) -> dict[str, int]:
+    async def _find_withheld(self, provider: OwnedProvider, kinds: Iterable[str]) -> dict[str, int]:
         """What is reserved of classes that are to be withheld, or was before they were. It is recorded
         first: once they are withheld it cannot be read any more."""
         answer = await self._placement.ask("GET", f"/resource_providers/{provider.id}/inventories")
@@ -282,10 +282,10 @@ class _Writing:
     ) -> dict[str, int]:
         """The classes that are gone from the host and in use, with what was reserved of them before."""
         path = f"/resource_providers/{provider.id}/inventories"
-        used = await self._used(provider.id)
+        used = await self._find_used(provider.id)
         gone = before.inventories.keys() - said.inventories.keys()
         in_use = [kind for kind in gone if used.get(kind)]
-        withheld = await self._withheld(before, in_use) if in_use else {}
+        withheld = await self._find_withheld(before, in_use) if in_use else {}
         # A device whose old shape is in use does not get another one beside it.
         must_wait = bool(withheld) and provider.parent is not None
 
@@ -295,7 +295,7 @@ class _Writing:
                 for kind in kinds:
                     if kind in said.inventories:
                         if kind in there or not must_wait:
-                            wanted[kind] = _merged(kind, there.get(kind), said, before)
+                            wanted[kind] = _merge_inventory(kind, there.get(kind), said, before)
                     elif kind in withheld and kind in there:
                         wanted[kind] = _full(there[kind])
                     else:
@@ -316,7 +316,7 @@ class _Writing:
         await self._complain_of_shrunk(provider, said, used)
         return withheld
 
-    async def _used(self, provider: str) -> dict[str, int]:
+    async def _find_used(self, provider: str) -> dict[str, int]:
         if provider not in self._rows:
             return {}
         answer = await self._placement.ask("GET", f"/resource_providers/{provider}/usages")
@@ -368,7 +368,7 @@ class _Writing:
                     self.complain(f"{provider.name}: the trait {name} cannot be set: {cannot}")
 
 
-def _merged(
+def _merge_inventory(
     kind: str, there: dict[str, Any] | None, said: OwnedProvider, before: OwnedProvider
 ) -> dict[str, Any]:
     """The inventory of a class that an agent reports: what it says, but for what an operator has set."""

@@ -29,14 +29,14 @@ def node_group_of(cluster: Cluster, name: str) -> NodeGroup | None:
     return next((group for group in cluster.node_groups if group.name == name), None)
 
 
-def staying(cluster: Cluster) -> list[Node]:
+def find_staying(cluster: Cluster) -> list[Node]:
     """The nodes that the cluster is to keep."""
     return [node for node in cluster.nodes if node.state != "leaving"]
 
 
 def group_sizes(cluster: Cluster) -> dict[str, int]:
     """How many nodes each server group is to keep."""
-    counted = Counter(node.group for node in staying(cluster))
+    counted = Counter(node.group for node in find_staying(cluster))
     return {group: counted[group] for group in cluster.groups}
 
 
@@ -71,7 +71,7 @@ def _next_group(groups: tuple[str, ...], size: dict[str, int], dealt: int) -> st
 
 def mark_leaving(cluster: Cluster, fewer: dict[str, int], failed: Collection[str] = ()) -> Cluster:
     """The cluster with as many nodes of each node group leaving as ``fewer`` says."""
-    candidates = [node for node in staying(cluster) if fewer.get(node.node_group)]
+    candidates = [node for node in find_staying(cluster) if fewer.get(node.node_group)]
     leaving = choose_leavers(candidates, group_sizes(cluster), fewer, failed)
     after = cluster
     for name, count in fewer.items():

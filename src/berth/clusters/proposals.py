@@ -154,7 +154,7 @@ def scale(
         return ClusterRatioFixed(id, cluster.ratio, ratio)
     leaving = sum(max(0, group.count - counts.get(group.name, group.count)) for group in cluster.node_groups)
     view.steps.take((_STEPS_PER_NODE + leaving // 8) * len(cluster.nodes))
-    after = _scale(context, cluster, _failed(view, cluster), counts, add, remove)
+    after = _scale(context, cluster, _find_failed(view, cluster), counts, add, remove)
     if isinstance(after, Rejection):
         return after
     if after == cluster:
@@ -247,7 +247,7 @@ def delete(view: View, now_s: int, context: Context, id: str) -> Enact | Rejecti
     return Enact((RecordChanged(cluster, after),))
 
 
-def _failed(view: View, cluster: Cluster) -> set[str]:
+def _find_failed(view: View, cluster: Cluster) -> set[str]:
     """The names of nodes that have failed."""
     servers = {node.name: view.records.get(Server, node.server) for node in cluster.nodes}
     return {name for name, server in servers.items() if server is None or _has_failed(view, server)}

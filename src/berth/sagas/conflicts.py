@@ -61,17 +61,6 @@ def same(one: Held, other: Held) -> bool:
     return as_dict(one) == as_dict(other)
 
 
-def added(now: Held, last: Held) -> Held:
-    """What is held now beyond what was last written, by provider and class."""
-    before = as_dict(last)
-    return as_held(
-        {
-            id: {name: n - before.get(id, {}).get(name, 0) for name, n in here.items()}
-            for id, here in as_dict(now).items()
-        }
-    )
-
-
 def plus(parts: Iterable[Held]) -> Held:
     total: dict[str, dict[str, int]] = {}
     for part in parts:
@@ -83,7 +72,14 @@ def plus(parts: Iterable[Held]) -> Held:
 
 
 def minus(one: Held, other: Held) -> Held:
-    return added(one, other)
+    """What one has beyond the other, by provider and class."""
+    less = as_dict(other)
+    return as_held(
+        {
+            id: {name: n - less.get(id, {}).get(name, 0) for name, n in here.items()}
+            for id, here in as_dict(one).items()
+        }
+    )
 
 
 def overlap(one: Held, other: Held) -> Held:
@@ -111,7 +107,7 @@ def describe_difference(now: Held, last: Held) -> str:
     """What differs, by resource class, in words."""
     more, less = (
         ", ".join(f"{name} {n}" for name, n in sorted(_by_class(part).items()))
-        for part in (added(now, last), added(last, now))
+        for part in (minus(now, last), minus(last, now))
     )
     return "; ".join(words for words in (more and f"added: {more}", less and f"missing: {less}") if words)
 
@@ -161,7 +157,7 @@ def find_holdings(
         if refused is not None:
             return refused
     is_taken_as_it_is = is_forced or rules.policy == "retry"
-    kept = () if is_taken_as_it_is else added(now, minus(server.held, server.kept))
+    kept = () if is_taken_as_it_is else minus(now, minus(server.held, server.kept))
     return ServerHoldings(now, kept, generation, _find_migration_claim(view, migration, theirs, released))
 
 

@@ -55,17 +55,17 @@ def propose(
     properties = keep_properties(image.properties)
     if isinstance(properties, SpecInvalid):
         return properties
-    lacking = _lacking(view, server, image)
+    lacking = _find_missing_traits(view, server, image)
     if lacking and server.place is not None:
         return HostLacksTraits(server.place.name, lacking)
     after = msgspec.structs.replace(renewed(server), image=image.id, image_properties=properties)
-    unfit = _unfit(view, context, after, needed)
+    unfit = _find_unfit(view, context, after, needed)
     if unfit is not None:
         return unfit
     return propose_in_place(view, now_s, context, id, SAGA, after)
 
 
-def _unfit(view: View, context: Context, server: Server, needed: FlavorAsk) -> HostUnfitForImage | None:
+def _find_unfit(view: View, context: Context, server: Server, needed: FlavorAsk) -> HostUnfitForImage | None:
     """What the filters that read images say of the server's host."""
     host = None if server.place is None else view.providers.get(ProviderId(server.place.id))
     request = make_request(server, needed)
@@ -77,7 +77,7 @@ def _unfit(view: View, context: Context, server: Server, needed: FlavorAsk) -> H
     return None
 
 
-def _lacking(view: View, server: Server, image: Image) -> tuple[str, ...]:
+def _find_missing_traits(view: View, server: Server, image: Image) -> tuple[str, ...]:
     """The traits that the image requires and no provider of the server's host has."""
     if server.place is None:
         return ()

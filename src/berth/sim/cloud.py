@@ -207,7 +207,7 @@ class SimCloud:
 
     # -- asking ---------------------------------------------------------------------------------
 
-    def asked(self, policy: ConflictPolicy = "fail") -> Context:
+    def context(self, policy: ConflictPolicy = "fail") -> Context:
         return Context(self.ids.request_id(), "project", "user", self.ids, self.scheduler, policy)
 
     async def begin(self, propose: Begin) -> Rejection | None:

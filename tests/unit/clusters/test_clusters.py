@@ -70,23 +70,23 @@ class ClusterRegion(Region):
     def create(self, *node_groups: NodeGroup, id: str = "c", **fields: Any) -> Rejection | None:
         named: dict[str, Any] = {"anti_affinity": (DATANODE,), "ratio": 1, **fields}
         cluster = Cluster(id=id, name=id, project="project", user="user", node_groups=node_groups, **named)
-        return self.tries(lambda view, now_s: clusters.create(view, now_s, self.asked(), cluster))
+        return self.tries(lambda view, now_s: clusters.create(view, now_s, self.context(), cluster))
 
     def scale(self, counts: dict[str, int] | None = None, id: str = "c", **more: Any) -> Rejection | None:
         return self.tries(
-            lambda view, now_s: clusters.scale(view, now_s, self.asked(), id, counts or {}, **more)
+            lambda view, now_s: clusters.scale(view, now_s, self.context(), id, counts or {}, **more)
         )
 
     def replace(self, node: str, id: str = "c", **more: Any) -> Rejection | None:
-        return self.tries(lambda view, now_s: clusters.replace(view, now_s, self.asked(), id, node, **more))
+        return self.tries(lambda view, now_s: clusters.replace(view, now_s, self.context(), id, node, **more))
 
     def delete(self, id: str = "c") -> Rejection | None:
-        return self.tries(lambda view, now_s: clusters.delete(view, now_s, self.asked(), id))
+        return self.tries(lambda view, now_s: clusters.delete(view, now_s, self.context(), id))
 
     def step(self, id: str = "c") -> bool:
         """Take the next step for a cluster, if there is one."""
         before = self.view.state()
-        command = propose_next(self.view, self.now_s, self.asked(), id)
+        command = propose_next(self.view, self.now_s, self.context(), id)
         assert self.view.state() == before, "a step only looks"
         if command is not None:
             self.do(command)

@@ -220,7 +220,7 @@ class Region:
         record = self.view.consumers.get(ConsumerId(consumer))
         return [] if record is None else sorted(host.name for host in self.view.hosts_held(record.held))
 
-    def asked(self, policy: ConflictPolicy = "fail", alternates: int = 2) -> Context:
+    def context(self, policy: ConflictPolicy = "fail", alternates: int = 2) -> Context:
         return Context("req-1", "project", "user", self.ids, SCHEDULER, policy, 3, alternates)
 
     # -- operations -----------------------------------------------------------------------------
@@ -229,28 +229,28 @@ class Region:
         """Begin an operation by its name in the table; None when it has."""
 
         def propose(view: View, now_s: int) -> c.Command | Rejection:
-            asked = self.asked(policy, more.pop("alternates", 2))
+            context = self.context(policy, more.pop("alternates", 2))
             match saga:
                 case "create":
                     more.setdefault("flavor", SMALL)
                     server = Server(id=id, name=id, project="project", user="user", **more)
-                    return create.propose(view, now_s, asked, (server,), 1)
+                    return create.propose(view, now_s, context, (server,), 1)
                 case "delete":
-                    return delete.propose(view, now_s, asked, id, **more)
+                    return delete.propose(view, now_s, context, id, **more)
                 case "resize":
-                    return resize.propose(view, now_s, asked, id, more.pop("flavor", LARGE), **more)
+                    return resize.propose(view, now_s, context, id, more.pop("flavor", LARGE), **more)
                 case "migrate":
-                    return migrate.propose(view, now_s, asked, id, **more)
+                    return migrate.propose(view, now_s, context, id, **more)
                 case "live_migrate":
-                    return live_migrate.propose(view, now_s, asked, id, **more)
+                    return live_migrate.propose(view, now_s, context, id, **more)
                 case "evacuate":
-                    return evacuate.propose(view, now_s, asked, id, **more)
+                    return evacuate.propose(view, now_s, context, id, **more)
                 case "rebuild":
-                    return rebuild.propose(view, now_s, asked, id, IMAGE)
+                    return rebuild.propose(view, now_s, context, id, IMAGE)
                 case "unshelve" | "unshelve_here":
-                    return unshelve.propose(view, now_s, asked, id, **more)
+                    return unshelve.propose(view, now_s, context, id, **more)
                 case _:
-                    return _PLAIN[saga](view, now_s, asked, id)
+                    return _PLAIN[saga](view, now_s, context, id)
 
         return self.tries(propose)
 

@@ -35,7 +35,7 @@ def reboot(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def rebooted(reboot: Any, faults: Faults) -> Region:
     region = prepared("stop")
-    assert region.tries(lambda view, now_s: reboot.propose(view, now_s, region.asked(), "s")) is None
+    assert region.tries(lambda view, now_s: reboot.propose(view, now_s, region.context(), "s")) is None
     assert region.server("s").task == "powering-on"
     region.carry_out(faults)
     assert region.server("s").task is None
