@@ -81,7 +81,9 @@ def number_in(query: dict[str, str], name: str, default: int) -> int:
     if text is None:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= _NUMBER_MAX):
-        raise Problem(400, f"{name} is {text!r}; it must be a whole number from 0 to {_NUMBER_MAX}.")
+        raise Problem(
+            400, f"Invalid input: {name} is {text!r}; it must be a whole number from 0 to {_NUMBER_MAX}."
+        )
     return int(text)
 
 
@@ -94,7 +96,7 @@ def flag_in(query: Mapping[str, str], name: str) -> bool:
 
 
 def limit_of(query: dict[str, str]) -> int:
-    """How many to show. 0 is no wish, as in Nova."""
+    """How many to show; 0 is as many as there may be, as in Nova's other lists."""
     return min(number_in(query, "limit", 0) or LIMIT_MAX, LIMIT_MAX)
 
 
@@ -129,13 +131,8 @@ Key = tuple[int, str]
 
 
 def count_of(query: dict[str, str]) -> int:
-    """How many to show."""
-    text = query.get("limit", str(LIMIT_MAX))
-    if not (text.isascii() and text.isdigit()) or len(text) > 9:
-        raise Problem(
-            400, f"Invalid input: limit is {text!r}; it must be a whole number from 0 to {LIMIT_MAX}."
-        )
-    return min(int(text), LIMIT_MAX)
+    """How many of the newest to show; 0 is none of them, as in Nova's list of servers."""
+    return min(number_in(query, "limit", LIMIT_MAX), LIMIT_MAX)
 
 
 def newest(
