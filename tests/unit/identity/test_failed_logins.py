@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from berth.api.identity import failed_logins
-from berth.api.identity.failed_logins import FREE, WAIT_MAX_S, FailedLogins
+from berth.api.identity import tokens
+from berth.api.identity.tokens import FREE, WAIT_MAX_S, FailedLogins
 from tests.clocks import FakeClock
 from tests.unit.identity.houses import House
 from tests.unit.identity.test_identity import ADMIN, ANN, FILE, by_password, by_token, log_in
@@ -88,22 +88,22 @@ def test_the_wait_grows_to_its_end_and_is_forgotten() -> None:
     failed = FailedLogins(clock)
     waits = []
     for _ in range(FREE + 8):
-        failed.failed("ann", "192.0.2.1")
+        failed.record_failure("ann", "192.0.2.1")
         waits.append(failed.wait_s("192.0.2.1"))
         assert failed.must_wait("ann", "192.0.2.1") == (waits[-1] > 0)
     assert waits == [0] * (FREE - 1) + [1, 2, 4, 8, 16, 32, WAIT_MAX_S, WAIT_MAX_S, WAIT_MAX_S]
     assert not failed.must_wait("ann", "192.0.2.2")
     assert not failed.must_wait("bob", "192.0.2.1")
     clock.advance(3600)
-    failed.failed("ann", "192.0.2.1")
+    failed.record_failure("ann", "192.0.2.1")
     assert failed.wait_s("192.0.2.1") == 0
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failed_logins, "_KEYS_MAX", 4)
+    monkeypatch.setattr(tokens, "_KEYS_MAX", 4)
     failed = FailedLogins(FakeClock())
     for number in range(100):
         for _ in range(FREE):
-            failed.failed("ann", f"192.0.2.{number}")
+            failed.record_failure("ann", f"192.0.2.{number}")
     assert len(failed._failures) == 4
     assert failed.wait_s("192.0.2.99") == 1

@@ -1,14 +1,13 @@
-"""Lists of what there is: projects, users, roles, domains, regions, services, endpoints.
+"""Lists of what there is: projects, users, roles, domains, regions, services, endpoints; and the catalog.
 
-Admins see all of it, others themselves and their project. A query narrows a list by fields that its items
-have, and is refused with any other name.
+Administrators see all of it, others themselves and their project. A query narrows a list by fields that its
+items have; any other name is refused. Services are below the address at which the caller reached this one.
 """
 
+import uuid
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from berth.api.identity import catalog
-from berth.api.identity.catalog import DOMAIN_ID, DOMAIN_NAME
 from berth.api.identity.issuers import Issuer
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.call import Call, Handler, json
@@ -17,6 +16,63 @@ from berth.api.kernel.paging import query_of
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
 
+REGION: Final = "RegionOne"
+DOMAIN_ID: Final = "default"
+DOMAIN_NAME: Final = "Default"
+_INTERFACES: Final = ("public", "internal", "admin")
+_PATHS: Final = {
+    "compute": "/compute/v2.1",
+    "identity": "/identity/v3",
+    "image": "/image",
+    "placement": "",
+}
+_NAMESPACE: Final = uuid.UUID("2c0cb6f0-6c2d-4c32-8b0e-63bd0f2f8d4e")
+
+
+def make_catalog(origin: str) -> list[dict[str, Any]]:
+    """The services and their endpoints, as a token has them."""
+    return [
+        {
+            "id": service["id"],
+            "type": service["type"],
+            "name": service["name"],
+            "endpoints": [
+                {key: endpoint[key] for key in ("id", "interface", "region", "region_id", "url")}
+                for endpoint in list_endpoints(origin)
+                if endpoint["service_id"] == service["id"]
+            ],
+        }
+        for service in list_services()
+    ]
+
+
+def list_services() -> list[dict[str, Any]]:
+    return [{"id": _make_id(type), "type": type, "name": type, "enabled": True} for type in _PATHS]
+
+
+def list_endpoints(origin: str) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": _make_id(f"{type} {interface}"),
+            "service_id": _make_id(type),
+            "interface": interface,
+            "region": REGION,
+            "region_id": REGION,
+            "url": origin + path,
+            "enabled": True,
+        }
+        for type, path in _PATHS.items()
+        for interface in _INTERFACES
+    ]
+
+
+def _make_id(name: str) -> str:
+    return uuid.uuid5(_NAMESPACE, name).hex
+
+
+# -- lists --------------------------------------------------------------------------------------
+
+
 Items = Callable[[Call], list[dict[str, Any]]]
 
 
@@ -24,69 +80,69 @@ class Directory:
     def __init__(self, issuer: Issuer) -> None:
         self._issuer = issuer
         self.routes: Final = (
-            *_collection("projects", "project", self._projects),
-            *_collection("users", "user", self._users),
-            *_collection("roles", "role", self._roles),
-            *_collection("domains", "domain", lambda call: _DOMAINS),
-            *_collection("regions", "region", lambda call: _REGIONS),
-            *_collection("services", "service", lambda call: catalog.services()),
-            *_collection("endpoints", "endpoint", lambda call: catalog.endpoints(call.origin)),
+            *_make_routes("projects", "project", self._list_projects),
+            *_make_routes("users", "user", self._list_users),
+            *_make_routes("roles", "role", self._list_roles),
+            *_make_routes("domains", "domain", lambda call: _DOMAINS),
+            *_make_routes("regions", "region", lambda call: _REGIONS),
+            *_make_routes("services", "service", lambda call: list_services()),
+            *_make_routes("endpoints", "endpoint", lambda call: list_endpoints(call.origin)),
             Route(
                 "GET",
                 "/auth/projects",
-                _list("projects", self._own_projects),
+                _make_list("projects", self._list_own_projects),
                 policy="identity:get_auth_projects",
             ),
             Route(
                 "GET",
                 "/auth/domains",
-                _list("domains", lambda call: _DOMAINS),
+                _make_list("domains", lambda call: _DOMAINS),
                 policy="identity:get_auth_domains",
             ),
-            Route("GET", "/auth/catalog", _catalog, policy="identity:get_auth_catalog"),
+            Route("GET", "/auth/catalog", show_catalog, policy="identity:get_auth_catalog"),
             Route(
                 "GET",
                 "/users/{id}/projects",
-                _list("projects", self._projects_of),
+                _make_list("projects", self._list_projects_of_user),
                 policy="identity:list_user_projects",
             ),
         )
 
-    def _callers(self, call: Call) -> Iterable[Caller]:
+    def _list_callers(self, call: Call) -> Iterable[Caller]:
         everybody = self._issuer.callers(call.caller)
         return (
             everybody if call.is_admin else (one for one in everybody if one.user_id == call.caller.user_id)
         )
 
-    def _projects(self, call: Call) -> list[dict[str, Any]]:
-        return _project_items(caller.project_id or "" for caller in self._callers(call))
+    def _list_projects(self, call: Call) -> list[dict[str, Any]]:
+        return _show_projects(caller.project_id or "" for caller in self._list_callers(call))
 
-    def _own_projects(self, call: Call) -> list[dict[str, Any]]:
-        return _project_items([call.project])
+    def _list_own_projects(self, call: Call) -> list[dict[str, Any]]:
+        return _show_projects([call.project])
 
-    def _projects_of(self, call: Call) -> list[dict[str, Any]]:
-        callers = [caller for caller in self._callers(call) if caller.user_id == call.params[0]]
-        return _project_items(caller.project_id or "" for caller in callers)
+    def _list_projects_of_user(self, call: Call) -> list[dict[str, Any]]:
+        callers = [caller for caller in self._list_callers(call) if caller.user_id == call.params[0]]
+        return _show_projects(caller.project_id or "" for caller in callers)
 
-    def _users(self, call: Call) -> list[dict[str, Any]]:
-        names = dict.fromkeys(caller.user_id or "" for caller in self._callers(call))
+    def _list_users(self, call: Call) -> list[dict[str, Any]]:
+        names = dict.fromkeys(caller.user_id or "" for caller in self._list_callers(call))
         return [
             {"id": name, "name": name, "domain_id": DOMAIN_ID, "enabled": True, "password_expires_at": None}
             for name in names
         ]
 
-    def _roles(self, call: Call) -> list[dict[str, Any]]:
-        names = dict.fromkeys(role for caller in self._callers(call) for role in caller.roles)
+    def _list_roles(self, call: Call) -> list[dict[str, Any]]:
+        names = dict.fromkeys(role for caller in self._list_callers(call) for role in caller.roles)
         return [{"id": name, "name": name, "domain_id": None, "description": None} for name in names]
 
 
 _DOMAINS: Final[list[dict[str, Any]]] = [
     {"id": DOMAIN_ID, "name": DOMAIN_NAME, "enabled": True, "description": "The one that there is."}
 ]
-_REGIONS: Final[list[dict[str, Any]]] = [{"id": catalog.REGION, "description": "", "parent_region_id": None}]
+_REGIONS: Final[list[dict[str, Any]]] = [{"id": REGION, "description": "", "parent_region_id": None}]
 
 
-def _project_items(names: Iterable[str]) -> list[dict[str, Any]]:
+def _show_projects(names: Iterable[str]) -> list[dict[str, Any]]:
     return [
         {
             "id": name,
@@ -103,14 +159,16 @@ def _project_items(names: Iterable[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _collection(plural: str, singular: str, items: Items) -> tuple[Route[Handler], ...]:
+def _make_routes(plural: str, singular: str, items: Items) -> tuple[Route[Handler], ...]:
     return (
-        Route("GET", f"/{plural}", _list(plural, items), policy=f"identity:list_{plural}"),
-        Route("GET", f"/{plural}/{{id}}", _one(plural, singular, items), policy=f"identity:get_{singular}"),
+        Route("GET", f"/{plural}", _make_list(plural, items), policy=f"identity:list_{plural}"),
+        Route(
+            "GET", f"/{plural}/{{id}}", _make_show(plural, singular, items), policy=f"identity:get_{singular}"
+        ),
     )
 
 
-def _list(plural: str, items: Items) -> Handler:
+def _make_list(plural: str, items: Items) -> Handler:
     async def index(call: Call) -> Response:
         listed = items(call)
         # Nothing is left out of an empty list, whatever is asked.
@@ -118,23 +176,23 @@ def _list(plural: str, items: Items) -> Handler:
         found = [item for item in listed if _is_asked_for(item, query)]
         base = f"{call.origin}/identity/v3"
         links = {"self": f"{base}/{plural}", "next": None, "previous": None}
-        return json({plural: [_linked(base, plural, item) for item in found], "links": links})
+        return json({plural: [_add_link(base, plural, item) for item in found], "links": links})
 
     return index
 
 
-def _one(plural: str, singular: str, items: Items) -> Handler:
+def _make_show(plural: str, singular: str, items: Items) -> Handler:
     async def show(call: Call) -> Response:
         base = f"{call.origin}/identity/v3"
         for item in items(call):
             if item["id"] == call.params[0]:
-                return json({singular: _linked(base, plural, item)})
+                return json({singular: _add_link(base, plural, item)})
         raise Problem(404, f"Could not find {singular}: {call.params[0]}.")
 
     return show
 
 
-def _linked(base: str, plural: str, item: dict[str, Any]) -> dict[str, Any]:
+def _add_link(base: str, plural: str, item: dict[str, Any]) -> dict[str, Any]:
     return item | {"links": {"self": f"{base}/{plural}/{item['id']}"}}
 
 
@@ -142,6 +200,6 @@ def _is_asked_for(item: dict[str, Any], query: dict[str, str]) -> bool:
     return all(str(item[key]).lower() == value.lower() for key, value in query.items())
 
 
-async def _catalog(call: Call) -> Response:
+async def show_catalog(call: Call) -> Response:
     origin = call.origin
-    return json({"catalog": catalog.catalog(origin), "links": {"self": f"{origin}/identity/v3/auth/catalog"}})
+    return json({"catalog": make_catalog(origin), "links": {"self": f"{origin}/identity/v3/auth/catalog"}})

@@ -1,4 +1,4 @@
-"""Who may log in, and what they get for it: one way for each way of knowing callers that has no Keystone."""
+"""Who may log in, and the token they get: one issuer for each authenticator that has no Keystone."""
 
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
@@ -10,8 +10,8 @@ from berth.api.kernel.auth.tokens import Entry, Tokens
 
 
 class Login(NamedTuple):
-    """Somebody who has been recognised. ``grant`` is what the token said that it was recognised by, if that
-    was an issued one; ``issue`` makes a token of a grant."""
+    """A caller that has been recognised. ``grant`` is what its token said, if it was recognised by one that a
+    login had issued; ``issue`` makes a token of a grant."""
 
     caller: Caller
     grant: Grant | None
@@ -19,8 +19,8 @@ class Login(NamedTuple):
 
 
 class Issuer(Protocol):
-    """``project`` is the one to log in to; None for the user's own. None: nobody is known so, or not
-    there."""
+    """``project`` is the one to log in to; None for the user's own. The answer is None if the login is not
+    known, or not in that project."""
 
     def by_password(self, user: str, password: str, project: str | None) -> Login | None: ...
 
@@ -30,16 +30,16 @@ class Issuer(Protocol):
         """Whether there is such a user."""
 
     def callers(self, asking: Caller) -> Iterable[Caller]:
-        """Those that there are, as far as is known."""
+        """All callers that are known."""
 
 
 def issuer_of(authenticator: Authenticator) -> Issuer | None:
-    """None where a Keystone does all this."""
+    """None where a Keystone issues tokens."""
     match authenticator:
         case Tokens():
             return TokensIssuer(authenticator)
         case NoAuth():
-            return BelievingIssuer()
+            return NoAuthIssuer()
         case _:
             return None
 
@@ -52,11 +52,11 @@ class TokensIssuer:
 
     def by_password(self, user: str, password: str, project: str | None) -> Login | None:
         entry = self._tokens.known_by_password(user, password)
-        return None if entry is None else _login(entry, None, project)
+        return None if entry is None else _log_in(entry, None, project)
 
     def by_token(self, token: str, project: str | None) -> Login | None:
         found = self._tokens.known_by_token(token)
-        return None if found is None else _login(*found, project)
+        return None if found is None else _log_in(*found, project)
 
     def knows(self, user: str) -> bool:
         return any(caller.user_id == user for caller in self._tokens.callers())
@@ -65,21 +65,21 @@ class TokensIssuer:
         return self._tokens.callers()
 
 
-def _login(entry: Entry, grant: Grant | None, project: str | None) -> Login | None:
+def _log_in(entry: Entry, grant: Grant | None, project: str | None) -> Login | None:
     if project not in (None, entry.caller.project_id):
         return None
     return Login(entry.caller, grant, entry.seal.issue)
 
 
-class BelievingIssuer:
+class NoAuthIssuer:
     """Any password will do, and the token is ``USER:PROJECT``, as ``noauth`` reads it."""
 
     def by_password(self, user: str, password: str, project: str | None) -> Login | None:
-        return _believed(user, project or user)
+        return _make_login(user, project or user)
 
     def by_token(self, token: str, project: str | None) -> Login | None:
         user, _, own = token.partition(":")
-        return _believed(user, project or own or user)
+        return _make_login(user, project or own or user)
 
     def knows(self, user: str) -> bool:
         return False
@@ -88,9 +88,9 @@ class BelievingIssuer:
         return (asking,)
 
 
-def _believed(user: str, project: str) -> Login | None:
+def _make_login(user: str, project: str) -> Login | None:
     token = f"{user}:{project}"
-    # It goes into a header, and comes back to be taken apart at the colon.
+    # The token goes into a header, and is split at the colon when it comes back.
     if not (token.isascii() and token.isprintable() and " " not in token) or ":" in user or not user:
         return None
     return Login(Caller(user, project, roles_of(user)), None, lambda grant: token)

@@ -41,6 +41,8 @@ def revoke(view: View, now_s: int, grant: Grant) -> Enact:
 
 
 class Revocations:
+    """Which tokens have been revoked."""
+
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 

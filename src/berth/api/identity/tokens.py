@@ -6,13 +6,12 @@ entry is taken out: it cannot be revoked here.
 What Keystone knows and this does not (trusts, application credentials, systems) is refused by name.
 """
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 from msgspec import Meta
 
-from berth.api.identity.catalog import DOMAIN_ID, DOMAIN_NAME, catalog
-from berth.api.identity.failed_logins import FailedLogins
+from berth.api.identity.directory import DOMAIN_ID, DOMAIN_NAME, make_catalog
 from berth.api.identity.issuers import Issuer, Login
 from berth.api.identity.revocations import Revocations, revoke
 from berth.api.kernel.auth.caller import Caller
@@ -77,7 +76,7 @@ class LoginBody(msgspec.Struct, frozen=True):
 
 
 def _is_ours(domain: DomainRef | None) -> bool:
-    """Whether it is the one domain that there is, however it is spelled; or none is named."""
+    """Whether it is the one domain that exists, in any spelling, or none is named."""
     if domain is None:
         return True
     named = domain.id if domain.id is not None else domain.name
@@ -85,7 +84,7 @@ def _is_ours(domain: DomainRef | None) -> bool:
 
 
 def _read_project(scope: LoginScope | str | None) -> str | None:
-    """The project that is wanted; None for the user's own."""
+    """The project to log in to; None for the user's own."""
     if scope is None or isinstance(scope, str):
         return None
     if scope.project is None:
@@ -115,19 +114,19 @@ class TokenHandlers:
 
     async def log_in(self, request: Request) -> Response:
         auth = _decode_login(request)
-        login = await self._recognised(auth, request.client)
-        grant = self._grant(login, tuple(auth.identity.methods))
+        login = await self._recognise(auth, request.client)
+        grant = self._make_grant(login, tuple(auth.identity.methods))
         return _respond(request, login.caller, grant, login.issue(grant), 201)
 
     async def show(self, call: Call) -> Response:
-        """What a token says. It takes the same user, or an admin."""
-        subject, login = await self._subject(call)
-        grant = login.grant or self._grant(login, ("password",))
+        """Show a token. Only its user and administrators may."""
+        subject, login = await self._find_subject(call)
+        grant = login.grant or self._make_grant(login, ("password",))
         return _respond(call.request, login.caller, grant, subject, 200)
 
     async def revoke(self, call: Call) -> Response:
-        """From now on the token is nobody's. It takes the same user, or an admin."""
-        _, login = await self._subject(call)
+        """Revoke a token. Only its user and administrators may."""
+        _, login = await self._find_subject(call)
         grant = login.grant
         if grant is None:
             raise Problem(
@@ -137,16 +136,16 @@ class TokenHandlers:
             )
         return await call.submit(lambda view, now_s: revoke(view, now_s, grant), lambda view: Response(204))
 
-    async def _recognised(self, auth: LoginAuth, peer: str) -> Login:
-        """Who logs in, proved in every way that is named."""
-        user, project = self._known_user(auth), _read_project(auth.scope)
+    async def _recognise(self, auth: LoginAuth, peer: str) -> Login:
+        """The user who logs in, by every method that is named. Problem if one of them fails."""
+        user, project = self._read_user(auth), _read_project(auth.scope)
         must_wait = self._failed.must_wait(user, peer)
-        login = None if must_wait else await self._proved(auth, project)
+        login = None if must_wait else await self._prove(auth, project)
         if login is not None:
-            self._failed.succeeded(user, peer)
+            self._failed.record_success(user, peer)
             return login
         wait_s = self._failed.wait_s(peer)
-        self._failed.failed("" if must_wait else user, peer)
+        self._failed.record_failure("" if must_wait else user, peer)
         if wait_s:
             raise Problem(
                 429,
@@ -159,29 +158,29 @@ class TokenHandlers:
             "token, are not known here.",
         )
 
-    def _known_user(self, auth: LoginAuth) -> str:
-        """Whose password is given; the empty name where there is no such user."""
+    def _read_user(self, auth: LoginAuth) -> str:
+        """The user whose password is given; the empty name if there is no such user."""
         password = auth.identity.password
         name = "" if password is None else password.user.id or password.user.name or ""
         return name if self._issuer.knows(name) else ""
 
-    async def _proved(self, auth: LoginAuth, project: str | None) -> Login | None:
+    async def _prove(self, auth: LoginAuth, project: str | None) -> Login | None:
         login = None
         for method in dict.fromkeys(auth.identity.methods):
-            found = await self._by(method, auth, project)
+            found = await self._recognise_by(method, auth, project)
             if found is None or (login is not None and login.caller != found.caller):
                 return None
-            # With a password beside it a token is exchanged all the same: the new one expires with it.
+            # A token that is given with a password is exchanged too: the new one expires with it.
             login = found if login is None or found.grant is not None else login
         return login
 
-    async def _by_token(self, token: str, project: str | None) -> Login | None:
+    async def _recognise_token(self, token: str, project: str | None) -> Login | None:
         login = self._issuer.by_token(token, project)
         if login is None or login.grant is None:
             return login
         return None if await self._revocations.has(login.grant) else login
 
-    async def _by(self, method: str, auth: LoginAuth, project: str | None) -> Login | None:
+    async def _recognise_by(self, method: str, auth: LoginAuth, project: str | None) -> Login | None:
         identity = auth.identity
         match method:
             case "password" if identity.password is not None:
@@ -191,15 +190,15 @@ class TokenHandlers:
                     return None
                 return self._issuer.by_password(name, user.password, project)
             case "token" if identity.token is not None:
-                return await self._by_token(identity.token.id, project)
+                return await self._recognise_token(identity.token.id, project)
             case "password" | "token":
                 raise Problem(400, f"The method {method} is named, and identity.{method} is missing.")
             case _:
                 raise Problem(401, f"The method {method!r} is not known here: use password or token.")
 
-    def _grant(self, login: Login, methods: tuple[str, ...]) -> Grant:
+    def _make_grant(self, login: Login, methods: tuple[str, ...]) -> Grant:
         now_s = self._clock.now_ns() // 1_000_000_000
-        # A token that is got for a token lasts no longer than that one.
+        # A token that is issued for a token expires with it.
         expires_at_s = now_s + LIFETIME_S if login.grant is None else login.grant.expires_at_s
         caller = login.caller
         before = () if login.grant is None else login.grant.methods
@@ -212,12 +211,12 @@ class TokenHandlers:
             self._ids.uuid(),
         )
 
-    async def _subject(self, call: Call) -> tuple[str, Login]:
-        """The token that is asked about."""
+    async def _find_subject(self, call: Call) -> tuple[str, Login]:
+        """The token that the request is about, and its login."""
         subject = call.request.headers.get(SUBJECT)
         if subject is None:
             raise Problem(400, "X-Subject-Token is missing: it names the token that is asked about.")
-        login = await self._by_token(subject, None)
+        login = await self._recognise_token(subject, None)
         if login is None:
             raise Problem(404, "The token in X-Subject-Token is invalid, has expired or has been revoked.")
         if not call.is_admin and login.caller.user_id != call.caller.user_id:
@@ -249,5 +248,69 @@ def _respond(request: Request, caller: Caller, grant: Grant, token: str, status:
         "audit_ids": [grant.audit],
     }
     if "nocatalog" not in request.query_string:
-        body["catalog"] = catalog(origin_of(request))
+        body["catalog"] = make_catalog(origin_of(request))
     return json({"token": body}, status, ((SUBJECT, token), ("vary", "X-Auth-Token")))
+
+
+# -- failed logins ------------------------------------------------------------------------------
+
+
+FREE: Final = 5
+"""How many logins may fail before the next one has to wait."""
+WAIT_MAX_S: Final = 60
+_FORGOTTEN_S: Final = 900
+_KEYS_MAX: Final = 10_000
+_SECOND_NS: Final = 1_000_000_000
+_ANYBODY: Final = ""
+
+
+class _Failures(NamedTuple):
+    total: int
+    last_ns: int
+
+
+class FailedLogins:
+    """Failed logins, counted by address, and by user and address: after a few, each makes the next attempt
+    wait longer. Each worker counts its own.
+
+    A caller that fails is told to wait by what has failed from its address, whichever user was named: the
+    answer does not tell whether the user exists. A correct login waits only for what has failed for that user
+    from that address. A user that does not exist is the empty name, so that guesses take no memory.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failures: dict[tuple[str, str], _Failures] = {}
+
+    def must_wait(self, user: str, peer: str) -> bool:
+        """Whether it is too early to try a login of the user."""
+        return user != _ANYBODY and self._left_s(user, peer) > 0
+
+    def wait_s(self, peer: str) -> int:
+        """How long a caller that fails at an address is told to wait; 0 if not at all."""
+        return self._left_s(_ANYBODY, peer)
+
+    def record_failure(self, user: str, peer: str) -> None:
+        for name in dict.fromkeys((_ANYBODY, user)):
+            self._count(name, peer)
+
+    def record_success(self, user: str, peer: str) -> None:
+        if user != _ANYBODY:
+            self._failures.pop((user, peer), None)
+
+    def _left_s(self, user: str, peer: str) -> int:
+        failures = self._failures.get((user, peer))
+        if failures is None or failures.total < FREE:
+            return 0
+        wait_s = min(1 << min(failures.total - FREE, 10), WAIT_MAX_S)
+        left_ns = failures.last_ns + wait_s * _SECOND_NS - self._clock.monotonic_ns()
+        return max(0, -(-left_ns // _SECOND_NS))
+
+    def _count(self, user: str, peer: str) -> None:
+        now_ns = self._clock.monotonic_ns()
+        before = self._failures.pop((user, peer), _Failures(0, now_ns))
+        count = before.total if now_ns - before.last_ns < _FORGOTTEN_S * _SECOND_NS else 0
+        if len(self._failures) >= _KEYS_MAX:
+            # The first entry is the one that failed longest ago.
+            del self._failures[next(iter(self._failures))]
+        self._failures[user, peer] = _Failures(count + 1, now_ns)

@@ -1,13 +1,15 @@
-"""/v2/images: make them, list and show them, change them.
+"""/v2/images: create, list, show and change images, their files and tags, and whether they may be used.
 
 A list has any field and any property of an image for a filter, as Glance's clients write it:
 
     name=cirros   name=in:cirros,alpine   created_at=gte:2026-01-01T00:00:00Z   hw_disk_bus=scsi
     sort=name:asc,created_at:desc         sort_key=name&sort_dir=asc
 
-Without an order images come newest first.
+Without an order images come newest first. The content of a file is not kept, only its size and its digests;
+once they are known, servers can be made from the image.
 """
 
+import hashlib
 from collections.abc import Callable, Iterable
 from operator import attrgetter, eq, ge, gt, le, lt, ne
 from typing import Any, Final
@@ -19,6 +21,7 @@ from berth.api.image.fields import (
     MEDIA_TYPE,
     VISIBILITIES,
     Patch,
+    check_tag,
     check_tags,
     new_image,
     patch_image,
@@ -39,8 +42,8 @@ from berth.view import View
 # -- which are there for a caller ---------------------------------------------------------------
 
 
-def is_listed(call: Call, image: Image, visibility: str | None) -> bool:
-    """Whether it is in a list. Community images of others are there for those who ask for them."""
+def _is_listed(call: Call, image: Image, visibility: str | None) -> bool:
+    """Whether it is in a list. Community images of other projects are listed if they are asked for."""
     if visibility not in (None, "all", image.visibility):
         return False
     if visibility is None and image.visibility == "community" and image.owner != call.project:
@@ -48,17 +51,17 @@ def is_listed(call: Call, image: Image, visibility: str | None) -> bool:
     return call.access.may_use_image(image)
 
 
-def find_image(view: View, call: Call) -> Image:
-    """The image of the path; not found if it is not for the caller."""
+def _find_image(view: View, call: Call) -> Image:
+    """The image of the path; not found if the caller cannot see it."""
     image = view.records.get(Image, call.params[0].lower())
     if image is None or not call.access.may_use_image(image):
         raise Problem(404, f"No image found with ID {call.params[0]}.")
     return image
 
 
-def find_own_image(view: View, call: Call) -> Image:
+def _find_own_image(view: View, call: Call) -> Image:
     """The image of the path, to be changed."""
-    image = find_image(view, call)
+    image = _find_image(view, call)
     call.require_of(image.owner)
     return image
 
@@ -66,20 +69,20 @@ def find_own_image(view: View, call: Call) -> Image:
 _PUBLISHING: Final = {"public": "publicize_image", "community": "communitize_image"}
 
 
-def refuse_publishing(call: Call, before: Image | None, after: Image) -> None:
-    """Refuse callers that may not put an image before others, or make it another project's."""
+def _refuse_publishing(call: Call, before: Image | None, after: Image) -> None:
+    """Refuse callers that may not publish an image, or give it to another project."""
     if before is None or after.visibility != before.visibility:
         rule = _PUBLISHING.get(after.visibility)
         if rule is not None:
             call.require(rule, after.owner)
-    # Whoever gives an image away must be one that may add it there.
+    # A caller that gives an image to a project must be allowed to add images there.
     call.require_of(after.owner)
 
 
 # -- filters and order --------------------------------------------------------------------------
 
 ImageTest = Callable[[Any], bool]
-"""Of the value that an image shows under a name."""
+"""A test of the value that an image has under a name."""
 _IN: Final = "in:"
 _LISTED: Final = ("id", "name", "status", "container_format", "disk_format")
 _TIMES: Final = ("created_at", "updated_at")
@@ -107,7 +110,7 @@ SortOrder = list[tuple[str, str]]
 """Keys with their directions, the first one first."""
 
 
-def make_test(name: str, value: str) -> ImageTest:
+def _make_test(name: str, value: str) -> ImageTest:
     """The test that a filter makes."""
     if name in _TIMES:
         return _make_time_test(name, value)
@@ -129,7 +132,7 @@ def _show_value(value: Any) -> str | None:
     return str(value).lower() if isinstance(value, bool) else None if value is None else str(value)
 
 
-def read_order(pairs: Iterable[tuple[str, str]]) -> SortOrder:
+def _read_order(pairs: Iterable[tuple[str, str]]) -> SortOrder:
     given = {
         name: [value for other, value in pairs if other == name] for name in ("sort", "sort_key", "sort_dir")
     }
@@ -157,8 +160,8 @@ def _check_order(order: SortOrder) -> SortOrder:
     return order
 
 
-def sort_images(order: SortOrder, images: list[Image]) -> list[Image]:
-    """The images in order; those that are alike in it, newest first."""
+def _sort_images(order: SortOrder, images: list[Image]) -> list[Image]:
+    """The images in order; those with equal keys newest first."""
     for key, direction in reversed([*order, ("created_at", "desc"), ("id", "desc")]):
         read = _SORT_KEYS[key]
         images = sorted(images, key=lambda image: _comparable(read(image)), reverse=direction == "desc")
@@ -198,10 +201,10 @@ async def list_images(call: Call) -> Response:
     pairs = call.query_pairs()
     query = dict(pairs)
     _refuse_unknown_values(pairs, query)
-    order = read_order(pairs)
+    order = _read_order(pairs)
     tags = {value for name, value in pairs if name == "tag"}
     limit = min(number_in(query, "limit", _LIMIT), _LIMIT_MAX)
-    wanted = await call.read(lambda view: sort_images(order, _select(call, query, tags, view)))
+    wanted = await call.read(lambda view: _sort_images(order, _select(call, query, tags, view)))
     start = _find_start(wanted, query.get("marker"))
     images = render_page(wanted[start : start + limit], render_image)
     body: dict[str, Any] = {
@@ -219,11 +222,11 @@ async def list_images(call: Call) -> Response:
 def _select(call: Call, query: dict[str, str], tags: set[str], view: View) -> list[Image]:
     least, most = number_in(query, "size_min", 0), number_in(query, "size_max", 2**31 - 1)
     is_hidden = flag_in(query, "os_hidden")
-    tests = [(name, make_test(name, value)) for name, value in query.items() if name not in _NOT_FILTERS]
+    tests = [(name, _make_test(name, value)) for name, value in query.items() if name not in _NOT_FILTERS]
     return [
         image
         for image in view.records.all(Image)
-        if is_listed(call, image, query.get("visibility"))
+        if _is_listed(call, image, query.get("visibility"))
         and image.is_hidden == is_hidden
         and tags <= set(image.tags)
         and ("size_min" not in query or (image.size or 0) >= least)
@@ -241,7 +244,8 @@ def _is_asked_for(image: Image, tests: list[tuple[str, ImageTest]]) -> bool:
 
 
 def _refuse_unknown_values(pairs: list[tuple[str, str]], query: dict[str, str]) -> None:
-    """Images are private to a project or open to all, so nobody is a member of one, in whichever status."""
+    """Refuse values that Glance does not know, and parameters that are given twice. Images have no members,
+    so a ``member_status`` means nothing."""
     for name, known in (("visibility", _VISIBILITIES), ("member_status", _MEMBER_STATUSES)):
         if query.get(name, known[0]) not in known:
             raise Problem(400, f"{name} is {query[name][:100]!r}; it must be one of {', '.join(known)}.")
@@ -265,16 +269,16 @@ def _make_link(pairs: list[tuple[str, str]]) -> str:
 
 
 async def show_image(call: Call) -> Response:
-    return await call.read(lambda view: json(render_image(find_image(view, call))))
+    return await call.read(lambda view: json(render_image(_find_image(view, call))))
 
 
 async def create_image(call: Call) -> Response:
     given = call.decode(dict[str, Any])
     id = read_id(given["id"]) if given.get("id") is not None else call.services.ids.uuid()
     image = new_image(id, call.project, given)
-    refuse_publishing(call, None, image)
+    _refuse_publishing(call, None, image)
 
-    def make(view: View, now_s: int) -> Command:
+    def propose(view: View, now_s: int) -> Command:
         if view.records.get(Image, id) is not None:
             raise Problem(409, f"Image ID {id} already exists: choose another, or give none.")
         return Enact(
@@ -282,7 +286,7 @@ async def create_image(call: Call) -> Response:
             quotas=call.quotas,
         )
 
-    response = await call.submit(make, lambda view: json(render_image(_read_image(view, id)), 201))
+    response = await call.submit(propose, lambda view: json(render_image(_read_image(view, id)), 201))
     response.headers.append(("location", f"{call.origin}/image/v2/images/{id}"))
     return response
 
@@ -295,33 +299,33 @@ async def update_image(call: Call) -> Response:
 
     def after(before: Image) -> Image:
         image = patch_image(before, steps)
-        refuse_publishing(call, before, image)
+        _refuse_publishing(call, before, image)
         return image
 
-    return await change_image(call, after, lambda image: json(render_image(image)))
+    return await _change_image(call, after, lambda image: json(render_image(image)))
 
 
 async def delete_image(call: Call) -> Response:
-    def make(view: View, now_s: int) -> Command:
-        image = find_own_image(view, call)
+    def propose(view: View, now_s: int) -> Command:
+        image = _find_own_image(view, call)
         if image.is_protected:
             raise Problem(403, f"Image {image.id} is protected: set protected to false first.")
         return Enact((remove_record(view, image),))
 
-    return await call.submit(make, lambda view: Response(204))
+    return await call.submit(propose, lambda view: Response(204))
 
 
-async def change_image(
+async def _change_image(
     call: Call, after: Callable[[Image], Image], answer: Callable[[Image], Response]
 ) -> Response:
-    """The image of the path, replaced by what is made of it."""
+    """Replace the image of the path by what ``after`` makes of it."""
 
-    def make(view: View, now_s: int) -> Command:
-        image = after(find_own_image(view, call))
+    def propose(view: View, now_s: int) -> Command:
+        image = after(_find_own_image(view, call))
         image = msgspec.structs.replace(image, tags=check_tags(image.tags), updated_at_s=now_s)
         return Enact((replace_record(view, image),), quotas=call.quotas)
 
-    return await call.submit(make, lambda view: answer(_read_image(view, call.params[0].lower())))
+    return await call.submit(propose, lambda view: answer(_read_image(view, call.params[0].lower())))
 
 
 def _read_image(view: View, id: str) -> Image:
@@ -330,10 +334,92 @@ def _read_image(view: View, id: str) -> Image:
     return image
 
 
+# -- files, tags, activation, members -----------------------------------------------------------
+
+
+async def upload_file(call: Call) -> Response:
+    content = call.request.body
+    checksum = hashlib.md5(content, usedforsecurity=False).hexdigest()
+    digest = hashlib.sha512(content).hexdigest()
+
+    def after(image: Image) -> Image:
+        if image.status != "queued":
+            raise Problem(409, f"Image {image.id} is {image.status}: it has its content already.")
+        if image.disk_format is None or image.container_format is None:
+            raise Problem(400, "disk_format and container_format must be set before there can be content.")
+        return msgspec.structs.replace(
+            image, status="active", size=len(content), checksum=checksum, hash_value=digest
+        )
+
+    return await _change_image(call, after, lambda image: Response(204))
+
+
+async def download_file(call: Call) -> Response:
+    image = await call.read(lambda view: _find_image(view, call))
+    if not image.size:
+        return Response(204)
+    raise Problem(
+        404, f"The content of image {image.id} is not kept here: only its size and its digests are."
+    )
+
+
+async def add_tag(call: Call) -> Response:
+    name = check_tag(call.params[1])
+    return await _change_image(
+        call, lambda image: _set_tags(image, (*image.tags, name)), lambda image: Response(204)
+    )
+
+
+async def remove_tag(call: Call) -> Response:
+    def after(image: Image) -> Image:
+        if call.params[1] not in image.tags:
+            raise Problem(404, f"Image {image.id} has no tag {call.params[1]}.")
+        return _set_tags(image, tuple(tag for tag in image.tags if tag != call.params[1]))
+
+    return await _change_image(call, after, lambda image: Response(204))
+
+
+def _set_tags(image: Image, tags: tuple[str, ...]) -> Image:
+    return msgspec.structs.replace(image, tags=check_tags(tags))
+
+
+async def deactivate_image(call: Call) -> Response:
+    """No server can be made from it until it is active again."""
+
+    def after(image: Image) -> Image:
+        if image.status == "queued":
+            raise Problem(403, f"Image {image.id} is queued: it has never been active.")
+        return msgspec.structs.replace(image, status="deactivated")
+
+    return await _change_image(call, after, lambda image: Response(204))
+
+
+async def reactivate_image(call: Call) -> Response:
+    def after(image: Image) -> Image:
+        if image.status == "queued":
+            raise Problem(403, f"Image {image.id} is queued: give it content first.")
+        return msgspec.structs.replace(image, status="active")
+
+    return await _change_image(call, after, lambda image: Response(204))
+
+
+async def list_members(call: Call) -> Response:
+    """No members: an image is for its project, or for all."""
+    await call.read(lambda view: _find_image(view, call))
+    return json({"members": [], "schema": "/v2/schemas/members"})
+
+
 ROUTES: Final = (
     Route("GET", "/images", list_images, policy="get_images"),
     Route("POST", "/images", create_image, policy="add_image"),
     Route("GET", "/images/{id}", show_image, policy="get_image"),
     Route("PATCH", "/images/{id}", update_image, policy="modify_image"),
     Route("DELETE", "/images/{id}", delete_image, policy="delete_image"),
+    Route("PUT", "/images/{id}/file", upload_file, policy="upload_image"),
+    Route("GET", "/images/{id}/file", download_file, policy="download_image"),
+    Route("PUT", "/images/{id}/tags/{tag}", add_tag, policy="modify_image"),
+    Route("DELETE", "/images/{id}/tags/{tag}", remove_tag, policy="modify_image"),
+    Route("POST", "/images/{id}/actions/deactivate", deactivate_image, policy="deactivate"),
+    Route("POST", "/images/{id}/actions/reactivate", reactivate_image, policy="reactivate"),
+    Route("GET", "/images/{id}/members", list_members, policy="get_members"),
 )
