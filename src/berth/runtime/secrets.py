@@ -34,7 +34,7 @@ def refuse_others(path: Path | str, file: IO[Any]) -> str | None:
     """Why an open file cannot hold a secret, in words for the operator; None if it can."""
     mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
     if mode & OF_OTHERS:
-        return f"{path}: others than its owner may use it (mode {mode:04o}); run: chmod 600 {path}"
+        return f"{path}: it can be used by others than its owner (mode {mode:04o}); run: chmod 600 {path}"
     return None
 
 

@@ -1,8 +1,8 @@
 """Every setting of Berth: one class is the table. A field's name, type, default, limits and help are the
 setting; flags, environment variables, the file's keys and the documentation all follow from it.
 
-A ``Settings`` that exists is not yet one that can be served with: ``conflicts`` says which settings do not
-go together. Where values come from is the business of ``sources``.
+Each value of a ``Settings`` is valid by itself; ``conflicts`` checks that they go together. Where values come
+from is the business of ``sources``.
 """
 
 import ipaddress
@@ -42,11 +42,11 @@ _PUBLIC_URL: Final = re.compile(r"https?://[A-Za-z0-9.\-_~%\[\]:]+(/[A-Za-z0-9.\
 def _check_public_url(value: str) -> str | None:
     if _PUBLIC_URL.fullmatch(value):
         return None
-    return "http:// or https://, a host and at most a path is expected, without a slash at its end"
+    return "expected http:// or https://, a host, and optionally a path without a slash at its end"
 
 
 def _check_cap(value: int) -> str | None:
-    return "0 would answer nothing; -1 means no cap" if value == 0 else None
+    return "with 0 no query could return a candidate; use -1 for no limit" if value == 0 else None
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,79 +55,85 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     public_url: Annotated[
         str | None,
         About(
-            "URL by which clients reach this server, for links in answers; none: the request's own Host, and "
-            "https where a proxy says so in X-Forwarded-Proto",
+            "URL by which clients reach this server, used in links; if unset, links use the request's Host "
+            "header, and https if a proxy sets X-Forwarded-Proto to https",
             check=_check_public_url,
         ),
     ] = None
     database: Annotated[
         str,
         About(
-            "where the journal is kept: sqlite:///PATH, or postgresql:// or mysql://USER:PASSWORD@HOSTS/NAME"
+            "database of the journal: sqlite:///PATH, or postgresql:// or mysql://USER:PASSWORD@HOSTS/NAME"
         ),
     ] = "sqlite:///berth.db"
     database_outage_seconds: Annotated[
-        int, About("how long requests wait for an unreachable database before they are refused", 0, 300)
+        int, About("how long requests wait for an unavailable database before they get 503", 0, 300)
     ] = 10
     snapshot_every_batches: Annotated[
-        int, About("appends to the journal after which a snapshot is taken", 100, 10_000_000)
+        int, About("number of journal appends between snapshots", 100, 10_000_000)
     ] = 20_000
     journal_keep_batches: Annotated[
         int,
         About(
-            "appends that the journal keeps at least, for clients that follow its events", 0, 1_000_000_000
+            "minimum number of appends kept in the journal, for readers of the event feed", 0, 1_000_000_000
         ),
     ] = 100_000
     workers: Annotated[int, About("server processes", 1, 64)] = 1
     shutdown_seconds: Annotated[
-        int, About("how long requests in flight may take when the server stops", 1, 3600)
+        int, About("time that requests in flight get to finish during shutdown", 1, 3600)
     ] = 30
     worker_hung_seconds: Annotated[
         int, About("a worker without a heartbeat for this long is killed and replaced", 5, 3600)
     ] = 60
 
-    # -- who may do what --
+    # -- authentication and policy --
     auth: Annotated[
         Literal["noauth", "tokens", "keystone"],
         About(
-            "how callers are authenticated: noauth accepts every token, tokens reads a file, keystone asks it"
+            "how tokens are validated: noauth accepts every token, tokens uses a file, keystone asks Keystone"
         ),
     ] = "noauth"
     allow_remote_noauth: Annotated[
-        bool, About("serve with auth=noauth on an address that others can reach")
+        bool, About("allow auth=noauth on an address that other machines can reach")
     ] = False
     tokens_file: Annotated[str | None, About("TOML file of tokens, for auth=tokens")] = None
-    policy_file: Annotated[str | None, About("policy.yaml with rules that differ from the defaults")] = None
+    policy_file: Annotated[str | None, About("policy.yaml with the rules that override the defaults")] = None
     policy_defaults: Annotated[
         Literal["legacy", "secure"],
-        About("rules where the policy file has none; secure is oslo.policy's enforce_new_defaults"),
+        About(
+            "defaults of rules that the policy file does not set; secure: oslo.policy's enforce_new_defaults"
+        ),
     ] = "legacy"
 
     # -- keystone --
     keystone_auth_url: Annotated[str | None, About("Keystone's URL, such as https://keystone:5000/v3")] = None
     keystone_username: Annotated[str | None, About("Berth's own user in Keystone")] = None
-    keystone_password: Annotated[str | None, About("that user's password", secret=True)] = None
-    keystone_project_name: Annotated[str | None, About("that user's project")] = None
-    keystone_user_domain_name: Annotated[str, About("that user's domain")] = "Default"
-    keystone_project_domain_name: Annotated[str, About("that project's domain")] = "Default"
-    keystone_cafile: Annotated[str | None, About("certificate authority to trust for Keystone")] = None
+    keystone_password: Annotated[str | None, About("password of that user", secret=True)] = None
+    keystone_project_name: Annotated[str | None, About("project of that user")] = None
+    keystone_user_domain_name: Annotated[str, About("domain of that user")] = "Default"
+    keystone_project_domain_name: Annotated[str, About("domain of that project")] = "Default"
+    keystone_cafile: Annotated[str | None, About("CA file to verify Keystone's certificate with")] = None
     keystone_insecure: Annotated[bool, About("do not verify Keystone's certificate")] = False
     keystone_cache_seconds: Annotated[int, About("how long a validated token is cached", 0, _DAY_S)] = 300
-    keystone_timeout_seconds: Annotated[int, About("how long to wait for Keystone", 1, 300)] = 10
+    keystone_timeout_seconds: Annotated[int, About("timeout of a request to Keystone", 1, 300)] = 10
 
     # -- allocation candidates --
-    randomize_allocation_candidates: Annotated[bool, About("answer a random choice, not the first")] = False
+    randomize_allocation_candidates: Annotated[
+        bool, About("return a random choice of the candidates instead of the first ones")
+    ] = False
     max_allocation_candidates: Annotated[
-        int, About("candidates that one query generates at most; -1: no cap", -1, 10_000_000, _check_cap)
+        int, About("maximum number of candidates of one query; -1: no limit", -1, 10_000_000, _check_cap)
     ] = 10_000
     allocation_candidates_generation_strategy: Annotated[
         Literal["breadth-first", "depth-first"],
-        About("take candidates from all hosts in turn, or all of one host first"),
+        About(
+            "breadth-first takes candidates from all hosts in turn, depth-first takes all of one host first"
+        ),
     ] = "breadth-first"
 
     # -- the scheduler --
     scheduler_filters: Annotated[
-        tuple[str, ...], About("filters to apply, in the order in which explanations name them")
+        tuple[str, ...], About("enabled filters, in the order in which explanations list them")
     ] = (
         "enabled",
         "host_state",
@@ -146,7 +152,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "group_policy",
     )
     scheduler_weighers: Annotated[
-        tuple[str, ...], About("weighers, each as NAME=MULTIPLIER; a negative multiplier inverts the weigher")
+        tuple[str, ...],
+        About("enabled weighers, each as NAME=MULTIPLIER; a negative multiplier inverts the weigher"),
     ] = (
         "cpu=1.0",
         "memory=1.0",
@@ -156,12 +163,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         "build_failures=100.0",
     )
     scheduler_subset_size: Annotated[
-        int, About("the host is chosen at random among this many of the best", 1, 10_000)
+        int, About("number of best hosts among which one is chosen at random", 1, 10_000)
     ] = 1
 
     # -- servers --
     cells: Annotated[
-        tuple[str, ...], About("cells of the region, each as NAME=DATABASE; without any there are no servers")
+        tuple[str, ...],
+        About("cells of the region, each as NAME=DATABASE; without cells the servers API is off"),
     ] = ()
     conflict_policy: Annotated[
         Literal["fail", "retry", "merge"],
@@ -170,27 +178,29 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     conflict_repeat: Annotated[
         Literal["merge", "refuse"],
         About(
-            "with conflict_policy fail, what is done with a request that is repeated after the conflict was "
-            "reported: merge continues and keeps what was added, refuse leaves it to the doctor"
+            "with conflict_policy=fail, what happens to a request that is sent again after the conflict was "
+            "reported: merge continues and keeps what was added, refuse answers 409 until the doctor has "
+            "repaired the server"
         ),
     ] = "merge"
     build_attempts_max: Annotated[
-        int, About("hosts on which the build of a server is attempted, the first included", 1, 20)
+        int, About("maximum number of hosts on which a build is attempted, including the first", 1, 20)
     ] = 3
-    resize_in_place: Annotated[bool, About("whether a resize may stay on its host")] = True
+    resize_in_place: Annotated[bool, About("allow a resize to stay on the same host")] = True
     shelve_offload: Annotated[
-        bool, About("release the host as soon as a server is shelved, instead of on request")
+        bool,
+        About("offload a server from its host as soon as it is shelved, without a shelveOffload request"),
     ] = True
 
-    # -- quotas of a project that has none of its own --
-    quota_instances: Annotated[int, About("servers; -1: no limit", -1, _QUOTA_MAX)] = 10
+    # -- quotas of projects without quotas of their own --
+    quota_instances: Annotated[int, About("servers of a project; -1: no limit", -1, _QUOTA_MAX)] = 10
     quota_cores: Annotated[int, About("vcpus of all servers; -1: no limit", -1, _QUOTA_MAX)] = 20
     quota_ram: Annotated[int, About("MiB of memory of all servers; -1: no limit", -1, _QUOTA_MAX)] = 51_200
     quota_metadata_items: Annotated[
-        int, About("items of metadata of one server; -1: no limit", -1, _QUOTA_MAX)
+        int, About("metadata items of one server; -1: no limit", -1, _QUOTA_MAX)
     ] = 128
     quota_server_groups: Annotated[
-        int, About("server groups, without those of clusters; -1: no limit", -1, _QUOTA_MAX)
+        int, About("server groups, not counting those of clusters; -1: no limit", -1, _QUOTA_MAX)
     ] = 10
     quota_server_group_members: Annotated[
         int, About("servers in one server group; -1: no limit", -1, _QUOTA_MAX)
@@ -201,72 +211,93 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     # -- the Placement API --
     incomplete_consumer_project_id: Annotated[
-        str, About("project of allocations written before microversion 1.8")
+        str, About("project of allocations that are written without one, before microversion 1.8")
     ] = _ZERO_UUID
     incomplete_consumer_user_id: Annotated[
-        str, About("user of allocations written before microversion 1.8")
+        str, About("user of allocations that are written without one, before microversion 1.8")
     ] = _ZERO_UUID
     cors_allowed_origins: Annotated[
-        tuple[str, ...], About("origins whose pages may call; none: no CORS")
+        tuple[str, ...], About("origins that may call the API by CORS; empty: CORS is off")
     ] = ()
-    cors_allow_headers: Annotated[tuple[str, ...], About("headers that those pages may send")] = ()
+    cors_allow_headers: Annotated[tuple[str, ...], About("request headers that those origins may send")] = ()
 
     # -- limits --
     connections_max: Annotated[
         int,
         About(
-            "connections to each worker; when all are in use, idle ones are closed for new ones", 16, 65536
+            "maximum number of connections per worker; at the limit, new ones replace idle ones",
+            16,
+            65536,
         ),
     ] = 4096
     connections_per_peer_max: Annotated[
         int,
         About(
-            "connections from one address to each worker, except from this machine; 0: no limit, needed "
-            "where all clients come through a proxy on another machine",
+            "maximum number of connections from one address per worker, addresses of this machine excepted; "
+            "0: no limit, needed behind a proxy on another machine",
             0,
             65536,
         ),
     ] = 1024
-    body_bytes_max: Annotated[int, About("largest request body", 1024, 1 << 30)] = 4 << 20
+    body_bytes_max: Annotated[int, About("maximum size of a request body, in bytes", 1024, 1 << 30)] = 4 << 20
     bodies_bytes_max: Annotated[
         int,
         About(
-            "bytes that each worker keeps of the bodies of all requests in flight; small bodies do not count",
+            "maximum bytes of all request bodies in flight per worker; bodies up to 16 KiB do not count",
             1 << 20,
             64 << 30,
         ),
     ] = 64 << 20
-    request_providers_max: Annotated[int, About("providers in one write", 1, 1_000_000)] = 5000
-    request_list_max: Annotated[int, About("entries in one list of a write", 1, 100_000)] = 5000
+    request_providers_max: Annotated[int, About("maximum number of providers in one write", 1, 1_000_000)] = (
+        5000
+    )
+    request_list_max: Annotated[
+        int, About("maximum number of entries in one list of a write", 1, 100_000)
+    ] = 5000
     request_allocations_max: Annotated[
         int,
         About(
-            "allocations and inventories in one write, each a resource class of a provider for a consumer",
+            "maximum number of allocations and inventories in one write, each a resource class of a provider "
+            "for a consumer",
             1,
             1_000_000,
         ),
     ] = 5000
-    request_groups_max: Annotated[int, About("request groups in one candidates query", 1, 128)] = 64
-    queue_commands_max: Annotated[int, About("writes that may wait; more are refused", 1, 1_000_000)] = 4096
-    batch_commands_max: Annotated[int, About("writes in one append to the journal", 1, 65536)] = 512
+    request_groups_max: Annotated[
+        int, About("maximum number of request groups in one candidates query", 1, 128)
+    ] = 64
+    queue_commands_max: Annotated[
+        int, About("maximum number of queued writes; more get 503", 1, 1_000_000)
+    ] = 4096
+    batch_commands_max: Annotated[
+        int, About("maximum number of writes in one append to the journal", 1, 65536)
+    ] = 512
     command_bytes_max: Annotated[
-        int, About("bytes that one write may put into the journal; more is refused", 64 << 10, 256 << 20)
+        int,
+        About(
+            "maximum bytes that one write adds to the journal; larger writes are refused", 64 << 10, 256 << 20
+        ),
     ] = 8 << 20
-    event_streams_max: Annotated[int, About("event streams open at once in each worker", 0, 10_000)] = 100
+    event_streams_max: Annotated[int, About("maximum number of open event streams per worker", 0, 10_000)] = (
+        100
+    )
     event_heartbeat_seconds: Annotated[
         int,
         About(
-            "interval of heartbeats on an idle event stream; a client that stopped reading is dropped", 1, 300
+            "interval of heartbeat comments on an idle event stream; a client that does not read for as long "
+            "is disconnected",
+            1,
+            300,
         ),
     ] = 15
 
     # -- telemetry --
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        About("least important lines to log; requests are logged at info"),
+        About("lowest level to log; requests are logged at info"),
     ] = "info"
     log_format: Annotated[
-        Literal["auto", "json", "text"], About("auto is text on a terminal and json elsewhere")
+        Literal["auto", "json", "text"], About("log format; auto is text on a terminal and json elsewhere")
     ] = "auto"
 
     @property
@@ -297,14 +328,14 @@ class Setting(msgspec.Struct, frozen=True):
 
     @property
     def allowed(self) -> str:
-        """What a value may be, to finish the sentence "it must be ..."."""
+        """Which values are valid, to finish the sentence "it must be ..."."""
         if self.choices:
             return "one of " + ", ".join(self.choices)
         if self.kind is bool:
             return "true or false"
         if self.kind is int:
             return f"a whole number from {self.about.low} to {self.about.high}"
-        return "a list of texts" if self.kind is tuple else "a text"
+        return "a list of strings" if self.kind is tuple else "a string"
 
 
 def _setting(name: str, annotated: Any, default: Any) -> Setting:
@@ -329,7 +360,7 @@ BY_NAME: Final = {setting.name: setting for setting in TABLE}
 
 
 def conflicts(settings: Settings) -> str | None:
-    """Why these settings cannot be served with, though each is allowed by itself; None if they can."""
+    """Why these settings do not go together, though each is valid by itself; None if they do."""
     is_open = settings.auth == "noauth" and not settings.allow_remote_noauth
     if is_open and not is_loopback(settings.listen_host):
         return (
@@ -337,14 +368,14 @@ def conflicts(settings: Settings) -> str | None:
             "Choose auth=tokens or auth=keystone, listen on 127.0.0.1, or set allow_remote_noauth"
         )
     if settings.bodies_bytes_max < settings.body_bytes_max:
-        return "bodies_bytes_max, body_bytes_max: bodies_bytes_max must be at least body_bytes_max"
+        return "bodies_bytes_max, body_bytes_max: the limit of all bodies is less than that of one body"
     if settings.auth == "tokens" and settings.tokens_file is None:
-        return "tokens_file: auth=tokens needs it"
+        return "tokens_file: required with auth=tokens"
     if settings.auth == "keystone":
         needed = ("keystone_auth_url", "keystone_username", "keystone_password", "keystone_project_name")
         missing = [name for name in needed if getattr(settings, name) is None]
         if missing:
-            return f"{', '.join(missing)}: auth=keystone needs {'it' if len(missing) == 1 else 'them'}"
+            return f"{', '.join(missing)}: required with auth=keystone"
     return None
 
 

@@ -1,8 +1,8 @@
 """Where settings come from. Later wins: defaults, a TOML file, BERTH_* variables, the command line.
 
-Nothing is ignored: a key or variable that is not a setting is refused by its name, and a value that is
-not allowed with what was given, what is allowed and where it stood. A file that holds a secret is refused
-when others than its owner may use it.
+Nothing is ignored: a key or variable that is not a setting is refused by name. The refusal of a value says
+what was given, what is allowed and where it was given. A file with a secret in it is refused if anybody but
+its owner can read or write it.
 """
 
 import difflib
@@ -24,11 +24,11 @@ _FALSE: Final = frozenset(("false", "no", "off", "0"))
 
 
 class SettingsError(Exception):
-    """The settings cannot be used. The message is for the operator, and complete."""
+    """The settings cannot be used. The message is complete, and meant for the operator."""
 
 
 class Resolved(msgspec.Struct, frozen=True):
-    """Settings, and for each that is not a default where it came from."""
+    """Settings, and where each that is not a default came from."""
 
     settings: Settings
     origins: dict[str, str]
@@ -66,7 +66,7 @@ def resolve(
 
 
 def refuse_conflicts(resolved: Resolved) -> None:
-    """SettingsError where settings do not go together, naming where the culprits came from."""
+    """SettingsError if settings do not go together; it names where they came from."""
     problem = conflicts(resolved.settings)
     if problem is None:
         return
@@ -79,14 +79,14 @@ def refuse_conflicts(resolved: Resolved) -> None:
 
 
 def _read_toml(path: str) -> tuple[dict[str, Any], str | None]:
-    """What the file says, and why it cannot hold a secret, if it cannot."""
+    """The content of the file, and why it may not hold a secret, if it may not."""
     try:
         with Path(path).open("rb") as file:
             return tomllib.load(file), refuse_others(path, file)
     except OSError as error:
-        raise SettingsError(f"{path}: the settings cannot be read: {error.strerror}") from error
+        raise SettingsError(f"{path}: cannot read the settings: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path}: this is not TOML: {error}") from error
+        raise SettingsError(f"{path}: invalid TOML: {error}") from error
 
 
 def _is_secret(setting: Setting, value: Any) -> bool:
@@ -154,7 +154,7 @@ def _check(setting: Setting, value: Any, origin: str) -> Any:
     if about.low is not None and about.high is not None and not about.low <= value <= about.high:
         raise _refusal(setting, value, f"it must be {setting.allowed}", origin)
     if value == "":
-        raise _refusal(setting, value, "an empty text is no value; leave the setting out", origin)
+        raise _refusal(setting, value, "it is empty; leave the setting out instead", origin)
     wrong = about.check(value) if about.check is not None else None
     if wrong is not None:
         raise _refusal(setting, value, wrong, origin)
@@ -168,4 +168,4 @@ def _refusal(setting: Setting, given: Any, why: str, origin: str) -> SettingsErr
 
 def _hint(name: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]}?" if close else "; 'berth settings' lists all there are"
+    return f"; did you mean {close[0]}?" if close else "; 'berth settings' lists all settings"

@@ -1,6 +1,6 @@
-"""What an operator sees of a running process: its log lines and its metrics, all declared here.
+"""The log lines and metrics of a process, all declared here.
 
-Both are paid for by every request. Children of a metric are looked up once per combination of labels and
+Every request pays for both. Children of a metric are looked up once per combination of labels and
 kept; an access line is one formatted string and one write, without the machinery of a log record, and
 nothing at all when the level is above INFO. Labels are bounded: methods outside HTTP's own count as
 "other", and a path is only ever a label as its route's template.
@@ -77,28 +77,43 @@ class Telemetry:
         PlatformCollector(registry=self._registry)
         GCCollector(registry=self._registry)
         labels = ("method", "route", "status")
-        self._requests = Counter("berth_requests", "Requests answered.", labels, registry=self._registry)
+        self._requests = Counter(
+            "berth_requests", "Number of requests answered.", labels, registry=self._registry
+        )
         self._request_seconds = Histogram(
             "berth_request_seconds",
-            "Time from a request's arrival to its answer.",
+            "Time from the arrival of a request to its response, in seconds.",
             labels[:2],
             buckets=_SECONDS,
             registry=self._registry,
         )
         self._queue_depth = Gauge(
-            "berth_queue_commands", "Writes that wait for the next append.", registry=self._registry
+            "berth_queue_commands",
+            "Number of writes waiting for the next journal append.",
+            registry=self._registry,
         )
         self._batch_commands = Histogram(
-            "berth_batch_commands", "Writes per append.", buckets=_COMMANDS, registry=self._registry
+            "berth_batch_commands",
+            "Number of writes per journal append.",
+            buckets=_COMMANDS,
+            registry=self._registry,
         )
         self._append_seconds = Histogram(
-            "berth_append_seconds", "Time of one append.", buckets=_SECONDS, registry=self._registry
+            "berth_append_seconds",
+            "Duration of a journal append, in seconds.",
+            buckets=_SECONDS,
+            registry=self._registry,
         )
         self._journal_index = Gauge(
-            "berth_journal_index", "The last index known to be durable.", registry=self._registry
+            "berth_journal_index",
+            "Index of the last durable journal entry that this process knows.",
+            registry=self._registry,
         )
         self._rejections = Counter(
-            "berth_rejections", "Writes that the ledger refused.", ("kind",), registry=self._registry
+            "berth_rejections",
+            "Number of writes rejected by the ledger, by kind of rejection.",
+            ("kind",),
+            registry=self._registry,
         )
         self._answered: dict[tuple[str, str, int], tuple[Counter, Histogram]] = {}
         self._rejected: dict[str, Counter] = {}
@@ -111,7 +126,7 @@ class Telemetry:
         self._access.write(request, response, seconds)
 
     def count(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count one exchange that is not worth a line: agents poll all the time."""
+        """Count one exchange without logging it: agents poll all the time."""
         key = (method, route, status)
         children = self._answered.get(key) or self._bind(key)
         children[0].inc()
@@ -261,17 +276,17 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
             replaced.close()
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level.upper())
-    # Libraries that log every step log problems only, unless the level is debug.
+    # Libraries that log every step log warnings only, unless the level is debug.
     quiet = logging.DEBUG if settings.log_level == "debug" else logging.WARNING
     for name in ("httpx", "httpcore", "keystoneauth", "urllib3", "oslo_policy", "stevedore", "asyncio"):
         logging.getLogger(name).setLevel(quiet)
 
 
 def _handler(stream: TextIO, formatter: logging.Formatter) -> logging.Handler:
-    """For a stream that is a file: a log whose reader has stopped must not block its writer."""
+    """A handler that drops lines instead of blocking the process, if the stream is a file."""
 
     def notice(dropped: int) -> str:
-        text = "%d lines of this log were dropped before this one: its reader was too slow"
+        text = "%d log lines were dropped before this one: the log reader was too slow"
         record = logging.LogRecord(__name__, logging.WARNING, __file__, 0, text, (dropped,), None)
         return formatter.format(record) + "\n"
 
@@ -283,7 +298,7 @@ def _handler(stream: TextIO, formatter: logging.Formatter) -> logging.Handler:
 
 
 class _OutputHandler(logging.Handler):
-    """Hands records to an output, and waits for it when logging ends, for a while."""
+    """Writes records to an output, and waits a bounded time for it when logging ends."""
 
     def __init__(self, output: LogOutput) -> None:
         super().__init__()
@@ -301,7 +316,7 @@ class _OutputHandler(logging.Handler):
 
 
 def _log_output() -> LogOutput | None:
-    """Where the records of this process go, if it is through an output."""
+    """The output of this process's log records, if it has one."""
     handlers = logging.getLogger().handlers
     return next((handler.output for handler in handlers if isinstance(handler, _OutputHandler)), None)
 
@@ -315,7 +330,7 @@ class _DroppedLines(Collector):
         output = _log_output()
         yield CounterMetricFamily(
             "berth_log_lines_dropped",
-            "Log lines that were dropped because their reader was too slow.",
+            "Number of log lines dropped because the log reader was too slow.",
             value=0 if output is None else output.dropped,
         )
 

@@ -102,7 +102,7 @@ def test_a_cell_that_others_can_reach_needs_a_token_for_agents(
 @pytest.mark.parametrize(
     ("content", "mode", "message"),
     [
-        (b"a-good-secret\n", 0o644, "others than its owner may use it (mode 0644)"),
+        (b"a-good-secret\n", 0o644, "it can be used by others than its owner (mode 0644)"),
         (b"", 0o600, "one line of printable ASCII is expected"),
         (b"two\nlines\n", 0o600, "one line of printable ASCII is expected"),
         ("geheim-\u00e4".encode(), 0o600, "one line of printable ASCII is expected"),

@@ -82,7 +82,7 @@ def test_settings_are_listed_with_their_origin(
             ["--workers", "0"],
             "workers: 0 is refused: it must be a whole number from 1 to 64 (from --workers)",
         ),
-        (["--auth", "tokens"], "tokens_file: auth=tokens needs it"),
+        (["--auth", "tokens"], "tokens_file: required with auth=tokens"),
     ],
 )
 def test_refused_settings(

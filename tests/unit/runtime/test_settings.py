@@ -102,7 +102,7 @@ def test_unknown_key_in_the_file(tmp_path: Path) -> None:
 
 def test_unknown_key_like_nothing_else(tmp_path: Path) -> None:
     config = toml(tmp_path, "zzz = 2")
-    assert refusal(config) == f"{config}: unknown setting zzz; 'berth settings' lists all there are"
+    assert refusal(config) == f"{config}: unknown setting zzz; 'berth settings' lists all settings"
 
 
 def test_a_table_in_the_file(tmp_path: Path) -> None:
@@ -120,12 +120,12 @@ def test_unknown_variable() -> None:
 
 def test_missing_file(tmp_path: Path) -> None:
     path = str(tmp_path / "none.toml")
-    assert refusal(path) == f"{path}: the settings cannot be read: No such file or directory"
+    assert refusal(path) == f"{path}: cannot read the settings: No such file or directory"
 
 
 def test_not_toml(tmp_path: Path) -> None:
     config = toml(tmp_path, "workers: 2")
-    assert refusal(config).startswith(f"{config}: this is not TOML: ")
+    assert refusal(config).startswith(f"{config}: invalid TOML: ")
 
 
 # -- refusals: values ---------------------------------------------------------------------------
@@ -141,8 +141,8 @@ _HOST_PORT = "HOST:PORT is expected, an IPv6 address in brackets: 127.0.0.1:8778
         ("workers", "65", "it must be a whole number from 1 to 64"),
         ("auth", "none", "it must be one of noauth, tokens, keystone"),
         ("keystone_insecure", "maybe", "it must be true or false"),
-        ("tokens_file", "", "an empty text is no value; leave the setting out"),
-        ("max_allocation_candidates", "0", "0 would answer nothing; -1 means no cap"),
+        ("tokens_file", "", "it is empty; leave the setting out instead"),
+        ("max_allocation_candidates", "0", "with 0 no query could return a candidate; use -1 for no limit"),
         ("listen", "8778", _HOST_PORT),
         ("listen", ":8778", _HOST_PORT),
         ("listen", "::1:8778", _HOST_PORT),
@@ -165,12 +165,12 @@ def test_refused_texts(name: str, given: str, why: str) -> None:
         ("workers = true", "workers: True is refused: it must be a whole number from 1 to 64"),
         ('workers = "2"', "workers: '2' is refused: it must be a whole number from 1 to 64"),
         ("keystone_insecure = 1", "keystone_insecure: 1 is refused: it must be true or false"),
-        ("tokens_file = 3", "tokens_file: 3 is refused: it must be a text"),
+        ("tokens_file = 3", "tokens_file: 3 is refused: it must be a string"),
         (
             'cors_allow_headers = "x"',
-            "cors_allow_headers: 'x' is refused: it must be a list of texts",
+            "cors_allow_headers: 'x' is refused: it must be a list of strings",
         ),
-        ("cors_allow_headers = [1]", "cors_allow_headers: [1] is refused: it must be a list of texts"),
+        ("cors_allow_headers = [1]", "cors_allow_headers: [1] is refused: it must be a list of strings"),
     ],
 )
 def test_refused_types_in_the_file(tmp_path: Path, line: str, why: str) -> None:
@@ -204,12 +204,12 @@ def test_noauth_on_any_address_if_that_is_meant() -> None:
 
 
 def test_tokens_need_their_file() -> None:
-    assert refusal(flags={"auth": "tokens"}) == "tokens_file: auth=tokens needs it"
+    assert refusal(flags={"auth": "tokens"}) == "tokens_file: required with auth=tokens"
 
 
 def test_keystone_needs_its_settings() -> None:
     names = "keystone_auth_url, keystone_username, keystone_password, keystone_project_name"
-    assert refusal(flags={"auth": "keystone"}) == f"{names}: auth=keystone needs them"
+    assert refusal(flags={"auth": "keystone"}) == f"{names}: required with auth=keystone"
 
 
 def test_the_scheduler_is_set_as_its_library_is_by_default() -> None:
