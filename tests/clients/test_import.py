@@ -376,11 +376,11 @@ def test_no_server_starts_on_an_import_that_broke_off(tmp_path: Path) -> None:
     # The last thing that an import writes is the first entry of the journal.
     with contextlib.closing(sqlite3.connect(target)) as journal, journal:
         journal.execute("UPDATE journal SET idx = 2")
-    with pytest.raises(StartError, match="no snapshot can be read that reaches to where the journal begins"):
+    with pytest.raises(StartError, match="no readable snapshot reaches the start of the journal"):
         berth(tmp_path).start()
     refused = run_import("--from", source, "--database", f"sqlite:///{target}")
     assert refused.returncode == 1
-    assert "an import into the target was begun and not finished" in refused.stderr
+    assert "an earlier import into the target did not finish" in refused.stderr
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])

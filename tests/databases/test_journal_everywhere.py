@@ -186,7 +186,7 @@ def test_an_empty_database_and_a_newer_one_are_told_apart(address: Address) -> N
     fresh.prepare()
     fresh.check()
     fresh.execute(sa.text(f"UPDATE journal_schema SET version = {VERSION + 1}"))
-    with pytest.raises(JournalError, match="use the newer program"):
+    with pytest.raises(JournalError, match="use the newer release"):
         fresh.check()
     with pytest.raises(JournalError, match="nothing was changed"):
         fresh.prepare()
@@ -232,7 +232,7 @@ def test_a_database_of_schema_1_is_upgraded_by_all_who_start_together(address: A
     old.execute(sa.text("ALTER TABLE journal RENAME COLUMN entries TO body"))
     old.execute(sa.text("DROP TABLE journal_anchor"))
     old.execute(sa.text("UPDATE journal_schema SET version = 1"))
-    with pytest.raises(JournalError, match="schema 1, this program wants 2"):
+    with pytest.raises(JournalError, match="schema 1, this release needs 2"):
         old.check()
     old.close()
     test_processes_that_start_together_prepare_it_together(address)

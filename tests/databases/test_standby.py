@@ -55,7 +55,10 @@ def test_a_journal_goes_on_where_its_newest_primary_is(pair: Pair) -> None:
         with contextlib.closing(connect(parse_address(pair.url), shared=True)) as other:
             assert other.tail() == 2
         pair.primary.stop()
-        for reason in ("terminating connection", "a primary on timeline 1, replaced by one on 2"):
+        for reason in (
+            "terminating connection",
+            "a stale primary on timeline 1, replaced by one on timeline 2",
+        ):
             with pytest.raises(JournalFailure, match=reason):
                 journal.tail()
         pair.primary.start()

@@ -101,7 +101,7 @@ def test_readiness_says_that_the_database_is_away(
         postgresql.stop("fast")
         refusal = line.ask("GET", "/resource_providers")
         assert refusal.status == UNAVAILABLE
-        assert "The database cannot be used at the moment" in refusal.body["errors"][0]["detail"]
+        assert "The database is unavailable" in refusal.body["errors"][0]["detail"]
         assert line.ask("GET", "/healthz").status == 200
         postgresql.start()
         assert line.ask("GET", "/resource_providers").status == 200

@@ -57,7 +57,7 @@ async def write_on(server: Server, provider: str, consumer: str, until_s: float)
         else:
             assert status == UNAVAILABLE, (status, words)
             assert "retry-after" in headers, words
-            assert "commands are waiting already" in words
+            assert "commands are queued already" in words
             refused += 1
     writer.close()
     await writer.wait_closed()

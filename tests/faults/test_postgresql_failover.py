@@ -38,7 +38,7 @@ def check_outage(line: Line, provider: str) -> None:
     ):
         answer = line.ask(method, path, words)
         assert answer.status == UNAVAILABLE, (method, answer)
-        assert "The database cannot be used at the moment" in answer.body["errors"][0]["detail"], answer
+        assert "The database is unavailable" in answer.body["errors"][0]["detail"], answer
     assert line.ask("GET", "/healthz").status == 200
 
 

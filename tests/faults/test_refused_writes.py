@@ -69,7 +69,7 @@ def check_refusal(lines: list[Line], generation: int, times: int) -> int:
         for _ in range(3):
             status, words = claim(line, generation)
             assert status == UNAVAILABLE
-            assert "The database refuses to write" in words
+            assert "The database refuses writes" in words
             standing = standing_through(line, CONSUMER)
             assert standing.generation == generation
             assert standing.held == {PROVIDER: {"VCPU": generation}}

@@ -55,7 +55,7 @@ def test_a_log_that_nobody_reads_does_not_stop_the_server(tmp_path: Path) -> Non
         process.kill()
         process.wait()
         process.stderr.close()
-    [notice] = [line for line in lines if "lines of this log were dropped" in line.get("message", "")]
+    [notice] = [line for line in lines if "log lines were dropped" in line.get("message", "")]
     assert notice["level"] == "WARNING"
     requests = [line for line in lines if LONG in line.get("path", "")]
     assert len(requests) + int(notice["message"].split()[0]) >= REQUESTS

@@ -217,7 +217,7 @@ def test_one_that_takes_too_long_is_not(start: Callable[..., Process]) -> None:
     assert time.monotonic() - began < 5
     client.join()
     assert len(failures) == 1
-    assert "1 requests were not finished within 1 s and are dropped" in server.log
+    assert "1 requests did not finish within 1 s and are aborted" in server.log
     assert server.log.count("closed") == 1, "the application is shut down in good order all the same"
 
 
@@ -284,7 +284,7 @@ def test_a_worker_that_ends_by_itself_ends_the_server(start: Callable[..., Proce
     server.wait_for(lambda: server.log.count("opened") == 2)
     os.kill(int(server.get()), signal.SIGTERM)
     assert server.popen.wait(20) == 1
-    assert "ended (status 0); the server ends with it" in server.log
+    assert "ended (status 0); the server stops" in server.log
     # The one that was told to, and the other one, in good order.
     assert server.log.count("closed") == 2
 
@@ -295,8 +295,8 @@ def test_a_worker_that_ends_by_itself_ends_the_server(start: Callable[..., Proce
 @pytest.mark.parametrize(
     ("number", "words"),
     [
-        (signal.SIGKILL, "ended (SIGKILL); it is restarted in 0.5 s"),
-        (signal.SIGSTOP, "gave no sign of life for 5 s and was killed; it is restarted in 0.5 s"),
+        (signal.SIGKILL, "ended (SIGKILL); restarting it in 0.5 s"),
+        (signal.SIGSTOP, "was killed: no heartbeat for 5 s; restarting it in 0.5 s"),
     ],
 )
 def test_a_worker_that_is_killed_or_hangs_is_replaced_while_the_other_serves(
@@ -323,8 +323,8 @@ def test_a_worker_that_is_killed_or_hangs_is_replaced_while_the_other_serves(
 def test_one_that_keeps_dying_ends_the_server(start: Callable[..., Process]) -> None:
     server = start(startup="dies")
     assert server.popen.wait(20) == 1
-    assert server.log.count("ended (SIGKILL); it is restarted in") == 6
-    assert server.log.count("ended (SIGKILL); the server ends with it") == 1
+    assert server.log.count("ended (SIGKILL); restarting it in") == 6
+    assert server.log.count("ended (SIGKILL); the server stops") == 1
 
 
 def test_a_housekeeper_that_is_killed_is_replaced(start: Callable[..., Process]) -> None:
@@ -333,12 +333,12 @@ def test_a_housekeeper_that_is_killed_is_replaced(start: Callable[..., Process])
     worker = int(server.get())
     [first] = server.children - {worker}
     os.kill(first, signal.SIGKILL)
-    server.wait_for_line("the housekeeper ended (SIGKILL); it is restarted in 1 s")
+    server.wait_for_line("the housekeeper ended (SIGKILL); restarting it in 1 s")
     server.wait_for(lambda: len(server.children - {worker, first}) == 1)
     [second] = server.children - {worker, first}
     server.wait_for(lambda: "berth.cli.housekeeper" in Path(f"/proc/{second}/cmdline").read_text())
     os.kill(second, signal.SIGKILL)
-    server.wait_for_line("the housekeeper ended (SIGKILL); it is restarted in 2 s")
+    server.wait_for_line("the housekeeper ended (SIGKILL); restarting it in 2 s")
     server.wait_for(lambda: len(server.children - {worker}) == 1)
     assert int(server.get()) == worker
     assert server.end() == 0
@@ -362,7 +362,7 @@ def test_a_housekeeper_that_hangs_is_replaced(start: Callable[..., Process]) -> 
         os.kill(hung, signal.SIGSTOP)
         gone.add(hung)
         server.wait_for_line(
-            f"the housekeeper gave no sign of life for 5 s and was killed; it is restarted in {pause_s} s"
+            f"the housekeeper was killed: no heartbeat for 5 s; restarting it in {pause_s} s"
         )
     server.wait_for(lambda: len(server.children - gone) == 1)
     assert int(server.get()) == worker

@@ -234,7 +234,7 @@ def test_a_conductor_that_hangs_is_replaced(tmp_path: Path) -> None:
         # The housekeeper was started before it.
         hung = max(map(int, children))
         os.kill(hung, signal.SIGSTOP)
-        wait_for(lambda: "gave no sign of life for 5 s and was killed" in log.read_text(), log.read_text)
+        wait_for(lambda: "was killed: no heartbeat for 5 s" in log.read_text(), log.read_text)
         wait_for(is_ready, log.read_text)
         assert not is_alive(hung)
         cell.send_signal(signal.SIGTERM)

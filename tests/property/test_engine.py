@@ -222,7 +222,7 @@ def test_nobody_reads_a_view_that_has_not_been_read_yet(tmp_path: Path) -> None:
     async def story() -> None:
         world = World(tmp_path / "berth.db")
         try:
-            with pytest.raises(Unavailable, match="the journal is being read"):
+            with pytest.raises(Unavailable, match="reading the journal"):
                 await world.names()
         finally:
             await world.engine.stop()

@@ -196,9 +196,7 @@ def test_a_snapshot_of_another_journal_is_not_used(path: Path, tmp_path: Path) -
         replay(journal, view)
         Snapshots(journal).write(view.index, FORMAT, 1, dump(view))
     change(path, f"UPDATE snapshot SET digest = '{'0' * 32}'")
-    assert found(path) == [
-        f"snapshot {COUNT} cannot be used: snapshot {COUNT} was made from another journal than this one"
-    ]
+    assert found(path) == [f"snapshot {COUNT} cannot be used: snapshot {COUNT} was made from another journal"]
     with opened(path) as journal:
         assert start_view(journal).state() == view.state()
 
@@ -264,7 +262,7 @@ def test_a_database_without_checksums_is_upgraded_and_says_what_is_not_verified(
     change(path, *SCHEMA_1, insert_old)
     database = ("--database", f"sqlite:///{path}")
     assert main(["db", "check", *database]) == 1
-    assert "schema 1, this program wants 2: `berth db upgrade`" in capsys.readouterr().out
+    assert "schema 1, this release needs 2: run `berth db upgrade`" in capsys.readouterr().out
     assert main(["db", "upgrade", *database]) == 0
     capsys.readouterr()
     assert main(["db", "check", *database]) == 0

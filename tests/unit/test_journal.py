@@ -162,7 +162,7 @@ def test_a_gap_is_named(journal: Journal, path: Path) -> None:
     change(path, "DELETE FROM journal WHERE idx = 3")
     read = journal.read(START)
     assert [next(read).index, next(read).index] == [1, 2]
-    with pytest.raises(JournalError, match=r"no index 3, but has 4"):
+    with pytest.raises(JournalError, match=r"no entry 3, but has entry 4"):
         next(read)
 
 
@@ -190,7 +190,7 @@ def test_a_newer_schema_is_refused_and_left_untouched(path: Path) -> None:
     change(path, "DROP TABLE journal")
     change(path, "CREATE TABLE journal (something_else INTEGER)")
     before = rows(path, "SELECT name, sql FROM sqlite_master ORDER BY name")
-    with pytest.raises(JournalError, match=r"schema 99.*knows 2.*nothing was changed"):
+    with pytest.raises(JournalError, match=r"schema 99.*supports 2.*nothing was changed"):
         open_journal(SqliteAddress(path), shared=False)
     assert rows(path, "SELECT name, sql FROM sqlite_master ORDER BY name") == before
     assert rows(path, "SELECT version FROM journal_schema") == [(99,)]
@@ -324,7 +324,7 @@ def test_no_row_is_written_behind_rows_that_only_other_processes_have_seen(
     short, rest = lost_tail(tmp_path, journal, 2)
     for row in rest:
         short.take_over(row)
-    with pytest.raises(JournalFailure, match="the database has not the journal's index 4 as it was seen"):
+    with pytest.raises(JournalFailure, match="journal entry 4 is missing or differs"):
         short.append(batch(5))
     short.close()
     with contextlib.closing(open_journal(SqliteAddress(tmp_path / "short.db"), shared=False)) as again:
@@ -339,7 +339,7 @@ def test_no_row_is_written_behind_another_row_than_the_one_it_follows(
     with contextlib.closing(open_journal(SqliteAddress(tmp_path / "short.db"), shared=None)) as second:
         second.append(other)
     short.take_over(rest[0])
-    with pytest.raises(JournalFailure, match="the database has not the journal's index 3 as it was seen"):
+    with pytest.raises(JournalFailure, match="journal entry 3 is missing or differs"):
         short.append(batch(4))
     short.close()
     with contextlib.closing(open_journal(SqliteAddress(tmp_path / "short.db"), shared=False)) as again:

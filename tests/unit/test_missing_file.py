@@ -46,10 +46,10 @@ def test_writes_are_refused_and_it_is_not_ready(
         for number in range(3):
             refused = await world.ask("PUT", f"/traits/CUSTOM_{number}")
             assert refused.status == 503
-            assert "file is gone or was replaced" in refused.error["detail"]
+            assert "file is missing or was replaced" in refused.error["detail"]
         ready = await world.get("/readyz")
         assert ready.status == 503
-        assert "file is gone or was replaced" in ready.json["reason"]
+        assert "file is missing or was replaced" in ready.json["reason"]
         traits = (await world.get("/traits?name=startswith:CUSTOM_")).json["traits"]
         assert traits == ["CUSTOM_BEFORE"], "what was refused is not there"
 

@@ -88,7 +88,7 @@ class _Keeping(threading.Thread):
                 return
             deaths = 1 if time.monotonic() - started_s > _STEADY_S else deaths + 1
             pause_s = min(_PAUSE_FIRST_S * 2 ** (deaths - 1), _PAUSE_LONGEST_S)
-            _log.error("the housekeeper %s; it is restarted in %g s", death, pause_s)
+            _log.error("the housekeeper %s; restarting it in %g s", death, pause_s)
             if self._stopping.wait(pause_s):
                 return
             with self._starting:
@@ -98,7 +98,7 @@ class _Keeping(threading.Thread):
                     self._running = _execute(self._settings, self._heartbeat)
                 except OSError as failure:
                     # The one that has ended is found so once more, and the pause is longer.
-                    _log.error("the housekeeper cannot be started: %s", failure)
+                    _log.error("cannot start the housekeeper: %s", failure)
 
     def _wait(self) -> str:
         """Wait until the process has ended, and kill it when it hangs: how it ended."""
@@ -108,9 +108,7 @@ class _Keeping(threading.Thread):
             if not is_killed and self._watch.is_hung():
                 is_killed = True
                 self._running.tell(signal.SIGKILL)
-        return (
-            f"gave {self._watch.verdict} and was killed" if is_killed else f"ended ({_describe_exit(status)})"
-        )
+        return f"was killed: {self._watch.verdict}" if is_killed else f"ended ({_describe_exit(status)})"
 
     def stop(self) -> None:
         with self._starting:
@@ -118,7 +116,7 @@ class _Keeping(threading.Thread):
         self._running.tell(signal.SIGTERM)
         self.join(_STOP_WITHIN_S)
         if self.is_alive():
-            _log.warning("the housekeeper did not end within %g s and is killed", _STOP_WITHIN_S)
+            _log.warning("the housekeeper did not stop within %g s, killing it", _STOP_WITHIN_S)
             self._running.tell(signal.SIGKILL)
             self.join(_STOP_WITHIN_S)
 

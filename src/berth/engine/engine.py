@@ -72,16 +72,14 @@ _START_S: Final = 3600.0
 _TAIL_BATCHES: Final = 1000
 """How much of the journal's end is read in one call, which has a deadline."""
 
-_AWAY: Final = "The database cannot be used at the moment. Retry later."
+_AWAY: Final = "The database is unavailable. Retry later."
 _SILENT: Final = "The database does not answer. Retry later."
-_REFUSES: Final = "The database refuses to write: nothing was changed. Reads are served. Retry later."
-_UNKNOWN: Final = (
-    "The database cannot be used at the moment, and whether this was done is unknown. Look before you retry."
-)
-_LOST: Final = "Whether this was done can no longer be found out. Look before you retry."
-_FILE_GONE: Final = "The database's file is gone or was replaced: writes are refused until it is back."
-_DAMAGED: Final = "The journal is damaged. The log of this server says where."
-_BUG: Final = "Stopped by an internal error: this server must be restarted. Its log has the error."
+_REFUSES: Final = "The database refuses writes: nothing was changed. Reads are served. Retry later."
+_UNKNOWN: Final = "The database is unavailable. The outcome is unknown: read the state before you retry."
+_LOST: Final = "The outcome is unknown and can no longer be found out: read the state before you retry."
+_FILE_GONE: Final = "The database file is missing or was replaced. Writes are refused until it is back."
+_DAMAGED: Final = "The journal is damaged. The log of this server names the entry."
+_BUG: Final = "Writes stopped after an internal error. Restart this server; its log has the error."
 _STOPPING: Final = "This server is stopping. Retry."
 
 _PROBE_NS: Final = 2_000_000_000
@@ -322,7 +320,7 @@ class Engine:
     def ready(self) -> str | None:
         """None when the engine can answer, else why not."""
         if self._writer is None:
-            return "starting: the journal is being read"
+            return "starting: reading the journal"
         reason = self._bug or self._doubt
         if reason is not None:
             return reason
@@ -359,24 +357,25 @@ class Engine:
     def _note_refused(self, refusal: str) -> None:
         if not self._is_refused:
             _log.error(
-                "the database refuses to write; writes are refused until it does, reads go on: %s", refusal
+                "the database refuses writes; writes get 503 until it accepts them, reads are served: %s",
+                refusal,
             )
             self._probe_due_ns = self._clock.monotonic_ns() + _PROBE_NS
         self._is_refused = True
 
     def _note_written(self) -> None:
         if self._is_refused:
-            _log.info("the database writes again")
+            _log.info("the database accepts writes again")
             self._is_refused = False
 
     def _note_doubt(self, failure: JournalFailure) -> None:
         if self._doubt is None and not isinstance(failure, NoAnswer):
-            _log.error("the database cannot be used at the moment: %s", failure)
+            _log.error("database unavailable: %s", failure)
         self._doubt = _outage_of(failure)
 
     def _note_missing(self, missing: str | None) -> None:
         if missing is not None and missing != self._missing:
-            _log.error("writes are refused: %s", missing)
+            _log.error("writes are refused with 503: %s", missing)
         self._missing = missing
 
     # -- asking ---------------------------------------------------------------------------------
@@ -420,9 +419,9 @@ class Engine:
         """
         self._refuse_if_stopped()
         if len(self._queue) >= self._queue_max:
-            raise Overloaded(f"{self._queue_max} commands are waiting already")
+            raise Overloaded(f"{self._queue_max} commands are queued already")
         if self._queue and self._queue_bytes + size > self._queue_bytes_max:
-            raise Overloaded(f"{self._queue_bytes} bytes of commands are waiting already")
+            raise Overloaded(f"{self._queue_bytes} bytes of commands are queued already")
         future: asyncio.Future[T | Rejection] = asyncio.get_running_loop().create_future()
         self._queue.append(_Pending(proposal, origin, answer, future, size))
         self._queue_bytes += size
@@ -581,10 +580,10 @@ class Engine:
         is refused, and a restart reads the truth from the journal."""
         if isinstance(bug, Damaged):
             self._bug = _DAMAGED
-            _log.critical("the writer is stopped: %s", bug)
+            _log.critical("writer stopped: %s", bug)
         else:
             self._bug = _BUG
-            _log.critical("the writer is stopped by a bug; restart this process", exc_info=bug)
+            _log.critical("writer stopped by a bug; restart this process", exc_info=bug)
         stopped = Unavailable(self._bug, repr(bug))
         _settle_all(self._queue, stopped)
         self._queue.clear()
@@ -663,7 +662,7 @@ class Engine:
             return
         self._observer.rejected(RowTooLarge.__name__)
         _log.warning(
-            "request %s is refused: the database takes no row of %d bytes: %s",
+            "request %s refused: a row of %d bytes is too large for the database: %s",
             waiting[0].origin.request_id,
             refused.size,
             refused,
@@ -761,7 +760,7 @@ class Engine:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if asking.done():
                 return asking.result()
-            raise Overloaded("the client has closed the connection")
+            raise Overloaded("the client closed the connection")
         finally:
             for task in tasks:
                 task.cancel()
@@ -780,7 +779,7 @@ class Engine:
         except NoPlace as refusal:
             raise Overloaded(str(refusal)) from refusal
         except GaveUp as refusal:
-            raise Overloaded(f"this request was given up: {refusal}") from refusal
+            raise Overloaded(f"the request was aborted: {refusal}") from refusal
 
     def _plan_in_child(self, pending: _Pending) -> None:
         """Have a proposal that takes long made in a child, and then judged like any other."""
@@ -796,7 +795,7 @@ class Engine:
         assert callable(proposal), "a command needs no plan"
         try:
             if pending.plans == _PLANS_MAX:
-                raise Overloaded(f"what was planned was gone when it was claimed, {_PLANS_MAX} times")
+                raise Overloaded(f"the plan was stale when it was claimed, {_PLANS_MAX} times")
             pending.plans += 1
             now_s = self._clock.now_ns() // 1_000_000_000
             bytes_max = self._command_bytes_max
@@ -871,7 +870,7 @@ class Engine:
         except Exception as bug:
             raise self._stop_for(bug) from bug
         if self._doubt is not None:
-            _log.info("the database can be used again")
+            _log.info("database available again")
         self._doubt = None
         self._behind = False
         self._is_fresh = True

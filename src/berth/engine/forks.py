@@ -109,7 +109,9 @@ class Forks:
     async def _wait_for_place(self, project: str) -> None:
         of_project = sum(waiting == project for waiting, _ in self._waiting)
         if len(self._waiting) >= WAITING_MAX or of_project >= WAITING_OF_ONE_PROJECT_MAX:
-            raise NoPlace(f"{of_project} long requests of this project and {len(self._waiting)} in all wait")
+            raise NoPlace(
+                f"{of_project} long requests of this project and {len(self._waiting)} in all are queued"
+            )
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((project, turn))
         self._admit()
@@ -123,7 +125,7 @@ class Forks:
                 self._waiting.remove((project, turn))
                 self._admit()
             if isinstance(error, TimeoutError):
-                raise NoPlace(f"no place came free within {self._seconds_max:g} seconds") from None
+                raise NoPlace(f"timeout: no slot was free within {self._seconds_max:g} s") from None
             raise
 
     def _leave(self, project: str) -> None:
@@ -158,8 +160,8 @@ class Child(Generic[T]):
             self.pid, self._reading = _start(work, ids, seconds_max)
         except OSError as failure:
             # No memory, no process or no file descriptor is left: that may pass.
-            _log.warning("no process can be started for a long request: %s", failure)
-            raise GaveUp("no process can be started for it") from failure
+            _log.warning("cannot start a process for a long request: %s", failure)
+            raise GaveUp("cannot start a process for it") from failure
         self._loop.add_reader(self._reading, self._read)
 
     async def result(self) -> T:
@@ -168,7 +170,7 @@ class Child(Generic[T]):
             async with asyncio.timeout(self._seconds_max):
                 await self._ended.wait()
         except TimeoutError:
-            raise GaveUp(f"it took longer than {self._seconds_max:g} seconds") from None
+            raise GaveUp(f"timeout: it took longer than {self._seconds_max:g} s") from None
         finally:
             self.kill()
         try:
@@ -321,7 +323,7 @@ def _pickled(outcome: Any) -> bytes:
             pickler.dump(part)
     except Exception as error:
         # A closure or a lock in the answer: a bug, which its caller is told.
-        return _pickled(_Raised(RuntimeError(f"the answer cannot leave its process: {error!r}")))
+        return _pickled(_Raised(RuntimeError(f"cannot encode the result: {error!r}")))
     return buffer.getvalue()
 
 

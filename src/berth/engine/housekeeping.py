@@ -31,7 +31,7 @@ def take_snapshot(journal: Journal, now_ns: int, keep: int) -> Index:
     try:
         snapshots.write(view.index, FORMAT, now_ns, dump(view))
     except Conflict:
-        _log.info("snapshot %d is being written by somebody else", view.index)
+        _log.info("snapshot %d: another process is writing it, skipped", view.index)
         return view.index
     snapshots.drop_old()
     kept = snapshots.all()
@@ -39,7 +39,7 @@ def take_snapshot(journal: Journal, now_ns: int, keep: int) -> Index:
     if len(kept) > 1 and until > 0:
         journal.prune(Index(until))
     _log.info(
-        "snapshot %d is written, %d providers, %d consumers",
+        "snapshot %d written: %d providers, %d consumers",
         view.index,
         len(view.providers),
         len(view.consumers),
@@ -59,7 +59,7 @@ def problems(journal: Journal) -> list[str]:
     for snapshot in snapshots.all():
         if snapshot.format != FORMAT:
             found.append(
-                f"snapshot {snapshot.index} has format {snapshot.format}, this program reads {FORMAT}"
+                f"snapshot {snapshot.index} has format {snapshot.format}, this release reads {FORMAT}"
             )
             continue
         try:

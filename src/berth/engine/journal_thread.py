@@ -74,7 +74,10 @@ class JournalThread:
         if future.done():
             return
         if not self._late:
-            _log.error("the database has not answered for %g s; requests are refused until it does", limit_s)
+            _log.error(
+                "the database has not answered for %g s; requests are refused with 503 until it answers",
+                limit_s,
+            )
         self._late.add(future)
         future.set_exception(NoAnswer(f"the database has not answered for {limit_s:g} s"))
 

@@ -37,8 +37,9 @@ def _read_view(journal: Journal) -> View:
         replay(journal, view)
     except Pruned as pruned:
         raise JournalError(
-            f"no snapshot can be read that reaches to where the journal begins (index {pruned.oldest}): "
-            "restore the database from a backup; if an import into it was broken off, drop it and begin anew"
+            f"no readable snapshot reaches the start of the journal (index {pruned.oldest}): "
+            "restore the database from a backup, or, if an import into it did not finish, drop it and import "
+            "again"
         ) from pruned
     return view
 
@@ -58,12 +59,17 @@ def apply_entries(view: View, index: Index, entries: Iterable[Entry]) -> None:
 
 
 def _load(snapshots: Snapshots, snapshot: Snapshot) -> View | None:
-    """The view of a snapshot; None, with a word in the log, for one that cannot be read."""
+    """The view of a snapshot; None if it cannot be read, which is logged."""
     if snapshot.format != FORMAT:
-        _log.warning("snapshot %d has format %d, not %d: skipped", snapshot.index, snapshot.format, FORMAT)
+        _log.warning(
+            "snapshot %d skipped: it has format %d, this release reads %d",
+            snapshot.index,
+            snapshot.format,
+            FORMAT,
+        )
         return None
     try:
         return load(snapshots.read(snapshot))
     except (DamagedSnapshot, SnapshotInvalid) as damage:
-        _log.warning("snapshot %d is skipped: %s", snapshot.index, damage)
+        _log.warning("snapshot %d skipped: %s", snapshot.index, damage)
         return None

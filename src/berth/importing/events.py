@@ -175,7 +175,7 @@ class _Scribe:
             if class_id is None:
                 self._leave_unknown_name(upstream.RESOURCE_CLASSES, row.name, "os-resource-classes")
             elif class_id in self._classes.values():
-                self._leave_out(upstream.RESOURCE_CLASSES, "of a name that another has", row.name)
+                self._leave_out(upstream.RESOURCE_CLASSES, "with the name of another", row.name)
             else:
                 self._classes[row.id] = class_id
                 yield row.name
@@ -189,16 +189,14 @@ class _Scribe:
             if not self._view.has_trait(row.name):
                 self._leave_unknown_name(upstream.TRAITS, row.name, "os-traits")
             elif row.name in names:
-                self._leave_out(upstream.TRAITS, "of a name that another has", row.name)
+                self._leave_out(upstream.TRAITS, "with the name of another", row.name)
             else:
                 names.add(row.name)
                 self._traits[row.id] = row.name
                 yield row.name
 
     def _leave_unknown_name(self, table: Table[R], name: str, library: str) -> None:
-        self._leave_out(
-            table, f"of a name that is neither custom nor known to the {library} that is installed here", name
-        )
+        self._leave_out(table, f"whose name is neither custom nor in the installed {library}", name)
 
     # -- providers ------------------------------------------------------------------------------
 
@@ -210,9 +208,9 @@ class _Scribe:
         reached = {row.id for row in ordered}
         for row in rows.values():
             if row.id not in reached:
-                kind = "in a loop of parents, or below one that is left out"
+                kind = "in a loop of parents, or below a provider that is left out"
                 if row.parent_provider_id not in rows:
-                    kind = "with a parent that does not exist"
+                    kind = "whose parent does not exist"
                 self._leave_out(upstream.PROVIDERS, kind, _described(row))
 
     def _provider(self, row: ProviderRow) -> None:
@@ -221,14 +219,14 @@ class _Scribe:
         if row.parent_provider_id is not None:
             parent = self._providers.get(row.parent_provider_id)
             if parent is None:
-                kind = "in a loop of parents, or below one that is left out"
+                kind = "in a loop of parents, or below a provider that is left out"
                 return self._leave_out(upstream.PROVIDERS, kind, _described(row))
         if not row.name:
             return self._leave_out(upstream.PROVIDERS, "without a name", row.uuid)
         if not _UUID.match(row.uuid):
-            return self._leave_out(upstream.PROVIDERS, "with a uuid that is none", _described(row))
+            return self._leave_out(upstream.PROVIDERS, "with an invalid uuid", _described(row))
         if id in view.providers or row.name in view.names:
-            kind = "with a uuid or a name that another has"
+            kind = "with the uuid or name of another"
             return self._leave_out(upstream.PROVIDERS, kind, _described(row))
         placed = Placed(row.name, None if parent is None else parent.id)
         self._happen(ProviderChanged(id, view.free_row(), None, placed))
@@ -237,7 +235,7 @@ class _Scribe:
         record = self._providers[row.id] = view.providers[id]
         root = self._providers.get(row.root_provider_id) if row.root_provider_id is not None else None
         if root is not record.root:
-            kind = "with a root that its parents do not lead to: Berth follows the parents"
+            kind = "whose root does not match their parents; Berth follows the parents"
             self._findings.note(upstream.PROVIDERS.name, kind, _described(row))
         return None
 
@@ -252,10 +250,10 @@ class _Scribe:
             kind = "of a resource class that does not exist or is left out"
             return self._leave_out(upstream.INVENTORIES, kind, example)
         if class_id in record.inventories:
-            kind = "of a provider and class that have another"
+            kind = "with the same provider and class as another"
             return self._leave_out(upstream.INVENTORIES, kind, example)
         if min(row.min_unit, row.max_unit, row.step_size) < 1 or not math.isfinite(row.allocation_ratio):
-            kind = "with a unit or step below 1, or a ratio that is no number"
+            kind = "with a unit or step below 1, or a ratio that is not a number"
             return self._leave_out(upstream.INVENTORIES, kind, example)
         inventory = Inventory(
             row.total,
@@ -340,7 +338,7 @@ class _Scribe:
             if project is None or user is None or not is_typed:
                 self._leave_out_consumer(row, "of a project, user or type that does not exist")
             elif ConsumerId(row.uuid) in self._view.consumers:
-                self._leave_out_consumer(row, "with a uuid that another has")
+                self._leave_out_consumer(row, "with the uuid of another")
             else:
                 self._consumer(row, project, user, consumer_type)
                 used.add((project, user, consumer_type))
@@ -366,7 +364,7 @@ class _Scribe:
         for allocation in held:
             amounts = by_provider.setdefault(allocation.provider.id, {})
             if allocation.class_id in amounts:
-                kind = "of a consumer that has another of the same provider and class"
+                kind = "with the same consumer, provider and class as another"
                 example = f"consumer {row.uuid}, provider {allocation.provider.id}, {allocation.used}"
                 self._leave_out(upstream.ALLOCATIONS, kind, example)
             else:
@@ -390,7 +388,7 @@ class _Scribe:
                     name = self._view.classes.name_of(class_id)
                     self._findings.note(
                         upstream.INVENTORIES.name,
-                        "with more in use than there is: nothing new fits there until it is less",
+                        "with more used than their capacity; new allocations do not fit until usage drops",
                         f"provider {record.id} ({record.name}), {name}: {used} of {capacity}",
                     )
 

@@ -99,10 +99,10 @@ def findings_text(findings: ImportFindings, *, complete: bool) -> str:
     shown = None if complete else _EXAMPLES_SHOWN
     parts = []
     if findings.left_out:
-        parts.append("cannot be brought over:\n")
+        parts.append("cannot be imported:\n")
         parts += [_finding_text(finding, shown) for finding in findings.left_out.values()]
     if findings.notes:
-        parts.append("brought over as it is, but worth knowing:\n")
+        parts.append("imported, but worth checking:\n")
         parts += [_finding_text(finding, _EXAMPLES_SHOWN) for finding in findings.notes.values()]
     return "".join(parts)
 

@@ -27,7 +27,7 @@ def refuse_unless_empty(journal: Journal) -> None:
     if journal.tail() == 0 and not Snapshots(journal).all():
         return
     if _is_unfinished(journal):
-        raise CannotImport(f"an import into the target was begun and not finished: {START_OVER}")
+        raise CannotImport(f"an earlier import into the target did not finish: {START_OVER}")
     view = start_view(journal)
     classes = sum(1 for _ in view.classes.custom())
     raise CannotImport(
@@ -73,4 +73,4 @@ def append_all(journal: Journal, batches: Batches, ids: Ids, clock: Clock, progr
             f"another process writes to the target: stop every server that uses it, {START_OVER}"
         ) from error
     except JournalError as error:
-        raise CannotImport(f"the import was not finished: {error}; {START_OVER}") from error
+        raise CannotImport(f"the import failed: {error}; {START_OVER}") from error

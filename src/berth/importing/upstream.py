@@ -276,7 +276,7 @@ class Source:
 
 
 def _failure(error: SQLAlchemyError) -> CannotImport:
-    return CannotImport(f"the source cannot be read: {getattr(error, 'orig', None) or error}")
+    return CannotImport(f"cannot read the source: {getattr(error, 'orig', None) or error}")
 
 
 def _engine(address: Address) -> sa.Engine:
@@ -300,8 +300,8 @@ def _check(connection: sa.Connection) -> None:
     names = set(inspector.get_table_names())
     if PROVIDERS.name not in names:
         raise CannotImport(
-            "the source is not a Placement database: it has no table resource_providers. Placement's is the "
-            "one named by connection in [placement_database] of placement.conf"
+            "the source is not a Placement database: it has no table resource_providers. The URL of "
+            "Placement's database is the option connection in [placement_database] of placement.conf"
         )
     _check_revision(connection, names)
     missing = [table.name for table in TABLES if table.name not in names]
@@ -310,7 +310,9 @@ def _check(connection: sa.Connection) -> None:
             columns = {column["name"] for column in inspector.get_columns(table.name)}
             missing += [f"{table.name}.{name}" for name in table.columns if name not in columns]
     if missing:
-        raise CannotImport(f"the source lacks what a Placement 16.0 database has: {', '.join(missing)}")
+        raise CannotImport(
+            f"the source lacks tables or columns of a Placement 16.0 database: {', '.join(missing)}"
+        )
 
 
 def _check_revision(connection: sa.Connection, names: set[str]) -> None:
@@ -321,6 +323,6 @@ def _check_revision(connection: sa.Connection, names: set[str]) -> None:
         revision = ", ".join(map(str, found)) or "none"
         raise CannotImport(
             f"the source has schema revision {revision}; Berth reads that of Placement 16.0, "
-            f"{REVISIONS[0]}. If the source is older, bring it there with Placement 16.0's "
-            "`placement-manage db sync`, on a copy if you like"
+            f"{REVISIONS[0]}. If the source is older, upgrade it, or a copy of it, with `placement-manage "
+            "db sync` of Placement 16.0"
         )

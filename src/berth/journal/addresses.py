@@ -50,24 +50,24 @@ def parse_address(url: str) -> Address:
         return SqliteAddress(_sqlite_path(rest))
     kind = _ALIASES.get(scheme, scheme)
     if kind not in DEFAULT_PORTS:
-        raise AddressError(f"{scheme} is none of sqlite, postgresql, mysql and mariadb")
+        raise AddressError(f"{scheme} is not supported; use sqlite, postgresql, mysql or mariadb")
     return _server(kind, rest)
 
 
 def _sqlite_path(rest: str) -> Path:
     if rest in ("", "/") or ":memory:" in rest:
-        raise AddressError("a database in memory would forget everything; name a file: sqlite:///berth.db")
+        raise AddressError("a database in memory loses all data on exit; name a file: sqlite:///berth.db")
     if not rest.startswith("/"):
-        raise AddressError("three slashes come before a relative path, four before an absolute one")
+        raise AddressError("use three slashes before a relative path, four before an absolute one")
     return Path(rest[1:])
 
 
 def _server(kind: str, rest: str) -> ServerAddress:
     authority, _, database = rest.partition("/")
     if "@" in database:
-        raise AddressError("a slash in a user's name or password is written as %2F")
+        raise AddressError("write a slash in a user name or password as %2F")
     if not database or "?" in database or "/" in database:
-        raise AddressError(f"a database's name is expected at the end, and no options: {kind}://HOST/NAME")
+        raise AddressError(f"it must end with the name of a database, without options: {kind}://HOST/NAME")
     credentials, _, hosts = authority.rpartition("@")
     user, _, password = credentials.partition(":")
     return ServerAddress(
@@ -85,7 +85,7 @@ def _host(kind: str, text: str) -> tuple[str, int]:
         host, _, port = text.rpartition(":")
     host = host.strip("[]")
     if not host:
-        raise AddressError("a host's name is missing")
+        raise AddressError("the host name is missing")
     if not (port.isascii() and port.isdigit() and 1 <= int(port) <= 65535):
         raise AddressError(f"{port!r} is not a port from 1 to 65535")
     return host, int(port)

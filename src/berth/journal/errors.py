@@ -36,5 +36,5 @@ class Pruned(JournalError):
     """What was asked for is older than what is kept; ``oldest`` is the first index still there."""
 
     def __init__(self, after: Index, oldest: Index) -> None:
-        super().__init__(f"entries after {after} were asked for, the oldest kept is {oldest}")
+        super().__init__(f"entries after {after} were requested, the oldest kept is {oldest}")
         self.oldest = oldest

@@ -131,7 +131,7 @@ class Journal:
         row = self.row_of(batch, previous)
         if self._insert(self._append, row, index, index, before, previous or "") == 0:
             self._do(self._refuse_another_past, writes=False)
-            raise Conflict(f"the journal has gone on behind index {index}")
+            raise Conflict(f"the journal has entries after index {index}")
         self._see(row)
         return row
 
@@ -204,7 +204,7 @@ class Journal:
                 if row.index != expected:
                     if expected == after + 1:
                         raise Pruned(after, row.index)
-                    raise Damaged(f"the journal has no index {expected}, but has {row.index} behind it")
+                    raise Damaged(f"the journal has no entry {expected}, but has entry {row.index}")
                 if previous:
                     verify(previous[0], row)
                 previous = [row.digest]
@@ -263,7 +263,7 @@ class Journal:
             raise self._failed(error, writes) from error
         except SQLAlchemyError as error:
             self._drop_connection()
-            raise JournalFailure(f"the database failed: {error}") from error
+            raise JournalFailure(f"database failure: {error}") from error
 
     def _failed(self, error: BaseException | None, writes: bool) -> JournalError:
         """What an error of the driver means. A connection that can be of no use any more is let go."""
@@ -271,7 +271,7 @@ class Journal:
         refused = issubclass(meaning, NotWritten) and self._dialect.reconnects_when_refused
         if meaning is JournalFailure or refused:
             self._drop_connection()
-        return meaning(f"the database says: {error}")
+        return meaning(f"the database answered: {error}")
 
     def _refuse_another_past(self, connection: sa.Connection) -> None:
         if self._seen is None:
@@ -281,9 +281,9 @@ class Journal:
         if row is None or (row.idx == index and row.batch_id != id):
             self._drop_connection()
             raise JournalFailure(
-                f"the database has not the journal's index {index} as it was seen: it was put back, or "
-                "a standby took over that had not received everything. Bring back the one that has it; to go "
-                "on without what is lost, restart all servers"
+                f"journal entry {index} is missing or differs from the one read before: the database was "
+                "restored, or a lagging standby took over. Bring back the database that has the entry; to "
+                "continue without it, restart all servers"
             )
 
     def _watched(self, work: Callable[[sa.Connection], Any], connection: sa.Connection) -> Any:

@@ -130,7 +130,7 @@ def _refuse_minority(cursor: Any) -> None:
     cursor.execute("SHOW STATUS LIKE 'wsrep_cluster_status'")
     status = cursor.fetchone()
     if status is not None and status[1] == "non-Primary":
-        raise pymysql.OperationalError(_NOT_READY, "the node is not part of the cluster's majority")
+        raise pymysql.OperationalError(_NOT_READY, "the node is not in the cluster's primary component")
 
 
 def _meaning(error: BaseException | None) -> type[JournalError]:

@@ -88,7 +88,7 @@ class _Hosts:
                 found.close()
             found = connection
         if found is None:
-            raise psycopg.OperationalError(f"no host takes writes; {'; '.join(reasons)}")
+            raise psycopg.OperationalError(f"no host accepts writes; {'; '.join(reasons)}")
         return found
 
     def _unless_replaced(self, host: tuple[str, int], other: _Connection | None) -> _Connection:
@@ -99,8 +99,8 @@ class _Hosts:
             timeline = _timeline(connection)
             if timeline < self._timeline or (other is not None and timeline == self._timeline):
                 raise psycopg.OperationalError(
-                    f"a primary on timeline {timeline}, replaced by one on {self._timeline}: have it follow "
-                    "that one; if it was put back on purpose, restart this process"
+                    f"a stale primary on timeline {timeline}, replaced by one on timeline {self._timeline}. "
+                    "Make it a standby of that one; if it was restored on purpose, restart this process"
                 )
         except psycopg.Error:
             connection.close()

@@ -123,19 +123,21 @@ def _has_column(connection: sa.Connection, column: sa.Column[Any]) -> bool:
 
 
 def check_version(connection: sa.Connection) -> None:
-    """Refuse a database that is empty, older or newer than this program."""
+    """Refuse a database that is empty, older or newer than this release."""
     found = _version(connection)
     _refuse_newer(found)
     if found is None:
-        raise JournalError("the database is empty: `berth db upgrade` prepares it, and so does `berth serve`")
+        raise JournalError(
+            "the database is empty: run `berth db upgrade` or `berth serve` to create the tables"
+        )
     if found < VERSION:
         raise JournalError(
-            f"the database has schema {found}, this program wants {VERSION}: `berth db upgrade`"
+            f"the database has schema {found}, this release needs {VERSION}: run `berth db upgrade`"
         )
 
 
 def _version(connection: sa.Connection) -> int | None:
-    """What the database says it is; None where it says nothing yet."""
+    """The schema version of the database; None if it has none yet."""
     if not sa.inspect(connection).has_table(_SCHEMA.name):
         return None
     version: int | None = connection.execute(sa.select(sa.func.max(_SCHEMA.c.version))).scalar()
@@ -145,6 +147,6 @@ def _version(connection: sa.Connection) -> int | None:
 def _refuse_newer(found: int | None) -> None:
     if found is not None and found > VERSION:
         raise JournalError(
-            f"the database has journal schema {found}, this program knows {VERSION}: "
-            "use the newer program that wrote it; nothing was changed"
+            f"the database has schema {found}, this release supports {VERSION}: "
+            "use the newer release that wrote it; nothing was changed"
         )

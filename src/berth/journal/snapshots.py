@@ -63,7 +63,7 @@ class Snapshots:
     def read(self, snapshot: Snapshot) -> Iterator[bytes]:
         """The parts of an image, one by one; ``DamagedSnapshot`` as soon as one is not as written."""
         if snapshot.digest not in (None, self._journal.digest_at(snapshot.index)):
-            raise DamagedSnapshot(f"snapshot {snapshot.index} was made from another journal than this one")
+            raise DamagedSnapshot(f"snapshot {snapshot.index} was made from another journal")
         where = sa.and_(SNAPSHOT_PART.c.idx == snapshot.index, SNAPSHOT_PART.c.part == sa.bindparam("number"))
         query = sa.select(SNAPSHOT_PART.c.checksum, SNAPSHOT_PART.c.body).where(where)
         for number in range(1, snapshot.parts + 1):

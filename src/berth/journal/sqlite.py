@@ -82,7 +82,7 @@ class _OpenFile:
         try:
             _configure(connection)
             if before is None or _identity(self._path) != before:
-                raise sqlite3.OperationalError(f"{self._path} was replaced while it was opened")
+                raise sqlite3.OperationalError(f"{self._path} was replaced while it was being opened")
             self._opened = {self._path: before}
         except BaseException:
             connection.close()

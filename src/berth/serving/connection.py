@@ -48,7 +48,7 @@ class Stage(IntEnum):
     CLOSING = 4
 
 
-_BODIES: Final = "The bodies of other requests take all the room there is for them."
+_BODIES: Final = "The bodies of other requests use all of bodies_bytes_max. Retry later."
 
 # Read for every request: a name of the module is found faster than one of a class.
 _HEAD: Final = Stage.HEAD
@@ -293,7 +293,7 @@ class Connection(asyncio.Protocol):
         if exchange.sent or self._has_eof:
             self._abort()
         else:
-            self._refuse(500, "An unexpected error prevented this. The log of the server has it.")
+            self._refuse(500, "Internal error. The log of the server has the details.")
 
     # -- ending ---------------------------------------------------------------------------------
 
@@ -311,7 +311,7 @@ class Connection(asyncio.Protocol):
         if exchange is not None:
             self._abandon(exchange)
             self._transport.write(
-                refusal(self.shared.status_lines[408], 408, "The request's body did not come.")
+                refusal(self.shared.status_lines[408], 408, "Timeout: the body did not arrive.")
             )
         if at_once:
             self._abort()
@@ -384,7 +384,7 @@ class Connection(asyncio.Protocol):
         elif self._stage is _HEAD:
             if self._reader.has_begun:
                 if waited_s > HEAD_S:
-                    self._refuse(408, f"The request did not come within {HEAD_S} seconds.")
+                    self._refuse(408, f"Timeout: the request did not arrive within {HEAD_S} seconds.")
             elif waited_s > (HEAD_S if self._is_fresh else IDLE_S):
                 self.close()
         elif self._stage is _BODY:
@@ -402,9 +402,9 @@ class Connection(asyncio.Protocol):
             if waited_s >= STALLED_BODY_S:
                 self.shared.note_stalled(self)
             if waited_s > BODY_S:
-                self._refuse(408, f"Nothing came of the request's body for {BODY_S} seconds.")
+                self._refuse(408, f"Timeout: nothing of the body arrived for {BODY_S} seconds.")
             elif self._body_s > BODY_S + self._body_bytes // BODY_BYTES_PER_S:
-                self._refuse(408, f"The request's body came too slowly: {self._body_bytes} bytes so far.")
+                self._refuse(408, f"Timeout: the body arrived too slowly, {self._body_bytes} bytes so far.")
 
     def _check_writing(self, tick: int, waited_s: int) -> None:
         unsent_bytes = self._transport.get_write_buffer_size()
@@ -412,7 +412,7 @@ class Connection(asyncio.Protocol):
             self._unsent_bytes = unsent_bytes
             self._unsent_since = tick
         elif unsent_bytes and tick - self._unsent_since > WRITE_S:
-            _log.debug("a client took nothing of its answer for %d seconds and was dropped", WRITE_S)
+            _log.debug("client disconnected: it read nothing of its response for %d seconds", WRITE_S)
             self._abort()
         elif not unsent_bytes and waited_s > LINGER_S and self._stage >= Stage.LINGERING:
             self._abort()

@@ -150,7 +150,7 @@ class Connections:
                 await self._drained.wait()
         except TimeoutError:
             unfinished = len(self) + len(self._orphans)
-            _log.warning("%d requests were not finished within %g s and are dropped", unfinished, within_s)
+            _log.warning("%d requests did not finish within %g s and are aborted", unfinished, within_s)
             for connection in [*self._open, *self._leaving]:
                 connection.drop()
         self.stop_ticking()

@@ -163,12 +163,12 @@ class Exchange:
     async def send(self, message: Message) -> None:
         if message["type"] == RESPONSE_START:
             if self._status:
-                raise UnfitAnswer("a second answer was begun")
+                raise UnfitAnswer("a second response was started")
             self._status = message["status"]
             self._headers = message["headers"]
             return
         if not self._status or self.done:
-            raise UnfitAnswer("a body was sent before its head, or after its end")
+            raise UnfitAnswer("a body was sent before its headers, or after its end")
         more = message.get("more_body", False)
         if not self.gone:
             body = message.get("body", b"")
@@ -199,7 +199,7 @@ class Exchange:
         if self._left is not None:
             self._left -= len(body)
             if self._left < 0 or (self._left and not more):
-                raise UnfitAnswer("the body is not as long as its head says")
+                raise UnfitAnswer("the body is not as long as content-length")
         if self._chunked:
             if body:
                 body = b"%x\r\n%b\r\n" % (len(body), body)

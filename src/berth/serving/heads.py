@@ -75,7 +75,7 @@ def with_length(head: bytes, status: int, body: bytes, to_head: bool) -> tuple[b
         return b"%bcontent-length: %d\r\n" % (head, len(body)), b"" if to_head else body
     if to_head:
         return head, b""
-    raise UnfitAnswer(f"the body has {len(body)} bytes, and the headers say otherwise")
+    raise UnfitAnswer(f"the body has {len(body)} bytes, and content-length differs")
 
 
 def told_length(head: bytes) -> int | None:

@@ -1,4 +1,4 @@
-"""A process's sign of life: a number that it counts up, in memory that it shares with its parent.
+"""A process's heartbeat: a number that it counts up, in memory that it shares with its parent.
 
 A process that hangs, is stopped or has deadlocked does not count any more, and its parent sees it; a process
 whose parent is gone sees that, too. Of an event loop it is the loop that counts: a thread would go on beside
@@ -20,7 +20,7 @@ BEAT_S: Final = 1.0
 LOOK_S: Final = 1.0
 """How often a parent looks."""
 _FIRST_S: Final = 60.0
-"""How long a child may take to its first sign of life, at least: a program has to be read first."""
+"""How long a child may take to its first heartbeat, at least: a program has to be read first."""
 
 _COUNT: Final = struct.Struct("=Q")
 _VARIABLE: Final = "_BERTH_HEARTBEAT"
@@ -96,7 +96,7 @@ class Watch:
 
     @property
     def verdict(self) -> str:
-        return f"no sign of life for {self._limit_s:g} s"
+        return f"no heartbeat for {self._limit_s:g} s"
 
 
 def beat_from_loop(heartbeat: Heartbeat, on_orphan: Callable[[], None]) -> None:

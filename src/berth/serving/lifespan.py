@@ -67,7 +67,7 @@ class Lifespan:
             self._settle(StartupFailed("cannot start: the application ended"))
         except Exception as error:
             if self._startup.done():
-                _log.exception("the application did not shut down as it should")
+                _log.exception("the application failed to shut down")
                 return
             _log.debug("startup failed", exc_info=True)
             self._settle(StartupFailed(f"cannot start: {str(error) or type(error).__name__}"))

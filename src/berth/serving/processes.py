@@ -61,7 +61,7 @@ def run_workers(
             worker.start()
         fallen = _watch(workers, signals, on_death, heartbeat)
         if fallen is not None and not signals.told_to_stop:
-            _log.error("%s; the server ends with it", fallen)
+            _log.error("%s; the server stops", fallen)
         _stop(workers, limits.drain_s + STOP_GRACE_S)
     return 0 if signals.told_to_stop else 1
 
@@ -91,7 +91,7 @@ def _watch(
                 return death
             on_death(worker.pid)
             pause_s = worker.replace(now_s)
-            _log.error("%s; it is restarted in %g s", death, pause_s)
+            _log.error("%s; restarting it in %g s", death, pause_s)
     return None
 
 
@@ -104,7 +104,7 @@ def _stop(workers: Sequence["_Worker"], within_s: float) -> None:
         process.join(max(deadline_s - time.monotonic(), 0))
     for process in running:
         if process.exitcode is None:
-            _log.warning("%s did not end within %g s and is killed", process.name, within_s)
+            _log.warning("%s did not stop within %g s, killing it", process.name, within_s)
             process.kill()
             process.join()
 
@@ -158,7 +158,7 @@ class _Worker:
             # There is no memory for it now, which may be why the one before was killed. The others serve on.
             self._due_s = now_s + _PAUSE_LONGEST_S
             _log.error(
-                "worker %d cannot be started: %s; next try in %g s", self._number, failure, _PAUSE_LONGEST_S
+                "worker %d: cannot start, retrying in %g s: %s", self._number, _PAUSE_LONGEST_S, failure
             )
 
     def look(self) -> str | None:
@@ -171,7 +171,7 @@ class _Worker:
             return None
         process.kill()
         process.join()
-        return f"{process.name} gave {self._watch.verdict} and was killed"
+        return f"{process.name} was killed: {self._watch.verdict}"
 
     @property
     def is_replaceable(self) -> bool:

@@ -46,7 +46,7 @@ _HOST: Final = re.compile(rb"[A-Za-z0-9.\-_~!$&'()*+,;=%:\[\]]*")
 _VERSION: Final = re.compile(rb" HTTP/[0-9]\.[0-9]")
 
 _NO_METHOD: Final = "The request is malformed: it does not begin with a method."
-_UNCLEAR_CHUNKS: Final = "The request is malformed: it is not clear where its chunks end."
+_UNCLEAR_CHUNKS: Final = "The request is malformed: the end of its chunks is ambiguous."
 _LENGTH_UNCLEAR: Final = frozenset(("Invalid character in Content-Length", "Empty Content-Length"))
 
 
@@ -200,11 +200,11 @@ class RequestReader:
             return
         coding = headers.get(b"transfer-encoding")
         if coding is None or self.is_old:
-            raise Refused(400, "The request does not say where its body ends.")
+            raise Refused(400, "The request does not give the length of its body.")
         if sum(name == b"transfer-encoding" for name, _ in all_headers) > 1:
             raise Refused(400, "The request has more than one Transfer-Encoding header.")
         if coding.strip().lower() != b"chunked":
-            raise Refused(501, "No transfer coding but chunked is understood.")
+            raise Refused(501, "The only supported transfer coding is chunked.")
         self.body_left = None
         self._tail = b""
         self._chunk_left = 0
@@ -327,7 +327,7 @@ def _refuse_framing(framing_bytes: int) -> None:
     if framing_bytes > CHUNK_FRAMING_BYTES_MAX:
         raise Refused(
             431,
-            f"The body has over {CHUNK_FRAMING_BYTES_MAX} bytes more of chunk lines and trailers than body.",
+            f"The chunk lines and trailers exceed the body by more than {CHUNK_FRAMING_BYTES_MAX} bytes.",
         )
 
 
@@ -337,7 +337,7 @@ def _refuse_early(partial: bytes | bytearray, seen: int) -> None:
     if not _TOKEN.match(partial):
         raise Refused(400, _NO_METHOD)
     if partial.find(b"\n\n", seen) >= 0:
-        raise Refused(400, "The request is malformed: lines end with CR and LF.")
+        raise Refused(400, "The request is malformed: lines must end with CR and LF.")
 
 
 def _refuse_long(head: bytes | bytearray) -> None:
@@ -353,15 +353,15 @@ def _refuse_version(version: bytes) -> None:
     if version == b" HTTP/1.0":
         return
     if _VERSION.fullmatch(version):
-        raise Refused(505, "The server speaks HTTP/1.1 and HTTP/1.0.")
-    raise Refused(400, "The request is malformed: its first line does not end with a version of HTTP.")
+        raise Refused(505, "The server supports HTTP/1.1 and HTTP/1.0.")
+    raise Refused(400, "The request is malformed: its first line does not end with an HTTP version.")
 
 
 def _refuse_hosts(hosts: list[bytes], is_old: bool) -> None:
     """RFC 9112, 3.2: HTTP/1.1 has one Host, HTTP/1.0 one at most. It goes into links, so it must be one."""
     if len(hosts) == 1:
         if _HOST.fullmatch(hosts[0].rstrip(b" \t")) is None:
-            raise Refused(400, "The request is malformed: its Host header is no host.")
+            raise Refused(400, "The request is malformed: its Host header is not a host.")
     elif hosts:
         raise Refused(400, "The request is malformed: it has more than one Host header.")
     elif not is_old:
@@ -373,7 +373,7 @@ def _unusual(token: bytes, head: bytes) -> tuple[str, bytes]:
     if not _TOKEN.fullmatch(token):
         raise Refused(400, _NO_METHOD)
     if token == b"CONNECT":
-        raise Refused(501, "The server is no proxy.")
+        raise Refused(501, "The server is not a proxy.")
     return token.decode("ascii"), _STAND_IN + head[len(token) :]
 
 

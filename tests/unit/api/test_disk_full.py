@@ -31,7 +31,7 @@ async def write_until_full(world: World) -> int:
         answer = await write(world, number)
         if answer.status != 200:
             assert answer.status == 503
-            assert "The database refuses to write" in answer.error["detail"]
+            assert "The database refuses writes" in answer.error["detail"]
             return number
     raise AssertionError("it never was full")
 
@@ -62,7 +62,7 @@ def test_a_full_disk_is_told_of_once_and_recovers_by_itself(
                 assert (await write(world, full_at)).status == 503
             status, reason = await readiness(world)
             assert status == 503
-            assert "The database refuses to write" in reason
+            assert "The database refuses writes" in reason
             assert (await world.ask("GET", "/resource_providers")).status == 200, "reads go on"
             assert (await world.ask("GET", "/healthz", token=None)).status == 200, "a restart is no help"
             assert [record.levelname for record in told(caplog)] == ["ERROR"]

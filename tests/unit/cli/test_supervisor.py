@@ -54,4 +54,4 @@ def test_a_process_that_hangs_is_killed_and_restarted(tmp_path: Path, words: str
             await supervisor.stop()
 
     asyncio.run(story())
-    assert said == ["it has ended (SIGKILL, after no sign of life for 6 s), restarting in 0.5 s"]
+    assert said == ["it has ended (SIGKILL, after no heartbeat for 6 s), restarting in 0.5 s"]

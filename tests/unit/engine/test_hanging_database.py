@@ -15,7 +15,7 @@ from tests.property.test_engine import World, batches_in, create, created_in, fa
 pytestmark = pytest.mark.fast
 
 WITHIN_S = 0.1
-UNKNOWN = "whether this was done is unknown"
+UNKNOWN = "The outcome is unknown"
 
 
 class Hang:

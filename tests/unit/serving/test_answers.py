@@ -139,7 +139,7 @@ def test_an_unfit_answer_is_a_500(name: str, caplog: pytest.LogCaptureFixture) -
         client.send("GET / HTTP/1.1")
         answer = await client.answer()
         assert answer.status == 500
-        assert "unexpected error" in answer.detail
+        assert "Internal error" in answer.detail
         assert "set-cookie" not in answer.headers
         assert await client.rest() == b""
 

@@ -284,7 +284,7 @@ def test_a_body_earns_time_by_coming_and_no_right_to_stop() -> None:
         await world.pass_seconds(3)
         answer = await client.answer()
         assert answer.status == 408
-        assert "Nothing came" in answer.detail
+        assert "nothing of the body arrived" in answer.detail
 
     run(story, echo)
 
