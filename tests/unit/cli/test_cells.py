@@ -29,7 +29,7 @@ def _no_settings_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
         ("a=sqlite:///a.db,a=sqlite:///b.db", "cells: two are named 'a'"),
         ("a=sqlite:///c.db,b=sqlite:///c.db", "cells: b has the database of the cell a, 'sqlite:///c.db'"),
         ("a=sqlite:///berth.db", "cells: a has the database of the region, 'sqlite:///berth.db'"),
-        ("a=oracle://u:secret@h/n", "cells: 'oracle://u:***@h/n' is refused: oracle is none of"),
+        ("a=oracle://u:secret@h/n", "cells: 'oracle://u:***@h/n' is refused: oracle is not supported"),
         (",".join(f"c{n}=sqlite:///{n}.db" for n in range(65)), "cells: 65 of them are refused: 64 are"),
     ],
 )
