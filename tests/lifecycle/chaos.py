@@ -2,7 +2,7 @@
 rest.
 
 Everything is drawn from one seed. What is asked may be refused, and then for a reason that is known; what is
-begun may fail. At every checkpoint nothing is under way, and the books balance.
+begun may fail. At every checkpoint nothing is under way, and the allocations balance.
 """
 
 import asyncio
@@ -174,7 +174,8 @@ class Chaos:
 
 
 async def check_at_rest(cloud: SimCloud) -> None:
-    """Nothing is under way and all hosts are up: the books balance, and the disks have what the books say."""
+    """Nothing is under way and all hosts are up: the allocations balance, and the disks have what the
+    allocations say."""
     await cloud.until(lambda view: not any(host.complaints for host in view.records.all(Host)))
     await cloud.read(_check_books)
     wrong = await _wrong_disks(cloud)
@@ -184,7 +185,7 @@ async def check_at_rest(cloud: SimCloud) -> None:
         # Hosts say what they have when they next poll.
         await asyncio.sleep(0.1)
         wrong = await _wrong_disks(cloud)
-    raise AssertionError(f"the disks are not what the books say: {wrong}")
+    raise AssertionError(f"the disks are not what the allocations say: {wrong}")
 
 
 def _check_books(view: View) -> None:

@@ -501,11 +501,9 @@ def test_the_join_token_is_for_the_first_registration_alone(tmp_path: Path) -> N
         assert (await call(cloud, "cell1", "register", body)).status == 200
         assert (await call(cloud, "cell1", "poll", poll)).status == 200
         # The token alone is nobody, and does not make another credential good.
-        for what, context in (("register", body), ("poll", poll), ("report", poll | {"order": "x"})):
-            assert (await call(cloud, "cell1", what, context, None, token=TOKEN)).status == 401, what
-            assert (await call(cloud, "cell1", what, context, secret="t" * 43, token=TOKEN)).status == 401, (
-                what
-            )
+        for what, sent in (("register", body), ("poll", poll), ("report", poll | {"order": "x"})):
+            assert (await call(cloud, "cell1", what, sent, None, token=TOKEN)).status == 401, what
+            assert (await call(cloud, "cell1", what, sent, secret="t" * 43, token=TOKEN)).status == 401, what
         agent = await cloud.cells["cell1"].from_region.read(lambda view: view.records.get(Agent, MADE_UP))
         assert agent is not None
         assert agent.credential is not None

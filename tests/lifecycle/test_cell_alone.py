@@ -172,7 +172,7 @@ def test_failed_builds_are_retried_without_the_region(tmp_path: Path) -> None:
         _ask(region.port, "POST", "/compute/v2.1/flavors", {"flavor": flavor})
         context = {"server": {"name": "alone", "flavorRef": "1", "imageRef": "", "networks": "none"}}
         id = _ask(region.port, "POST", "/compute/v2.1/servers", context)["server"]["id"]
-        _until(lambda: _orders(tmp_path / "cell1.db") > 0, "the order is in the cell")
+        _until(lambda: _runs(tmp_path / "cell1.db") > 0, "the run is in the cell")
         region.kill()
 
         _until(lambda: _is_built(data, id), "the server is built")
@@ -209,8 +209,8 @@ def _hosts_up(port: int) -> int:
     return sum(service["state"] == "up" for service in services)
 
 
-def _orders(path: Path) -> int:
-    """How many orders there are in a cell's journal, by a look at it."""
+def _runs(path: Path) -> int:
+    """How many runs there are in a cell's journal, by a look at it."""
     with closing(sqlite3.connect(path)) as connection:
         bodies = connection.execute("SELECT entries FROM journal").fetchall()
     return sum(b"spawning" in body or b"create" in body for (body,) in bodies)

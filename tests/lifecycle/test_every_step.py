@@ -180,7 +180,8 @@ def _check_books(view: View, id: str, after: Server | None, holds: Holds, about:
 
 
 async def _check_disks(cloud: SimCloud, id: str, after: Server | None, about: str) -> None:
-    """The server is where it says, and nowhere that it should not be, as soon as hosts have been swept."""
+    """The server is where it says, and nowhere that it should not be, as soon as hosts have destroyed
+    their leftovers."""
     async with asyncio.timeout(15):
         while True:
             allowed: set[str] = set()

@@ -46,7 +46,7 @@ async def _at_rest(cloud: SimCloud, id: str) -> Server:
 def test_a_host_that_was_down_for_long_gets_rid_of_what_was_deleted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cell had forgotten the server, and with it that its order to destroy was the last."""
+    """The cell had forgotten the server, and with it that its command to destroy was the last."""
     monkeypatch.setattr(conductor, "_FORGET_AFTER_S", -1)
     monkeypatch.setattr(conductor, "_FORGET_EVERY_NS", 0)
 
@@ -96,8 +96,8 @@ def test_a_lost_answer_and_somebody_elses_change_do_not_double_anything(
         real = ClaimWriter._ask
         lost: list[Any] = []
 
-        async def ask(books: ClaimWriter, method: str, path: str, body: Any) -> Answer:
-            answer = await real(books, method, path, body)
+        async def ask(writer: ClaimWriter, method: str, path: str, body: Any) -> Answer:
+            answer = await real(writer, method, path, body)
             if method == "POST" and answer.status == 204 and len(body) == 2 and not lost:
                 lost.append(body)
                 await somebody_adds(cloud, server.id)
@@ -123,7 +123,7 @@ def _disk(held: Any) -> int:
 
 
 @pytest.mark.parametrize("name", ["stop", "delete", "migrate"])
-def test_an_order_that_waited_for_its_conductor_has_its_time(name: str, tmp_path: Path) -> None:
+def test_a_run_that_waited_for_its_conductor_has_its_time(name: str, tmp_path: Path) -> None:
     async def story(cloud: SimCloud) -> None:
         server = await brought_before(cloud, name)
         await cloud.cells["cell1"].kill()

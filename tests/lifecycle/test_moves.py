@@ -101,7 +101,7 @@ def test_an_alternate_that_a_group_forbids_by_now_is_passed_over(tmp_path: Path)
         assert begun.place is not None
         rule = Rule(outcome="fail", verb="build", server=first.name, host=begun.place.name)
         cloud.behaviours.replace(msgspec.structs.replace(slow, rules=(rule,)))
-        runs = [run for run in await _works(cloud) if run.server == first.id]
+        runs = [run for run in await _runs(cloud) if run.server == first.id]
         assert runs
         next_host = runs[0].alternates[0].place
         second = new_server(cloud, group=group)
@@ -125,7 +125,7 @@ def test_an_alternate_that_a_group_forbids_by_now_is_passed_over(tmp_path: Path)
     _told(tmp_path, story, behaviour=slow, deadlines=Deadlines(3, 3, 3))
 
 
-async def _works(cloud: SimCloud) -> list[SagaRun]:
+async def _runs(cloud: SimCloud) -> list[SagaRun]:
     waiting = await cloud.read(lambda view: [one.run for one in view.records.all(Outbox)])
     for cell in cloud.cells.values():
         waiting += await cell.from_region.read(lambda view: list(view.records.all(SagaRun)))
@@ -344,8 +344,8 @@ async def _until_step(cloud: SimCloud, id: str, saga: str, step: int) -> None:
     """Wait until the order of a server has come to a step."""
     async with asyncio.timeout(20):
         while True:
-            orders = [run for run in await _works(cloud) if (run.server, run.saga) == (id, saga)]
-            if any(run.step >= step for run in orders):
+            runs = [run for run in await _runs(cloud) if (run.server, run.saga) == (id, saga)]
+            if any(run.step >= step for run in runs):
                 return
             await asyncio.sleep(0.02)
 
@@ -359,7 +359,7 @@ def test_a_host_that_comes_back_cleans_up_before_it_is_up(tmp_path: Path) -> Non
         assert cloud.hosts_with(server.id) == {place.name, after.place.name if after.place else ""}
         (migration,) = await cloud.read(lambda view: view.records.find(Migration, "server", server.id))
         held = await cloud.read(lambda view: held_now(view, migration.id))
-        assert held == server.held, "what is on its disk is still in the books"
+        assert held == server.held, "what is on its disk is still allocated"
         cloud.start_host(place.name)
         await cloud.until(lambda view: not len(view.down))
         assert place.name not in cloud.hosts_with(server.id), "it was up before it was clean"

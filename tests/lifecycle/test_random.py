@@ -1,4 +1,4 @@
-"""Thousands of random operations with everything breaking: the books balance at every checkpoint."""
+"""Thousands of random operations with everything breaking: the allocations balance at every checkpoint."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ BEHAVIOUR = SimBehaviour(
 
 
 @pytest.mark.timeout(900)
-def test_the_books_balance_at_every_checkpoint(tmp_path: Path) -> None:
+def test_the_allocations_balance_at_every_checkpoint(tmp_path: Path) -> None:
     async def tell() -> None:
         cloud = SimCloud(
             tmp_path,

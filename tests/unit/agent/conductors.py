@@ -1,6 +1,6 @@
 """A conductor for tests, on a real socket, and what one would hand out.
 
-Its desk is the real one. It knows who has registered, keeps what it was told, and can be made to fail.
+Its mailbox is the real one. It knows who has registered, keeps what it was told, and can be made to fail.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ class FakeConductor:
     """``answers``: statuses to refuse with, for each path, before it is answered properly again."""
 
     def __init__(self, heartbeat_timeout_s: float = 1.0) -> None:
-        self.desk = Mailbox()
+        self.mailbox = Mailbox()
         self.registered: dict[str, Register] = {}
         self.polls: list[Poll] = []
         self.reports: list[Report] = []
@@ -108,7 +108,7 @@ class FakeConductor:
             case protocol.REPORT:
                 report = msgspec.json.decode(body, type=Report)
                 self.reports.append(report)
-                awaited = self.desk.settle(report.host, report.command, report.error)
+                awaited = self.mailbox.settle(report.host, report.command, report.error)
                 await _respond(send, 200, {"awaited": awaited})
 
     async def _register(self, host: Register) -> None:
@@ -124,15 +124,15 @@ class FakeConductor:
             await _respond(send, 404, {"errors": [{"detail": "who is that?"}]})
             return
         leftovers = tuple(leftover for leftover in self.leftovers if leftover.server in poll.servers)
-        commands, aborts = self.desk.find_commands(poll.host, poll.busy)
+        commands, aborts = self.mailbox.find_commands(poll.host, poll.busy)
         if not (leftovers or commands or set(aborts) & set(poll.busy)):
-            await self.desk.wait(poll.host, poll.wait_seconds)
-            commands, aborts = self.desk.find_commands(poll.host, poll.busy)
+            await self.mailbox.wait(poll.host, poll.wait_seconds)
+            commands, aborts = self.mailbox.find_commands(poll.host, poll.busy)
         await _respond(send, 200, PollAnswer(commands=commands, aborts=aborts, leftovers=leftovers))
 
     async def have(self, command: AgentCommand, host: SimHost = THE_HOST) -> str | None:
-        """Have a host carry an order out."""
-        return await self.desk.deliver(host.id, command, PATIENCE_S)
+        """Have a host carry a command out."""
+        return await self.mailbox.deliver(host.id, command, PATIENCE_S)
 
 
 @contextlib.asynccontextmanager

@@ -1,4 +1,5 @@
-"""An agent and its conductor over a real socket: orders, fences, aborts, strays, and the death of either."""
+"""An agent and its conductor over a real socket: commands, fences, aborts, leftovers, and the death of
+either."""
 
 import asyncio
 import contextlib
@@ -29,7 +30,7 @@ LAST = 1 << 62
 HANGING = SimBehaviour(build_seconds=0, other_seconds=0, rules=(Rule(outcome="hang", server="slow-*"),))
 
 
-def test_an_order_is_carried_out_and_reported(tmp_path: Path) -> None:
+def test_a_command_is_carried_out_and_reported(tmp_path: Path) -> None:
     async def story() -> None:
         async with world(tmp_path) as (conductor, host):
             assert await conductor.have(command("build", fence=(1, 0))) is None
@@ -46,7 +47,7 @@ def test_an_order_is_carried_out_and_reported(tmp_path: Path) -> None:
     run(story)
 
 
-def test_orders_of_several_servers_do_not_wait_for_each_other(tmp_path: Path) -> None:
+def test_commands_of_several_servers_do_not_wait_for_each_other(tmp_path: Path) -> None:
     async def story() -> None:
         async with world(tmp_path, HANGING) as (conductor, _):
             stuck = asyncio.create_task(conductor.have(command("build", "a", name="slow-1")))
@@ -58,7 +59,7 @@ def test_orders_of_several_servers_do_not_wait_for_each_other(tmp_path: Path) ->
     run(story)
 
 
-def test_a_later_order_stops_an_earlier_one(tmp_path: Path) -> None:
+def test_a_later_command_stops_an_earlier_one(tmp_path: Path) -> None:
     async def story() -> None:
         async with world(tmp_path, HANGING) as (conductor, host):
             hanging = asyncio.create_task(conductor.have(command("build", name="slow-1", fence=(1, 2))))
@@ -70,7 +71,7 @@ def test_a_later_order_stops_an_earlier_one(tmp_path: Path) -> None:
     run(story)
 
 
-def test_an_earlier_order_that_comes_late_is_refused(tmp_path: Path) -> None:
+def test_an_earlier_command_that_comes_late_is_refused(tmp_path: Path) -> None:
     async def story() -> None:
         async with world(tmp_path) as (conductor, host):
             assert await conductor.have(command("destroy", fence=(2, 0))) is None
@@ -82,7 +83,7 @@ def test_an_earlier_order_that_comes_late_is_refused(tmp_path: Path) -> None:
     run(story)
 
 
-def test_orders_in_one_answer_are_judged_by_their_fences(tmp_path: Path) -> None:
+def test_commands_in_one_answer_are_judged_by_their_fences(tmp_path: Path) -> None:
     async def story() -> None:
         conductor = FakeConductor()
         async with served(conductor) as url:
@@ -100,7 +101,7 @@ def test_orders_in_one_answer_are_judged_by_their_fences(tmp_path: Path) -> None
     run(story)
 
 
-def test_an_order_that_is_aborted_is_given_up(tmp_path: Path) -> None:
+def test_a_command_that_is_aborted_is_given_up(tmp_path: Path) -> None:
     behaviour = SimBehaviour(build_seconds=0, live_migrate_seconds=3600)
 
     async def story() -> None:
@@ -108,14 +109,14 @@ def test_an_order_that_is_aborted_is_given_up(tmp_path: Path) -> None:
             await conductor.have(command("build", fence=(1, 0)))
             moving = asyncio.create_task(conductor.have(command("live_migrate", "move", fence=(2, 0))))
             await until(lambda: any("move" in poll.busy for poll in conductor.polls))
-            conductor.desk.abort(THE_HOST.id, "move")
+            conductor.mailbox.abort(THE_HOST.id, "move")
             assert await moving == "aborted"
             assert host.state.disk == {server_id(): "running"}
 
     run(story)
 
 
-def test_an_order_is_not_carried_out_twice(tmp_path: Path) -> None:
+def test_a_command_is_not_carried_out_twice(tmp_path: Path) -> None:
     async def story() -> None:
         async with world(tmp_path) as (conductor, host):
             assert await conductor.have(command("build", "first", fence=(1, 0))) is None
@@ -146,7 +147,7 @@ def test_a_restart_keeps_what_is_there_and_what_was_done(tmp_path: Path) -> None
     run(story)
 
 
-def test_an_order_that_the_agent_died_over_is_handed_out_and_done_again(tmp_path: Path) -> None:
+def test_a_command_that_the_agent_died_over_is_handed_out_and_done_again(tmp_path: Path) -> None:
     async def story() -> None:
         async with world(tmp_path, HANGING) as (conductor, host):
             waiting = asyncio.create_task(conductor.have(command("build", name="slow-1")))
@@ -191,7 +192,7 @@ def test_a_result_is_reported_until_it_is_taken_and_not_handed_out_meanwhile(tmp
     run(story)
 
 
-def test_strays_are_destroyed_unless_there_was_a_later_order(
+def test_leftovers_are_destroyed_unless_there_was_a_later_command(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def story() -> None:
@@ -208,13 +209,13 @@ def test_strays_are_destroyed_unless_there_was_a_later_order(
             await until(lambda: len(conductor.polls) > polls + 1)
             assert host.state.disk == {server_id(2): "running"}
             assert "could not be destroyed" not in caplog.text
-            # What was swept is not built by an order from before.
+            # What was destroyed is not built by an earlier command.
             assert await conductor.have(command("build", "late", fence=(2, 1))) == SUPERSEDED
 
     run(story)
 
 
-def test_a_stray_that_cannot_be_destroyed_is_tried_again(tmp_path: Path) -> None:
+def test_a_leftover_that_cannot_be_destroyed_is_tried_again(tmp_path: Path) -> None:
     failing = SimBehaviour(
         build_seconds=0, other_seconds=0, rules=(Rule(outcome="fail", verb="destroy", times=2),)
     )

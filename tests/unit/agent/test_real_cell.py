@@ -1,4 +1,4 @@
-"""Agents with a real conductor and a real Placement server: what they say ends up in the books, orders reach
+"""Agents with a real conductor and a real Placement server: what they report is in Placement, commands reach
 them, and a host that dies is down until it is back and clean."""
 
 import asyncio
@@ -47,21 +47,21 @@ class World:
     """``url`` is the cell's."""
 
     def __init__(
-        self, data: Path, engine: Engine, books: Client, hosts: tuple[SimHost, ...], url: str
+        self, data: Path, engine: Engine, placement_client: Client, hosts: tuple[SimHost, ...], url: str
     ) -> None:
         self.data = data
         self.url = url
         self.hosts = hosts
         self._engine = engine
-        self._books = books
+        self._placement = placement_client
 
     async def asked(self, path: str) -> Any:
-        answer = await self._books.ask("GET", path)
+        answer = await self._placement.ask("GET", path)
         assert answer.status == 200, answer.detail
         return answer.body
 
     async def command(self, saga: str, number: int, host: SimHost) -> None:
-        """Write an order into the cell's journal, as a region does."""
+        """Write a run into the cell's journal, as a region does."""
         run = SagaRun(
             id=f"{saga} {number}",
             number=number,
@@ -119,7 +119,7 @@ async def world(placement: Server, directory: Path, hosts: int) -> AsyncIterator
     )
     fleet = tuple(simulated_fleet(hosts))
     headers = {"x-auth-token": "admin", "openstack-api-version": "placement 1.39"}
-    books = Client(placement.url, headers)
+    placement_client = Client(placement.url, headers)
     cell = Cell(given)
     async with cell.running(), served(cell) as url:
         engine = make_cell_engine(database, SystemClock(), Ids())
@@ -130,12 +130,12 @@ async def world(placement: Server, directory: Path, hosts: int) -> AsyncIterator
         stop = asyncio.Event()
         task = asyncio.create_task(run_agents(agents, stop))
         try:
-            yield World(directory / "agents", engine, books, fleet, url)
+            yield World(directory / "agents", engine, placement_client, fleet, url)
         finally:
             stop.set()
             await task
             await engine.stop()
-            await books.close()
+            await placement_client.close()
 
 
 async def until_holds(check: Callable[[], Awaitable[None]]) -> None:

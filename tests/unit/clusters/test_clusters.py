@@ -93,7 +93,7 @@ class ClusterRegion(Region):
         return command is not None
 
     def carry_all_out(self, faults: Faults | None = None, most: int = 1_000) -> int:
-        """Have the cell carry out the orders that are on their way; how many there were."""
+        """Have the cell execute the runs in the outbox; how many there were."""
         outboxes = list(self.view.records.all(Outbox))[:most]
         for outbox in outboxes:
             assert outbox.run is not None
@@ -108,7 +108,7 @@ class ClusterRegion(Region):
         self.do(c.Enact((RecordChanged(outbox, None),)))
 
     def settle(self, id: str = "c") -> None:
-        """Take steps and carry orders out until there is nothing left to do."""
+        """Take steps and execute runs until there is nothing left to do."""
         for _ in range(100):
             if not self.step(id) and not self.carry_all_out():
                 return

@@ -90,7 +90,7 @@ def test_consumers_of_others_are_not_judged(region: Region) -> None:
 
 
 def test_consumers_on_hosts_of_others_are_not_judged() -> None:
-    """A Nova that keeps its books here has hosts without our agents."""
+    """A Nova that uses this Placement has hosts without our agents."""
     region = Region()
     for host in list(region.view.records.all(Host)):
         region.do(c.Enact((RecordChanged(host, None),)))
@@ -239,7 +239,7 @@ def test_an_evacuation_that_waits_for_its_source_is_left_alone() -> None:
     region.now_s += 30 * RUN_S
     assert found(region) == []
     region.do(c.DeleteAllocations(ConsumerId(region.migration("s").id)))
-    assert found(region) == [], "there is less to sweep"
+    assert found(region) == [], "there is less to release"
 
 
 def test_a_server_in_error_with_its_migration_is_left_alone() -> None:
@@ -250,10 +250,10 @@ def test_a_server_in_error_with_its_migration_is_left_alone() -> None:
     assert found(region) == []
 
 
-# -- orders and groups --------------------------------------------------------------------------
+# -- runs and groups ----------------------------------------------------------------------------
 
 
-def test_an_order_that_has_not_reached_its_cell(region: Region) -> None:
+def test_a_run_that_has_not_reached_its_cell(region: Region) -> None:
     assert region.begin("migrate", "s") is None
     region.now_s += RUN_S - 1
     assert found(region) == []
@@ -264,7 +264,7 @@ def test_an_order_that_has_not_reached_its_cell(region: Region) -> None:
     assert isinstance(mend(region, finding.id), RepairUnsafe)
 
 
-def test_an_order_that_does_not_end(region: Region) -> None:
+def test_a_run_that_does_not_end(region: Region) -> None:
     assert region.begin("migrate", "s") is None
     (outbox,) = region.view.records.all(Outbox)
     region.do(c.Enact((RecordChanged(outbox, None),)))

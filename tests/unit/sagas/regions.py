@@ -1,5 +1,5 @@
-"""A region without processes: a view, the operations that begin in it, and a cell that carries their orders
-out at once, with the runner, the conductor's way into the books and what goes back up as they are. Only the
+"""A region without processes: a view, the operations that begin in it, and a cell that executes their runs
+at once, with the real runner, client of Placement and status sync. Only the
 agents and the network are left out: a step of an agent succeeds, unless it is told to fail."""
 
 import asyncio
@@ -39,10 +39,10 @@ from berth.sagas import (
     stop,
     unshelve,
 )
-from berth.sagas import release as sweeping
 from berth.sagas.conflicts import as_dict, held_now, name_classes
 from berth.sagas.hosts import cell_aggregate
 from berth.sagas.proposals import Context
+from berth.sagas.release import release_evacuated
 from berth.sagas.runner import (
     AgentTask,
     ClaimTask,
@@ -121,7 +121,7 @@ class Region:
         self.now_s = NOW_S
         self.run_count: list[SagaRun] = []
         self.watch: Callable[[SagaRun], None] | None = None
-        """Called with an order before each of its steps, and when it has ended."""
+        """Called with a run before each of its steps, and when it has ended."""
         self.do(c.LabelAggregate(cell_aggregate(CELL), Label("cell", CELL)))
         for number in range(1, hosts + 1):
             self._add_host(number, vcpus, disk_gb)
@@ -255,13 +255,13 @@ class Region:
         return self.tries(propose)
 
     def run(self, saga: str, id: str, faults: Faults | None = None, **more: Any) -> SagaRun:
-        """Begin an operation, and carry its order out to its end."""
+        """Begin an operation, and execute its run to its end."""
         refused = self.begin(saga, id, **more)
         assert refused is None, refused
         return self.carry_out(faults)
 
     def carry_out(self, faults: Faults | None = None) -> SagaRun:
-        """Hand the order that is on its way to the cell, and bring up what comes of it, step by step."""
+        """Hand the run in the outbox to the cell, and bring up its progress, step by step."""
         (outbox,) = self.view.records.all(Outbox)
         assert outbox.run is not None
         taken = saga_runs.accept_run(self.cell, outbox.run, self.now_s * 10**9)
@@ -270,9 +270,9 @@ class Region:
         self.do(c.Enact((RecordChanged(outbox, None),)))
         return self._finish(outbox.run.id, faults or Faults())
 
-    def sweep(self, number: int) -> list[SagaRun]:
+    def release(self, number: int) -> list[SagaRun]:
         """The host is back and clean."""
-        command = sweeping.release_evacuated(self.cell, self.ids, host_id(number), self.now_s * 10**9)
+        command = release_evacuated(self.cell, self.ids, host_id(number), self.now_s * 10**9)
         if command is None:
             return []
         self._write(self.cell, command)
@@ -319,13 +319,13 @@ class Region:
         claim = ClaimWriter(_Placement(self))
         match task:
             case Skip():
-                return lambda order: record_success(order, now_ns)
+                return lambda run: record_success(run, now_ns)
             case MoveClaim(way):
                 error = faults.error("move the claim")
                 if error is not None:
                     return partial(record_claim_refused, now_ns=now_ns, error=error)
                 moved = await claim.move(run, way)
-                return lambda order: record_claim_moved(order, now_ns, *moved)
+                return lambda run: record_claim_moved(run, now_ns, *moved)
             case ClaimTask(entry):
                 error = faults.error(name)
                 if error is not None and run.phase != "back":
@@ -336,17 +336,17 @@ class Region:
                     assert not must_succeed(run), "what must be done is refused"
                     conflict = make_conflict(run, refused.found, now_ns)
                     return partial(record_failure, now_ns=now_ns, error=str(refused), conflict=conflict)
-                return lambda order: record_success(order, now_ns, *both)
+                return lambda run: record_success(run, now_ns, *both)
             case AgentTask():
                 error = faults.error(name)
                 agent = self.cell.records.get(Agent, task.place.id)
                 if agent is not None and agent.is_down:
                     error = f"{task.place.name} is down"
                     if step_of(run).skip_if_down and run.phase == "forward":
-                        return lambda order: record_success(order, now_ns, note=error)
+                        return lambda run: record_success(run, now_ns, note=error)
                 if error is not None:
-                    return lambda order: record_failure(order, now_ns, error)
-                return lambda order: record_success(order, now_ns)
+                    return lambda run: record_failure(run, now_ns, error)
+                return lambda run: record_success(run, now_ns)
 
     def instance(self, id: str) -> Instance:
         instance = self.cell.records.get(Instance, id)

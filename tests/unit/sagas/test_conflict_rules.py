@@ -210,7 +210,7 @@ class Run:
         if self.name == "evacuate" and self.source is not None:
             number = int(self.source.name.removeprefix("host-"))
             region.set_down(number, down=False)
-            region.sweep(number)
+            region.release(number)
         assert not region.view.consumers, f"{self.name} {self.policy} {self.write}"
 
 

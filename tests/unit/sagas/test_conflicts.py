@@ -1,5 +1,5 @@
 """Somebody else has changed what a server holds when an operation begins, or while it is under way: fail,
-retry and merge, for every operation that writes into the books."""
+retry and merge, for every saga that changes allocations."""
 
 import msgspec
 import pytest
@@ -162,7 +162,7 @@ def test_a_forced_delete_ignores_generations() -> None:
 
 
 @pytest.mark.parametrize("policy", ALL_POLICIES)
-def test_a_change_while_the_order_is_under_way(policy: ConflictPolicy) -> None:
+def test_a_change_while_the_run_is_under_way(policy: ConflictPolicy) -> None:
     """The conductor finds it at the step that writes: by fail it stops, by the others it goes on."""
     region = prepared("delete")
     assert region.begin("delete", "s", policy) is None

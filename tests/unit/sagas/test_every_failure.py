@@ -105,7 +105,7 @@ def test_a_step_that_fails(name: str, number: int) -> None:
 
 @pytest.mark.parametrize(("name", "number"), UNDONE)
 def test_a_step_that_fails_and_cannot_be_undone(name: str, number: int) -> None:
-    """The books are undone all the same; what cannot be run again where it was is in error."""
+    """Allocations are undone all the same; what cannot be run again where it was is in error."""
     saga = find_saga(name)
     story = Story(name)
     step = saga.steps[number]
@@ -164,7 +164,7 @@ def test_attempts_are_counted() -> None:
     assert region.held("s") == {}
 
 
-def test_an_evacuated_server_lets_go_of_its_source_when_that_is_swept() -> None:
+def test_an_evacuated_server_releases_its_source_when_that_is_clean() -> None:
     story = Story("evacuate")
     story.ends()
     region = story.region
@@ -172,14 +172,14 @@ def test_an_evacuated_server_lets_go_of_its_source_when_that_is_swept() -> None:
     number = int(source.name.removeprefix("host-"))
     region.set_down(number, down=False)
     assert examine(region.view, region.now_s) == ()
-    (run,) = region.sweep(number)
+    (run,) = region.release(number)
     assert run.phase == "done"
     assert (region.migration("s").status, region.migration("s").held) == ("completed", ())
     story.check(Ending(AS_BEFORE, "dest"))
-    assert region.sweep(number) == []
+    assert region.release(number) == []
 
 
-def test_a_server_that_was_deleted_after_its_evacuation_is_swept_too() -> None:
+def test_a_server_that_was_deleted_after_its_evacuation_releases_its_source_too() -> None:
     story = Story("evacuate")
     story.ends()
     region = story.region
@@ -189,7 +189,7 @@ def test_a_server_that_was_deleted_after_its_evacuation_is_swept_too() -> None:
     assert region.held(region.migration("s").id) == as_dict(story.source)
     assert examine(region.view, region.now_s) == ()
     region.set_down(number, down=False)
-    region.sweep(number)
+    region.release(number)
     assert not region.view.consumers
     assert region.migrations("s") == []
 

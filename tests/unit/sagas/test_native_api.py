@@ -179,7 +179,7 @@ def test_a_server_that_is_not_there_or_busy(tmp_path: Path) -> None:
         answer = await world.ask("PUT", f"/berth/v1/servers/{uuid_of(99)}/needs/port", body)
         assert answer.status == 404
         assert answer.error["detail"] == f"There is no server {uuid_of(99)}."
-        await write(world, msgspec.structs.replace(server(), run="order", task="migrating"))
+        await write(world, msgspec.structs.replace(server(), run="run", task="migrating"))
         for method, sent in (("PUT", body), ("DELETE", None)):
             answer = await world.ask(method, f"{NEEDS}/port", sent)
             assert answer.status == 409

@@ -65,7 +65,7 @@ def number_of(region: Region) -> str:
 
 
 def is_sound(region: Region) -> bool:
-    """Whether the record, its needs and the books say the same."""
+    """Whether the record, its needs and the allocations say the same."""
     server = region.server("s")
     met = sum(n for need in server.needs for _, amounts in need.held for _, n in amounts)
     return (

@@ -74,7 +74,7 @@ def test_a_move_in_a_pool_that_is_nearly_full(name: str, fails: str | None) -> N
 
 
 def uses(region: Region, faults: Faults, pool: ProviderId = POOL) -> Iterator[tuple[str, int]]:
-    """What the pool has in use after each step of the order that is on its way."""
+    """What the pool has in use after each step of the run in the outbox."""
     seen: list[tuple[str, int]] = []
     region.watch = lambda run: seen.append((f"{run.phase} {run.step}", used(region, pool)))
     region.carry_out(faults)
@@ -205,7 +205,7 @@ def test_a_host_with_a_disk_of_its_own_leaves_the_disk_in_the_pool() -> None:
 
 @pytest.mark.parametrize("fails", [[], ["prepare"]])
 def test_an_alternate_with_another_pool(fails: list[str]) -> None:
-    """host-1 and host-2 share a pool, host-3 has another: whoever is tried, the books are right."""
+    """host-1 and host-2 share a pool, host-3 has another: whichever is tried, the allocations are right."""
     region = Region(hosts=3, disk_gb=0)
     region.add_pool(1, [1, 2], DISK_GB=50)
     region.run("create", "s", flavor=flavor(40))
@@ -224,7 +224,7 @@ def test_an_alternate_with_another_pool(fails: list[str]) -> None:
     assert examine(region.view, region.now_s) == ()
 
 
-def test_an_evacuation_in_a_full_pool_and_the_sweep_after_it() -> None:
+def test_an_evacuation_in_a_full_pool_and_the_release_after_it() -> None:
     region = pooled(total=40)
     region.run("create", "s", flavor=flavor(40))
     place = region.server("s").place
@@ -234,7 +234,7 @@ def test_an_evacuation_in_a_full_pool_and_the_sweep_after_it() -> None:
     assert used(region) == 40
     number = int(place.name.removeprefix("host-"))
     region.set_down(number, down=False)
-    region.sweep(number)
+    region.release(number)
     assert used(region) == 40
     assert len(region.view.consumers) == 1
     assert examine(region.view, region.now_s) == ()
@@ -348,7 +348,7 @@ deeds = st.tuples(
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(deeds, min_size=4, max_size=14))
-def test_the_books_of_pools_are_right_at_every_step(what: list[Deed]) -> None:
+def test_the_allocations_of_pools_are_right_at_every_step(what: list[Deed]) -> None:
     region = Region(hosts=4, disk_gb=0)
     region.add_pool(1, [1, 2, 3], DISK_GB=90)
     region.add_pool(2, [3, 4], DISK_GB=90)
@@ -393,7 +393,7 @@ def _do(region: Region, oracle: Oracle, deed: Deed, number: int) -> None:
         assert seen
     if down is not None:
         region.set_down(down, down=False)
-        region.sweep(down)
+        region.release(down)
     after = region.server_or_none(id)
     if after is None or after.migration is None:
         oracle.settle(id)

@@ -1,5 +1,5 @@
-"""The runner by itself: whatever comes of the steps, an order ends, goes forward in versions, and says what
-it did in a log that does not grow without bound."""
+"""The runner by itself: whatever the outcomes of the steps, a run ends, goes forward in versions, and says
+what it did in a log that does not grow without bound."""
 
 import msgspec
 import pytest
@@ -37,10 +37,10 @@ def held(place: Place) -> Held:
     return ((ProviderId(place.id), (("VCPU", 1),)),)
 
 
-def order(name: str, alternates: int = 3, attempts_max: int = 3, *, runs: bool = True) -> SagaRun:
+def make_run(name: str, alternates: int = 3, attempts_max: int = 3, *, runs: bool = True) -> SagaRun:
     has_source = any(step.at == "source" for step in find_saga(name).steps) or name == "evacuate"
     return SagaRun(
-        id="order",
+        id="run",
         number=1,
         server="s",
         saga=name,
@@ -68,7 +68,7 @@ def next_version(run: SagaRun, is_good: bool, now_ns: int) -> SagaRun:
         case MoveClaim():
             return record_claim_refused(run, now_ns, "no room")
         case ClaimTask() if run.phase == "back":
-            # Undoing in the books is tried until it is done.
+            # Undoing in Placement is tried until it is done.
             return record_success(run, now_ns, ClaimSnapshot((), None), ClaimSnapshot((), None))
         case AgentTask() | ClaimTask():
             return record_success(run, now_ns) if is_good else record_failure(run, now_ns, "broken")
@@ -85,7 +85,7 @@ def next_version(run: SagaRun, is_good: bool, now_ns: int) -> SagaRun:
 def test_every_path_ends(
     saga: object, alternates: int, attempts_max: int, outcomes: list[bool], abort_at: int, runs: bool
 ) -> None:
-    run = order(saga.key, alternates, attempts_max, runs=runs)  # type: ignore[attr-defined]
+    run = make_run(saga.key, alternates, attempts_max, runs=runs)  # type: ignore[attr-defined]
     coming = iter(outcomes)
     tried = 0
     while not is_finished(run):
@@ -107,7 +107,7 @@ def test_every_path_ends(
 
 
 def test_the_id_of_a_step_is_its_own_in_every_attempt_and_direction() -> None:
-    run, ids = order("resize"), []
+    run, ids = make_run("resize"), []
     outcomes = iter([False, True, True, True, False, True])
     while not is_finished(run):
         task = task_of(run)
@@ -118,13 +118,13 @@ def test_the_id_of_a_step_is_its_own_in_every_attempt_and_direction() -> None:
         else:
             run = next_version(run, True, 0)
     assert len(set(ids)) == len(ids) == 7
-    assert ids[0] == "order.1.1.do"
-    assert ids[1] == "order.1.1.undo"
-    assert ids[2] == "order.2.1.do"
+    assert ids[0] == "run.1.1.do"
+    assert ids[1] == "run.1.1.undo"
+    assert ids[2] == "run.2.1.do"
 
 
 def test_a_log_keeps_the_newest() -> None:
-    run = order("sweep")
+    run = make_run("sweep")
     for number in range(LOG_MAX + 10):
         run = record_failure(run, number, f"refused {number}")
     assert len(run.log) == LOG_MAX
@@ -132,8 +132,8 @@ def test_a_log_keeps_the_newest() -> None:
     assert record_success(run, 0).phase == "done"
 
 
-def test_an_order_that_is_aborted_is_not_tried_elsewhere() -> None:
-    run = mark_aborted(record_success(order("live_migrate"), 0))
+def test_a_run_that_is_aborted_is_not_tried_elsewhere() -> None:
+    run = mark_aborted(record_success(make_run("live_migrate"), 0))
     run = record_failure(run, 0, "aborted")
     assert (run.phase, run.retry) == ("back", False)
     tasks = []
@@ -147,7 +147,7 @@ def test_an_order_that_is_aborted_is_not_tried_elsewhere() -> None:
 
 def test_what_was_stopped_is_not_started_by_undoing() -> None:
     for runs in (True, False):
-        run = record_success(order("shelve", runs=runs), 0)
+        run = record_success(make_run("shelve", runs=runs), 0)
         assert step_of(run).name == "snapshot"
         run = record_success(record_failure(run, 0, "no room for it"), 0)
         task = task_of(run)
@@ -161,7 +161,7 @@ def test_what_was_stopped_is_not_started_by_undoing() -> None:
 def test_on_one_host_nothing_is_prepared_and_nothing_destroyed() -> None:
     verbs: dict[str, list[str]] = {}
     for name in ("resize", "confirm", "revert"):
-        run = msgspec.structs.replace(order(name), source=PLACES[1])
+        run = msgspec.structs.replace(make_run(name), source=PLACES[1])
         seen = verbs.setdefault(name, [])
         while not is_finished(run):
             task = task_of(run)

@@ -23,7 +23,7 @@ def test_every_step_of_every_operation_is_on_it() -> None:
             assert len([row for row in rows if row.startswith(f"| {saga.name} | {step.name} |")]) == 1
 
 
-def test_every_order_and_entry_is_explained() -> None:
+def test_every_verb_and_change_is_explained() -> None:
     assert tuple(VERBS) == get_args(Verb)
     assert tuple(CHANGES) == get_args(ClaimChange)
     used = {step.do for saga in all_sagas() for step in saga.steps}
@@ -31,7 +31,7 @@ def test_every_order_and_entry_is_explained() -> None:
     assert used <= VERBS.keys() | CHANGES.keys()
 
 
-def test_a_step_is_an_order_or_an_entry_according_to_where_it_is() -> None:
+def test_a_step_is_a_verb_or_a_change_according_to_where_it_is() -> None:
     for saga in all_sagas():
         for step in saga.steps:
             known: object = CHANGES if step.at == PLACEMENT else VERBS
@@ -49,7 +49,7 @@ def test_what_an_operation_says_it_leaves_is_what_its_steps_leave() -> None:
         assert find_success(saga).holds == saga.done.holds
 
 
-def test_only_the_books_are_tried_until_it_is_done() -> None:
+def test_only_changes_in_placement_are_retried_until_done() -> None:
     again = [step for saga in all_sagas() for step in saga.steps if step.on_failure == "retry"]
     assert again
     assert {step.at for step in again} == {PLACEMENT}
