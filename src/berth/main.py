@@ -31,7 +31,7 @@ from berth.api.kernel.health import Health
 from berth.api.kernel.http import Receive, Scope, Send
 from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
-from berth.cell.application import open_cell
+from berth.cell.journal import open_cell
 from berth.clusters.reconciler import ClusterReconciler
 from berth.engine import Engine, Forks
 from berth.journal import Address, Journal, JournalFailure, SqliteAddress, open_journal, parse_address

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from berth.cell.application import NoObserver
+from berth.cell.journal import NoObserver
 from berth.cli import main
 from berth.engine import Engine, Unavailable, replay, start_view
 from berth.engine.housekeeping import problems, take_snapshot

@@ -8,10 +8,8 @@ agent API.
 
 import asyncio
 import contextlib
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Final, TypeVar
 
 import msgspec
 
@@ -19,27 +17,17 @@ from berth.api.kernel.http import Receive, Scope, Send
 from berth.cell.agent_api import AgentApi
 from berth.cell.conductor import Conductor, Deadlines
 from berth.cell.hosts import HostRegistry
+from berth.cell.journal import open_cell, retry_journal
 from berth.cell.mailbox import Mailbox
 from berth.cell.placement import VERSION, ClaimWriter
 from berth.cell.providers import HostTreeWriter
 from berth.client import Client, Token
-from berth.engine import Engine, Unavailable
-from berth.engine.engine import Observer, Overloaded
-from berth.journal import JournalError, open_journal, parse_address
-from berth.model.ids import Index
-from berth.runtime.backoff import Backoff, retry
+from berth.engine import Unavailable
+from berth.engine.engine import Overloaded
 from berth.runtime.clock import Clock, SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import Telemetry
-
-_log = logging.getLogger(__name__)
-_RETRY_S: Final = 2.0
-
-T = TypeVar("T")
-
-FOLLOW_S = 0.05
-"""How often a cell looks for saga runs, which the region writes into its journal."""
 
 
 class CellSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,45 +42,6 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True):
     agent_token: str | None = None
     heartbeat_timeout_seconds: float = 30
     deadlines: Deadlines = Deadlines()
-
-
-class NoObserver:
-    """An observer that does not keep count."""
-
-    def appended(self, index: Index, commands: int, seconds: float) -> None: ...
-
-    def queued(self, depth: int) -> None: ...
-
-    def rejected(self, kind: str) -> None: ...
-
-
-def make_cell_engine(database: str, clock: Clock, ids: Ids, observer: Observer | None = None) -> Engine:
-    """The engine of a cell's journal, which conductor and region share."""
-    journal = open_journal(parse_address(database), shared=True)
-    return Engine(journal, clock, ids, observer or NoObserver(), shared=True, follow_every_s=FOLLOW_S)
-
-
-async def open_cell(database: str, clock: Clock, ids: Ids, observer: Observer | None = None) -> Engine:
-    """The engine of a cell's journal, started, once its database answers. It may be unreachable, or wait
-    for an upgrade: an operator mends either, and the other cells go on."""
-
-    async def open_engine() -> Engine:
-        engine = make_cell_engine(database, clock, ids, observer)
-        try:
-            await engine.start()
-        except BaseException:
-            await engine.stop()
-            raise
-        return engine
-
-    return await _retry(open_engine, JournalError, Unavailable)
-
-
-async def _retry(step: Callable[[], Awaitable[T]], *on: type[Exception]) -> T:
-    def notice(error: Exception, pause_s: float) -> None:
-        _log.error("cannot use the cell's journal, retrying in %g s: %s", pause_s, error)
-
-    return await retry(step, on, Backoff(_RETRY_S, _RETRY_S), notice=notice)
 
 
 class Cell:
@@ -145,7 +94,7 @@ class Cell:
             settings.heartbeat_timeout_seconds,
             settings.agent_token,
         )
-        await _retry(conductor.take_over, Unavailable, Overloaded)
+        await retry_journal(conductor.take_over, Unavailable, Overloaded)
         conducting = asyncio.create_task(conductor.run())
         tasks = [conducting, asyncio.create_task(hosts.watch())]
         try:

@@ -15,7 +15,7 @@ from berth.agent.conductor import ConductorClient, ConductorRefuses, ConductorUn
 from berth.agent.credentials import Credential, hosts_with_credentials, kept_credential
 from berth.agent.state import StateError
 from berth.cell import agents
-from berth.cell.application import make_cell_engine
+from berth.cell.journal import make_cell_engine
 from berth.cell.protocol import NewCredential
 from berth.cli.command import CommandError
 from berth.cli.settings import format_value

@@ -1,7 +1,6 @@
 """An HTTP client for Berth's own APIs. Knows the wire, nothing of the server's inside."""
 
 from berth.client.client import (
-    AGENT_CELL_HEADER,
     Answer,
     Client,
     ClientError,
@@ -10,4 +9,4 @@ from berth.client.client import (
     connect_directly,
 )
 
-__all__ = ["AGENT_CELL_HEADER", "Answer", "Client", "ClientError", "Token", "Unreachable", "connect_directly"]
+__all__ = ["Answer", "Client", "ClientError", "Token", "Unreachable", "connect_directly"]

@@ -26,9 +26,6 @@ _TIMEOUT_S: Final = 30.0
 _UNAUTHORIZED: Final = 401
 _TOKEN_HEADER: Final = "x-auth-token"
 
-AGENT_CELL_HEADER: Final = "x-berth-agent-cell"
-"""The cell whose conductor asks, for the agents of its hosts: what an agent may not do is refused to it."""
-
 _PATH: Final = re.compile(r"/[!-~]*")
 _HEADER: Final = re.compile(r"[ -~]*")
 

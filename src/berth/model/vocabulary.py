@@ -27,6 +27,10 @@ MIGRATION: Final = "MIGRATION"
 SHARES_VIA_AGGREGATE: Final = "MISC_SHARES_VIA_AGGREGATE"
 """The trait of a provider whose resources the trees of its aggregates may use."""
 
+AGENT_CELL_HEADER: Final = "x-berth-agent-cell"
+"""Names the cell whose conductor asks Placement, for the agents of its hosts: what an agent may not do is
+refused to it."""
+
 STATUS_DISABLED: Final = "COMPUTE_STATUS_DISABLED"
 """The trait of a host that takes no new servers: Nova sets it for its own, Berth with a host's status."""
 

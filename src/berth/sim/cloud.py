@@ -30,9 +30,9 @@ from berth.api.kernel.http import Receive, Scope, Send
 from berth.api.native.api import NativeApi
 from berth.api.placement.api import PlacementApi
 from berth.cell.agent_api import AgentApi
-from berth.cell.application import NoObserver, make_cell_engine, open_cell
 from berth.cell.conductor import Deadlines
 from berth.cell.hosts import HostRegistry
+from berth.cell.journal import NoObserver, make_cell_engine, open_cell
 from berth.cell.placement import VERSION, ClaimWriter
 from berth.cell.providers import HostTreeWriter
 from berth.client import Unreachable, connect_directly

@@ -15,7 +15,8 @@ from berth.agent.fleet import SimHost, provider_id, simulated_fleet
 from berth.agent.process import AgentSettings, run_agents
 from berth.agent.state import AgentState, state_path
 from berth.cell import saga_runs
-from berth.cell.application import Cell, CellSettings, make_cell_engine
+from berth.cell.application import Cell, CellSettings
+from berth.cell.journal import make_cell_engine
 from berth.client import Client
 from berth.engine import Engine
 from berth.model.batches import Origin

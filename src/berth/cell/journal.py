@@ -1,0 +1,62 @@
+"""The journal of a cell, which its conductor and the region share."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from berth.engine import Engine, Unavailable
+from berth.engine.engine import Observer
+from berth.journal import JournalError, open_journal, parse_address
+from berth.model.ids import Index
+from berth.runtime.backoff import Backoff, retry
+from berth.runtime.clock import Clock
+from berth.runtime.ids import Ids
+
+_log = logging.getLogger(__name__)
+
+FOLLOW_S: Final = 0.05
+"""How often a cell looks for saga runs, which the region writes into its journal."""
+_RETRY_S: Final = 2.0
+
+T = TypeVar("T")
+
+
+class NoObserver:
+    """An observer that does not keep count."""
+
+    def appended(self, index: Index, commands: int, seconds: float) -> None: ...
+
+    def queued(self, depth: int) -> None: ...
+
+    def rejected(self, kind: str) -> None: ...
+
+
+def make_cell_engine(database: str, clock: Clock, ids: Ids, observer: Observer | None = None) -> Engine:
+    """The engine of a cell's journal, which conductor and region share."""
+    journal = open_journal(parse_address(database), shared=True)
+    return Engine(journal, clock, ids, observer or NoObserver(), shared=True, follow_every_s=FOLLOW_S)
+
+
+async def open_cell(database: str, clock: Clock, ids: Ids, observer: Observer | None = None) -> Engine:
+    """The engine of a cell's journal, started, once its database answers. It may be unreachable, or wait
+    for an upgrade: an operator mends either, and the other cells go on."""
+
+    async def open_engine() -> Engine:
+        engine = make_cell_engine(database, clock, ids, observer)
+        try:
+            await engine.start()
+        except BaseException:
+            await engine.stop()
+            raise
+        return engine
+
+    return await retry_journal(open_engine, JournalError, Unavailable)
+
+
+async def retry_journal(step: Callable[[], Awaitable[T]], *on: type[Exception]) -> T:
+    """Repeat a step until the cell's journal can be used."""
+
+    def notice(error: Exception, pause_s: float) -> None:
+        _log.error("cannot use the cell's journal, retrying in %g s: %s", pause_s, error)
+
+    return await retry(step, on, Backoff(_RETRY_S, _RETRY_S), notice=notice)
