@@ -1,4 +1,4 @@
-"""Where log lines leave the process: through a buffer with an end, and a thread that writes.
+"""How log lines leave the process: through a bounded buffer, and a thread that writes.
 
 A log is often a pipe, and its reader may stop reading. A write would then block the event loop, and the
 server with it; and a pipe that is shared with other processes must not be made non-blocking for all of them.
@@ -6,7 +6,7 @@ So lines are put into a buffer, which costs as much as a write does, and a threa
 is full, lines are dropped and counted; when there is room again, one line says how many are missing.
 
 The thread does not survive a fork. A process that was forked starts with an empty buffer, and with a thread
-of its own as soon as it has something to say: what the parent had not written yet is the parent's to write.
+of its own once it logs something: what the parent had not written yet, the parent writes.
 """
 
 import os
@@ -65,7 +65,7 @@ class LogOutput:
         return len(text)
 
     def flush(self) -> None:
-        """Nothing: lines are written as soon as they can be. Who ends waits for them with ``drain``."""
+        """Nothing: lines are written as soon as they can be. ``drain`` waits for them at the end."""
 
     def isatty(self) -> bool:
         return os.isatty(self._descriptor)

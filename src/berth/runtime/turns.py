@@ -1,15 +1,14 @@
-"""Processes that serve together take turns to write.
+"""The workers of one server take turns to write.
 
-Of two workers that append at the same time one loses: it takes its decided commands back
-and decides them again. Under load that is every other time. So the workers of a server hand a token round,
-through a pipe: who has it learns what the others have written, decides, appends, and passes it on. With
-the token goes a common piece of memory, in which each leaves what it has appended, so that the next need not
-ask the database for it.
+Of two workers that append at the same time one loses, takes its commands back and decides them again. Under
+load that is every other append. So the workers pass a token round, through a pipe: the holder learns what the
+others have written, decides, appends, and passes it on. With the token goes shared memory, in which each
+leaves what it has appended, so that the next need not ask the database for it.
 
-These are manners, and nothing relies on them: the journal's key still says who was first, and other servers
-on the same journal know nothing of the token. Who has waited for it too long, because its holder is stopped
-or the database does not answer it, goes on without, and does not wait again until it has been seen, or
-for a second.
+Correctness does not depend on the token: the journal's key still decides which append was first, and other
+servers on the same journal know nothing of it. A worker that has waited too long, because the holder is
+stopped or its database does not answer, continues without the token, and does not wait again until it has
+seen it, or for a second.
 """
 
 import asyncio
@@ -63,7 +62,7 @@ class Turns:
         return last is not None and last != os.getpid()
 
     def give(self) -> None:
-        """Pass the turn on, if it was had."""
+        """Pass the turn on, if this process has it."""
         if self._mine:
             self._mine = False
             _HOLDER.pack_into(self._memory, 0, _NOBODY)
@@ -113,7 +112,8 @@ class Turns:
         os.write(self._writing, _TOKEN.pack(holder))
 
     def _last_holder(self) -> int | None:
-        """Take the token if it is there; who had it last. From here on it dies with this process."""
+        """Take the token if it is there; the process that had it last. From here on it is lost with this
+        process."""
         try:
             holder: int = _TOKEN.unpack(os.read(self._reading, _TOKEN.size))[0]
         except BlockingIOError:
@@ -126,7 +126,7 @@ class Turns:
         came: asyncio.Future[int] = loop.create_future()
 
         def look() -> None:
-            # All who wait are woken; one of them is first.
+            # All waiting processes wake up; one of them is first.
             if not came.done() and (holder := self._last_holder()) is not None:
                 came.set_result(holder)
 

@@ -54,14 +54,14 @@ class HostCandidates:
         self._patterns = Patterns(slots)
         self.hosts: Mask = anchors_of(view, ask, slots)
         if not any(amounts for slot in slots for amounts in slot.amounts):
-            # One that takes nothing stands nowhere.
+            # A member that takes nothing is on no host.
             self.hosts[:] = False
 
     @classmethod
     def of(
         cls, view: View, ask: CandidatesRequest, first: frozenset[ProviderId] = frozenset()
     ) -> Self | Rejection:
-        """Rejected are names that do not exist. Candidates that use providers in ``first`` come first."""
+        """Names that do not exist are rejected. Candidates that use providers in ``first`` come first."""
         required = tuple((name,) for name in ask.root_required)
         unknown = find_unknown_traits(view, Constraints(required=required, forbidden=ask.root_forbidden))
         if unknown is not None:
@@ -108,8 +108,7 @@ class HostCandidates:
                 yield HostCandidate(host.id, host.name, wanted, _mappings(candidate.mappings))
         is_cut_short = allowance < FRUITLESS_MAX or effort.steps >= effort.steps_max
         if not found and not (is_cut_short and effort.gave_up > given_up):
-            # Claims take and never give: the next member need not look here again, unless it might look
-            # longer.
+            # Claims only take: the next member need not search here again, unless it might search longer.
             self.hosts[host.row] = False
 
     def _named(self, amounts: Amounts) -> tuple[tuple[str, int], ...]:
@@ -129,7 +128,7 @@ class HostCandidates:
             again = HostCandidates(view, self._ask, _again(view, self._ask), effort, self._first)
             again.hosts &= self.hosts
             return again
-        # Claims take and never give, so that it is enough to look again at what was taken from.
+        # Claims only take, so that it is enough to check the providers that were taken from.
         for provider, _ in wanted:
             self._look_again(view.providers[provider])
         return self
@@ -151,7 +150,7 @@ def _again(view: View, ask: CandidatesRequest) -> list[Slot]:
 
 
 def _has_room(record: ProviderRecord, amounts: Amounts) -> bool:
-    """Whether what was fit to hold these amounts, as far as units go, still has as much free."""
+    """Whether a provider whose units allow these amounts still has as much free."""
     return all(
         record.inventories[class_id].capacity - record.used.get(class_id, 0) >= amount
         for class_id, amount in amounts

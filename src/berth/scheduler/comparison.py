@@ -1,4 +1,4 @@
-"""What a flavor wants an aggregate to say: a value, or a comparison with one.
+"""What a flavor requires of the metadata of an aggregate: a value, or a comparison with one.
 
 | written | met by a value that |
 | --- | --- |
@@ -9,8 +9,8 @@
 | ``<all-in> a b`` | has ``a`` and ``b`` in it |
 | ``<or> a <or> b`` | is ``a`` or ``b`` |
 
-The words are those of Nova's filters. Where Nova would fail on a number that is none, or leave words out, a
-comparison is refused; a value that is no number meets no comparison of numbers.
+The words are those of Nova's filters. Where Nova would fail on text that is not a number, or ignore words, a
+comparison is refused; a value that is not a number meets no comparison of numbers.
 """
 
 import math

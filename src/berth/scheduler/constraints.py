@@ -30,8 +30,8 @@ from berth.view import View
 from berth.view.rowset import Mask
 
 TOGETHER_MAX: Final = 1_000
-"""How many hosts are searched for a candidate, at most; of the others, and where the search was given up, it
-is believed that there is one."""
+"""How many hosts are searched for a candidate, at most; the others, and those where the search was given
+up, count as if there were one."""
 
 
 class ConstraintResult(NamedTuple):
@@ -43,7 +43,7 @@ class ConstraintResult(NamedTuple):
 
 
 def all_hosts(view: View, candidates: HostCandidates) -> Mask:
-    """The rows of roots; of pools only those that could be what is asked for all by themselves."""
+    """The rows of roots; of pools only those that could serve the whole request by themselves."""
     view.steps.take(view.row_end // 10)
     mask = np.zeros(view.row_end, np.bool_)
     mask[[record.row for record in view.providers.values() if record.parent is None]] = True
@@ -56,7 +56,7 @@ def all_hosts(view: View, candidates: HostCandidates) -> Mask:
 def narrow_down(
     view: View, request: ScheduleRequest, options: SchedulerOptions
 ) -> list[ConstraintResult] | Rejection:
-    """The constraints in order. The first entry, ``hosts``, is where they start from: all of them."""
+    """The constraints in order. The first entry, ``hosts``, has all hosts."""
     candidates = HostCandidates.of(view, request.ask)
     if isinstance(candidates, Rejection):
         return candidates
@@ -72,7 +72,7 @@ def narrow_down(
 
 
 def count_steps(results: list[ConstraintResult]) -> tuple[ConstraintStep, ...]:
-    """The same in numbers."""
+    """The results as numbers of hosts."""
     counts = [int(np.count_nonzero(result.left)) for result in results]
     return tuple(
         ConstraintStep(result.constraint, result.asked, before - count, count)
@@ -98,7 +98,7 @@ def _constraints(
 
 
 def forced_host(view: View, name: str) -> Mask:
-    """The one host that a request insists on."""
+    """The one host that a request forces."""
     mask = np.zeros(view.row_end, np.bool_)
     host = find_host(view, name)
     if host is not None:
@@ -176,7 +176,7 @@ def _reachable_hosts(view: View, usable: Mask) -> Mask:
 
 
 def _together(view: View, candidates: HostCandidates, left: Mask) -> Mask:
-    """The hosts on which there is a way."""
+    """The hosts that have a candidate."""
     left = left & candidates.hosts
     if candidates.is_certain:
         return left

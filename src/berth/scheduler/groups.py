@@ -22,7 +22,7 @@ def group_of(view: View, request: ScheduleRequest) -> GroupRecord | None:
 
 
 def stands_for(view: View, request: ScheduleRequest) -> ConsumerId | None:
-    """Whom the member counts as in its group."""
+    """The consumer that the member counts as in its group."""
     if not request.members:
         return None
     membership = view.groups.memberships.get(request.members[0])
@@ -66,7 +66,7 @@ def stays_together(view: View, request: ScheduleRequest) -> bool:
 
 
 def keep_roomiest(view: View, request: ScheduleRequest, hosts: Rows) -> Rows:
-    """The hosts in whose domain the most of the members fit, as far as counting tells."""
+    """The hosts in whose domain the most of the members fit, by counting alone."""
     if not len(hosts):
         return hosts
     record = group_of(view, request)
@@ -92,8 +92,8 @@ def hosts_of_same_domain(view: View, request: ScheduleRequest, host: ProviderRec
 
 
 def _count_fitting(view: View, request: ScheduleRequest, hosts: Rows) -> Weights:
-    """How many members each host has room for. What it has nothing of comes from others, who are not
-    asked."""
+    """How many members each host has room for. Classes that it has nothing of come from sharing
+    providers, which are not counted."""
     fitting = np.full(len(hosts), float(len(request.members)))
     for class_id, amount in sum_amounts(view, request.ask).items():
         free = free_of_class(view, class_id, hosts)

@@ -86,7 +86,7 @@ def _by_room(options: SchedulerOptions) -> SchedulerOptions:
 
 
 class _Attempt:
-    """One try to plan all requests."""
+    """One attempt to plan all requests."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class _Attempt:
         return plan(self._view, request, self._options, self._rng, self._now_s)
 
     def _no_fit(self, refused: NoFit, plans: dict[int, Plan]) -> NoFit:
-        """What was said of one request, as an answer to all of them."""
+        """The rejection of one request, as an answer to all of them."""
         needed = sum(len(request.members) for request in self._requests)
         placed = sum(len(planned.placements) for planned in plans.values())
         return msgspec.structs.replace(refused, needed=needed, fitting=placed + refused.fitting)
@@ -132,8 +132,8 @@ class _Attempt:
     # -- alternates -----------------------------------------------------------------------------
 
     def _with_alternates(self, request: ScheduleRequest, planned: Plan) -> Plan:
-        """The plan with other hosts for each of its members, when everybody has a place: each as if it alone
-        were to go elsewhere."""
+        """The plan with alternates for each of its members, when all are placed: each as if it alone went
+        elsewhere."""
         placements = planned.placements
         if request.alternates:
             placements = tuple(self._with_others(request, placement) for placement in placements)
@@ -178,8 +178,8 @@ def _all_of(request: ScheduleRequest) -> ScheduleRequest:
 
 
 def _larger_first(view: View, requests: Sequence[ScheduleRequest]) -> Order:
-    """By the part of what is free that a member takes; of those that take the same, members of groups first:
-    they have less choice."""
+    """By the fraction of what is free that a member takes; of equal ones, members of groups first: they have
+    less choice."""
 
     def rank(number: int) -> tuple[float, bool]:
         return -_share(view, requests[number]), requests[number].group is None

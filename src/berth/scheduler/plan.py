@@ -40,7 +40,7 @@ from berth.view.rowset import Mask
 from berth.view.trial import Trial
 
 _WRONG_ANYWHERE: Final = (ConsumerGenerationConflict, GroupNotFound, InAnotherGroup)
-"""What the ledger says of a member wherever it goes, because the request is wrong."""
+"""Rejections that hold on every host, because the request is wrong."""
 
 _DOMAINS_TRIED_MAX: Final = 4
 """In how many domains members that must stay together are tried, if they do not all fit in the first."""
@@ -100,7 +100,7 @@ def _count(answer: Plan | Rejection) -> int:
 
 
 def _allowed_hosts(view: View, request: ScheduleRequest, options: SchedulerOptions) -> Mask:
-    """The hosts that are not out of the question whatever the plan does."""
+    """The hosts that pass the filters that do not follow claims."""
     if request.hints.forced_host is not None:
         return forced_host(view, request.hints.forced_host)
     mask = np.ones(view.row_end, np.bool_)
@@ -111,7 +111,7 @@ def _allowed_hosts(view: View, request: ScheduleRequest, options: SchedulerOptio
 
 
 class _Attempt:
-    """One try to place the members. ``placed`` is what has come of it."""
+    """One attempt to place the members. ``placed`` are the placements so far."""
 
     def __init__(
         self,
@@ -170,9 +170,9 @@ class _Attempt:
         return Plan(request, tuple(self.placed), view.index)
 
     def _no_fit(self, gave_up: bool) -> Rejection:
-        """Why the member whose turn it was does not fit, with those before it where they are."""
+        """Why the next member does not fit, with those before it placed."""
         request = self._request
-        # A group that is full is full wherever one looks.
+        # A full group is full on every host.
         gave_up = gave_up and not isinstance(self._refused, GroupFull)
         rest = msgspec.structs.replace(request, members=request.members[len(self.placed) :])
         results = narrow_down(self._view, rest, self._options)

@@ -1,4 +1,4 @@
-"""Which of the hosts is best: the weights of all weighers in one number, and hosts in the order of it."""
+"""The ranking of hosts: the weights of all weighers in one number, and hosts in that order."""
 
 from collections.abc import Iterator
 from typing import Final, Protocol
@@ -22,8 +22,8 @@ class Rng(Protocol):
 
 
 def weigh_hosts(view: View, request: ScheduleRequest, options: SchedulerOptions, hosts: Rows) -> Weights:
-    """A number for each host. What a weigher says is first brought to 0..1 over these hosts, so that a
-    multiplier means the same whatever the weigher counts."""
+    """A number for each host. The weights of each weigher are first brought to 0..1 over these hosts, so that
+    a multiplier means the same whatever the weigher counts."""
     total = np.zeros(len(hosts))
     if len(hosts) < 2:
         return total

@@ -40,7 +40,7 @@ class FitCount(NamedTuple):
 
 
 class FitCounter:
-    """``rule`` takes the place of the rule that the request's group has."""
+    """Counts how many members fit. ``rule`` replaces the rule of the request's group."""
 
     def __init__(self, view: View, request: ScheduleRequest, rooms: Rooms, rule: Group | None = None) -> None:
         self.rooms = rooms
@@ -72,7 +72,7 @@ class FitCounter:
 
 
 def _others(view: View, record: GroupRecord, request: ScheduleRequest) -> Hosts:
-    """Where members of the group stand, but for those that the request is about."""
+    """Where members of the group stand, without those of the request."""
     memberships = view.groups.memberships
     coming = {memberships[id].stands_for for id in request.members if id in memberships}
     if not coming:
@@ -107,7 +107,7 @@ def find_filters(
 
 
 def find_open_hosts(view: View, request: ScheduleRequest, filters: Iterable[FilterAsked]) -> Mask:
-    """The rows that the filters, or who forces a host, leave. Of rows that are no hosts it says nothing."""
+    """The rows that the filters, or a forced host, leave. Rows that are not hosts do not matter."""
     name = request.hints.forced_host
     host = find_host(view, name) if name is not None else None
     mask: Mask = np.full(view.row_end, host is None)
@@ -139,13 +139,13 @@ def resolve_ask(view: View, ask: CandidatesRequest) -> ResolvedAsk | Rejection:
     if isinstance(slots, Rejection):
         return slots
     if not any(slot.amounts for slot in slots):
-        # One that takes nothing stands nowhere.
+        # A member that takes nothing is on no host.
         return ResolvedAsk(ask, slots, np.zeros(view.row_end, np.bool_))
     return ResolvedAsk(ask, slots, anchors_of(view, ask, slots))
 
 
 def limit_to_one_each(rooms: Rooms, filters: Iterable[FilterAsked]) -> Rooms:
-    """A filter that looks at what is claimed may stop the second member on a host: then one is counted."""
+    """A filter that follows claims may stop the second member on a host: then one is counted."""
     if not any(filter.FOLLOWS_CLAIMS for filter, _ in filters):
         return rooms
     return Rooms(np.minimum(rooms.each, 1), rooms.shared, exact=False)
@@ -158,7 +158,7 @@ _KINDS_FIRST: Final = ("cell", "zone")
 
 
 def capacity(view: View, request: ScheduleRequest, options: SchedulerOptions) -> Capacity | Rejection:
-    """How many more fit. How many members the request has does not matter."""
+    """How many more members fit, however many the request has."""
     filters = find_filters(view, request, options)
     if isinstance(filters, Rejection):
         return filters
@@ -183,7 +183,7 @@ def _places(view: View, fits: FitCounter) -> Iterator[PlaceCapacity]:
 
 
 def _rank(kind: str | None) -> int:
-    """Cells and zones before all else, and what is no domain at the end."""
+    """Cells and zones first, aggregates without a kind last."""
     if kind is None:
         return len(_KINDS_FIRST) + 1
     return _KINDS_FIRST.index(kind) if kind in _KINDS_FIRST else len(_KINDS_FIRST)

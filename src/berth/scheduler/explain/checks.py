@@ -34,7 +34,7 @@ _NOBODY: Final = ConsumerId("a new member")
 
 
 class HostChecker:
-    """Answers for any host of one view and one request. What concerns all hosts is worked out once."""
+    """Answers for any host of one view and one request. What concerns all hosts is computed once."""
 
     def __init__(
         self, view: View, request: ScheduleRequest, options: SchedulerOptions, candidates: HostCandidates
@@ -68,7 +68,7 @@ class HostChecker:
         return HostChecks(host.name, host.id, fits, tuple(checks), refused)
 
     def refusal_at(self, host: ProviderRecord) -> Rejection | None:
-        """What the ledger says of a member that comes here, if it refuses every candidate that was tried."""
+        """The ledger's rejection of a member on this host, if it rejects every candidate that was tried."""
         request, refused = self._request, None
         member = request.members[0] if request.members else _NOBODY
         for candidate in islice(self._candidates.at(host), _CANDIDATES_TRIED_MAX):
@@ -97,7 +97,7 @@ class HostChecker:
             yield self._with_members(check, host) if filter is group_policy else check
 
     def _with_members(self, check: Check, host: ProviderRecord) -> Check:
-        """Who of the group stands in the host's domain, and how many more may come."""
+        """The members of the group in the host's domain, and how many more may come."""
         record = group_of(self._view, self._request)
         assert record is not None, "there is a group if its policy is asked for"
         groups, kind = self._view.groups, record.group.domain
@@ -239,7 +239,7 @@ def _fits(stock: Stock, asked: int) -> bool:
 
 
 def _describe_stock(stock: Stock, asked: int, where: str) -> str:
-    """What a provider has, and what of it stands in the way."""
+    """What a provider has, and what is in the way."""
     said = f"{max(stock.free, 0)} free of {stock.capacity}{where}"
     if stock.free < 0:
         said += f", {-stock.free} more used than there is"

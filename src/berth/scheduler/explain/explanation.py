@@ -45,9 +45,8 @@ _NOBODY: Final = ConsumerId("a new member")
 def explain(
     view: View, request: ScheduleRequest, options: SchedulerOptions, hosts: Iterable[str] = ()
 ) -> Explanation | Rejection:
-    """What becomes of the request. Of hosts that are named, the first ``HOSTS_EXPLAINED_MAX`` are looked at.
-    Refused are names that do not exist. The view is as it was before; nothing else may read it
-    meanwhile."""
+    """Explain a request. Of the named hosts the first ``HOSTS_EXPLAINED_MAX`` are explained. Names that do
+    not exist are rejected. The view is as it was before; nothing else may read it meanwhile."""
     wrong = _wrong(view, request)
     if wrong is not None:
         return wrong
@@ -126,7 +125,7 @@ _TOGETHER: Final = "together"
 
 
 class _Outcome(NamedTuple):
-    """What is known of a request, before it is put into words."""
+    """The facts of an explanation, before they are put into words."""
 
     fitting: int
     needed: int
@@ -233,7 +232,7 @@ def _closest(closest: HostChecks) -> Iterator[str]:
 
 
 def refusal(rejection: Rejection) -> str:
-    """What the ledger said, in words."""
+    """A rejection of the ledger, in words."""
     match rejection:
         case GroupPolicyBroken():
             where = f"the {rejection.policy} of the group {rejection.name} does not let a member come to"

@@ -1,16 +1,16 @@
 """The smallest change that would make a request fit.
 
 Policy. A *variant* is the request with something changed; it helps if enough members then fit, by the same
-count that capacity uses. Tried is each single change:
+count that capacity uses. Each single change is tried:
 
 * other amounts of what is asked for, the nearest that a host could give (amounts.py);
 * without one trait, aggregate, zone or hint (variants.py);
 * with a host enabled, or a group less strict (variants.py);
 * with fewer members.
 
-Each has a cost: the part of an amount or of the members that is lost, or a number by how much it hurts. The
+Each has a cost: the part of an amount or of the members that is lost, or a fixed number for its kind. The
 cheapest that helps is the answer. Where none does, pairs are tried, as many as ``PAIRS_MAX``. When variants
-have cost as much as they may, the search is given up, and the answer says so. To try
+have cost as many steps as they may, the search is given up, and the answer says so. To try
 everything at once and then put things back, one after the other, finds a smallest set too, but one that
 no user would choose: which one it is depends on the order alone.
 """
@@ -43,8 +43,8 @@ _Found = list[tuple[float, Remedy]]
 def find_smallest_change(
     variants: Variants, request: ScheduleRequest, steps: tuple[ConstraintStep, ...], fitting: FitCount
 ) -> SmallestChange:
-    """For a request that does not fit. ``steps`` are what removed its hosts; ``fitting`` is what fits as it
-    is."""
+    """The smallest change for a request that does not fit. ``steps`` are what removed its hosts; ``fitting``
+    is what fits without a change."""
     plain = Variant(request)
     found: _Found = []
     dead: list[Variant] = []
@@ -78,7 +78,7 @@ def _best_of_each_kind(found: _Found) -> list[Remedy]:
 
 
 def _vary(variants: Variants, variant: Variant) -> Iterator[Variant]:
-    """The variant with one thing more changed (or several amounts)."""
+    """The variants with one more change (or several amounts)."""
     return chain(
         vary_amounts(variants, variant),
         vary_constraints(variants, variant),

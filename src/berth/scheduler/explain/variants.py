@@ -41,8 +41,8 @@ _HOSTS_LOOKED_AT: Final = 50
 
 
 class Variant(NamedTuple):
-    """A request, and what is not to be held against it: filters that are not asked, hosts that are let in
-    whatever state they are in, another rule for its group. ``cost`` is how much of a change this is."""
+    """A request with changes: filters that are left out, hosts that are let in whatever their state, another
+    rule for its group. ``cost`` is how much of a change this is."""
 
     request: ScheduleRequest
     changes: tuple[Change, ...] = ()
@@ -57,7 +57,7 @@ class Variant(NamedTuple):
 
 
 class Variants:
-    """Tries requests in one view. What filters say is asked once."""
+    """Counts what fits of variants in one view. Filters are asked once."""
 
     def __init__(
         self, view: View, request: ScheduleRequest, options: SchedulerOptions, all_hosts: Mask
@@ -80,7 +80,7 @@ class Variants:
 
     @property
     def is_spent(self) -> bool:
-        """Whether variants have cost as much as they may."""
+        """Whether variants have cost as many steps as they may."""
         return self.view.steps.left < self._end
 
     @property
@@ -88,7 +88,7 @@ class Variants:
         return self._forced is not None
 
     def hosts(self, variant: Variant) -> Mask:
-        """The rows that filters, or who forces a host, leave."""
+        """The rows that the filters, or a forced host, leave."""
         if self._forced is not None and FORCED not in variant.unasked:
             return self._forced.copy()
         hosts = self._all_hosts.copy()
@@ -100,7 +100,7 @@ class Variants:
         return hosts
 
     def fits(self, variant: Variant) -> tuple[FitCounter, HostRows]:
-        """Who answers how many fit, and the hosts that have room for any."""
+        """A counter of what fits, and the hosts that have room for any."""
         asked = self._asked.get(variant.request.ask)
         if asked is None:
             asked = self._asked[variant.request.ask] = resolve_ask(self.view, variant.request.ask)
@@ -143,7 +143,7 @@ ZONE: Final = "zone"
 
 
 def vary_constraints(variants: Variants, variant: Variant) -> Iterator[Variant]:
-    """The request with one thing less."""
+    """The request without one of its constraints."""
     ask = variant.request.ask
     for number, group in enumerate(ask.groups):
         for change, cost, other in _groups_without(variants.view, group):
@@ -265,7 +265,7 @@ _SOFT: Final[dict[Policy, Policy]] = {"affinity": "soft-affinity", "anti-affinit
 
 
 def vary_hosts(variants: Variants, variant: Variant) -> Iterator[Variant]:
-    """The same request, if hosts were enabled, or up."""
+    """The same request, with hosts enabled, or up."""
     if variants.is_forced and FORCED not in variant.unasked:
         return
     for name in STATES:
@@ -303,7 +303,7 @@ def _state_change(variants: Variants, name: str, rows: list[Row]) -> Change:
 
 
 def vary_rule(variants: Variants, variant: Variant) -> Iterator[Variant]:
-    """The same request, if its group were less strict: as little as helps."""
+    """The same request, with its group less strict: by as little as helps."""
     record = group_of(variants.view, variant.request)
     if record is None or not record.group.is_hard or variant.rule is not None:
         return

@@ -1,1 +1,1 @@
-"""Which hosts are out of the question: one file per reason."""
+"""Filters: which hosts are ruled out. One file per reason."""

@@ -1,7 +1,7 @@
-"""Hosts that the hard policy of a member's group lets it come to, exactly as ``ledger/policies.py`` judges.
+"""Hosts that the hard policy of a member's group allows it, exactly as ``ledger/policies.py`` judges.
 
-The ledger judges a move when it is made; here the same rule is turned around and asked of all hosts at once.
-With ``others[d]`` the members in a domain but the one that comes:
+The ledger judges a claim when it is made; here the same rule is applied to all hosts at once. With
+``others[d]`` the members in a domain without the one that comes:
 
 * it may always stay on a host where it stands, and comes to no host that is in no domain of the kind;
 * apart: it comes to no domain d in which it did not stand if that makes ``others[d] + 1`` more than
@@ -154,12 +154,12 @@ def _apart(view: View, record: GroupRecord, who: ConsumerId | None, request: Sch
 def _leave_even(view: View, record: GroupRecord, counts: dict[Domain, _Counts], mask: Mask) -> None:
     """Leave in the mask hosts to which a member can come without one domain getting too far ahead.
 
-    The emptiest domains decide. They are no emptier for the one that comes unless it comes to all of them at
-    once, which one host can do if there is only one of them (or if the host is in several).
+    The emptiest domains decide. The member that comes does not change which these are, unless it comes to all
+    of them at once, which one host can do if there is only one of them (or if the host is in several).
     """
     group = record.group
     assert group.max_skew is not None
-    # Where somebody stands there are hosts.
+    # A domain with members has hosts.
     empty = (d for d in view.groups.of_kind(group.domain) if d not in counts and _has_hosts(view, d))
     populated = dict(counts)
     populated.update((domain, _NOBODY) for domain in empty)
@@ -189,7 +189,7 @@ def _has_hosts(view: View, domain: AggregateId) -> bool:
 def _counts(
     view: View, record: GroupRecord, who: ConsumerId | None, request: ScheduleRequest
 ) -> dict[Domain, _Counts]:
-    """The domains in which anybody stands."""
+    """The domains with members."""
     found: dict[Domain, _Counts] = {}
     staying = _staying(view, record, who, request)
     for domain, members in view.groups.standing(record).items():

@@ -1,4 +1,4 @@
-"""Hosts that have been heard of."""
+"""Hosts that are up: their agents have sent heartbeats."""
 
 from berth.model.scheduling import ScheduleRequest
 from berth.view import ProviderRecord, View

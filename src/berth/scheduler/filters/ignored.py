@@ -1,4 +1,4 @@
-"""Hosts but those that the request does not want, by name or uuid."""
+"""All hosts but those that the request ignores, by name or uuid."""
 
 import numpy as np
 

@@ -1,6 +1,6 @@
-"""Hosts that take a request for what they are kept for.
+"""Hosts that are reserved for traits take only requests for these traits.
 
-    A host is kept for the traits that its aggregates say are required (trait:NAME = required).
+    A host is reserved for the traits that its aggregates say are required (trait:NAME = required).
     It takes requests that require all of them, in the flavor or in the image.
 
 In Nova: isolated aggregates. Without such a key on any aggregate the filter does not apply.

@@ -1,1 +1,1 @@
-"""Which hosts are better: one file per taste."""
+"""Weighers: which hosts are better. One file per preference."""

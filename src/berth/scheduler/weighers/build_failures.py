@@ -1,4 +1,4 @@
-"""Hosts on which builds have failed of late come last, the more failures in a row the later."""
+"""Hosts on which recent builds failed come last: the more failures in a row, the later."""
 
 import numpy as np
 

@@ -1,5 +1,5 @@
 """Hosts by the processors they have free, shared ones and dedicated ones: more first, so that members spread.
-With a multiplier below zero the fullest come first, so that members pack."""
+With a negative multiplier the fullest come first, so that members pack."""
 
 from berth.model.scheduling import ScheduleRequest
 from berth.scheduler.free_resources import free_of_classes

@@ -1,4 +1,4 @@
-"""Hosts by the disk they have free: more first, so that members spread. With a multiplier below zero the
+"""Hosts by the disk they have free: more first, so that members spread. With a negative multiplier the
 fullest come first, so that members pack."""
 
 from berth.model.scheduling import ScheduleRequest
