@@ -27,10 +27,10 @@ from berth.model.groups import HOST, Group, Membership
 from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, ProviderId, Row
 from berth.model.placement import Consumer, Holdings, HostStatus, Inventory, Label
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
-from berth.view import View, consumers, ordered
+from berth.view import View, consumers, ordered_ids
 from berth.view.column import Column
 from berth.view.consumers import ConsumerFilter, ConsumerIndex
-from berth.view.ordered import OrderedIds
+from berth.view.ordered_ids import OrderedIds
 from berth.view.rowset import RowSet
 
 ROWS: Final = 80
@@ -421,7 +421,7 @@ def some_id(rng: random.Random, *, spread: bool) -> ConsumerId:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks that are divided and emptied all the time."""
-    for module in (ordered, consumers):
+    for module in (ordered_ids, consumers):
         monkeypatch.setattr(module, "BLOCK_MAX", 8)
         monkeypatch.setattr(module, "_BLOCK_FIRST", 4)
 

@@ -11,7 +11,7 @@ import msgspec
 
 from berth.clusters.distribution import node_group_of
 from berth.ledger import decide
-from berth.ledger.quotas import beyond
+from berth.ledger.quotas import find_exceeded
 from berth.model.clusters import Cluster, Node
 from berth.model.commands import CreateGroup, Enact, LedgerCommand, ReplaceAllocations
 from berth.model.events import RecordChanged
@@ -100,7 +100,7 @@ def check_quota(view: View, context: Context, cluster: Cluster, nodes: tuple[Nod
         # The nodes of a node group are all alike.
         _, amounts = amounts_of(_server(cluster, node))
         total.update({resource: amount * counts[name] for resource, amount in amounts.items()})
-    return beyond(view, context.quotas, cluster.project, total)
+    return find_exceeded(view, context.quotas, cluster.project, total)
 
 
 def fits(view: View, now_s: int, context: Context, cluster: Cluster) -> bool:

@@ -87,7 +87,7 @@ def judge(
         if isinstance(resolved, Rejection):
             return resolved
         held_after.append(resolved)
-    refused = _refused_amount(view, claims, held_after, inventory_of)
+    refused = _refuse_amount(view, claims, held_after, inventory_of)
     if refused is not None:
         return refused
     membership_events = judge_claims(view, claims, held_after)
@@ -131,11 +131,11 @@ def _resolve(view: View, claim: Claim) -> Holdings | ClaimedClassNotFound:
     return tuple(held)
 
 
-def _refused_amount(
+def _refuse_amount(
     view: View, claims: tuple[Claim, ...], held_after: list[Holdings], inventory_of: InventoryOf
 ) -> Rejection | None:
-    released, held_before = _released(view, claims)
-    divided = _divided(claims, held_after, released)
+    released, held_before = _release(view, claims)
+    divided = _find_divided(claims, held_after, released)
     claimed: dict[tuple[ProviderId, ClassId], int] = {}
     for claim, held in zip(claims, held_after, strict=True):
         for provider, amounts in held:
@@ -170,7 +170,7 @@ def _refused_amount(
     return None
 
 
-def _released(
+def _release(
     view: View, claims: tuple[Claim, ...]
 ) -> tuple[dict[tuple[ProviderId, ClassId], int], set[tuple[ProviderId, ClassId, int]]]:
     """What the consumers of the claims hold now and release: the totals, and each amount."""
@@ -187,7 +187,7 @@ def _released(
     return total, each
 
 
-def _divided(
+def _find_divided(
     claims: tuple[Claim, ...],
     held_after: list[Holdings],
     released: dict[tuple[ProviderId, ClassId], int],

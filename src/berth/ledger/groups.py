@@ -2,7 +2,7 @@
 
 import msgspec
 
-from berth.ledger.policies import Move, broken, broken_by_standing, full_group
+from berth.ledger.policies import Move, find_broken, find_broken_by_rule, full_group
 from berth.model.clusters import Cluster
 from berth.model.commands import ChangeGroup, ChangeMembers, CreateGroup, DeleteGroup
 from berth.model.events import Event, GroupChanged, MemberChanged
@@ -26,11 +26,11 @@ from berth.view.groups import GroupRecord
 def create(view: View, command: CreateGroup, now_s: int) -> list[Event] | Rejection:
     if command.id in view.groups.records:
         return GroupExists(command.id)
-    unsound = _unsound(view, command.group)
+    unsound = _check_rule(view, command.group)
     if unsound is not None:
         return unsound
     group = msgspec.structs.replace(command.group, created_at_s=now_s)
-    joining = _joining(view, command.id, command.members)
+    joining = _find_joining(view, command.id, command.members)
     if isinstance(joining, Rejection):
         return joining
     if len(joining) > MEMBERS_MAX:
@@ -39,7 +39,7 @@ def create(view: View, command: CreateGroup, now_s: int) -> list[Event] | Reject
     record = GroupRecord(command.id, group)
     for event in joining:
         record.place(event.consumer, _hosts(view, event.consumer), +1)
-    refused = broken_by_standing(view, record, group)
+    refused = find_broken_by_rule(view, record, group)
     return refused or [GroupChanged(command.id, None, group), *joining]
 
 
@@ -55,9 +55,9 @@ def change(view: View, command: ChangeGroup, now_s: int) -> list[Event] | Reject
     owners = view.records.find(Cluster, "group", command.id)
     if owners and given.keys() - {"name"}:
         return GroupOfCluster(command.id, owners[0].id)
-    refused = _unsound(view, group)
+    refused = _check_rule(view, group)
     if refused is None and not _only_makes_room(record.group, group):
-        refused = broken_by_standing(view, record, group)
+        refused = find_broken_by_rule(view, record, group)
     return refused or [GroupChanged(command.id, record.group, group)]
 
 
@@ -83,7 +83,7 @@ def change_members(view: View, command: ChangeMembers, now_s: int) -> list[Event
     owners = view.records.find(Cluster, "group", command.group)
     if owners and any(_hosts(view, id) for id in gone & record.members.keys()):
         return GroupOfCluster(command.group, owners[0].id)
-    joining = _joining(view, command.group, tuple(id for id in command.add if id not in gone))
+    joining = _find_joining(view, command.group, tuple(id for id in command.add if id not in gone))
     if isinstance(joining, Rejection):
         return joining
     # With a member goes its migration.
@@ -103,10 +103,10 @@ def change_members(view: View, command: ChangeMembers, now_s: int) -> list[Event
         if event.before is not None
     ]
     events = [*leaving, *joining]
-    return full_group(view, events) or broken(view, moves) or [*events]
+    return full_group(view, events) or find_broken(view, moves) or [*events]
 
 
-def _joining(
+def _find_joining(
     view: View, group: GroupId, consumers: tuple[ConsumerId, ...]
 ) -> list[MemberChanged] | InAnotherGroup:
     events = []
@@ -132,7 +132,7 @@ def _only_makes_room(before: Group, after: Group) -> bool:
     )
 
 
-def _unsound(view: View, group: Group) -> Rejection | None:
+def _check_rule(view: View, group: Group) -> Rejection | None:
     if not view.groups.has_kind(group.domain):
         return KindNotFound(group.domain)
     if not group.is_apart and group.max_per_domain is not None:

@@ -19,26 +19,26 @@ from berth.view import ProviderRecord, View
 
 
 def add(view: View, command: AddInventory, now_s: int) -> list[Event] | Rejection:
-    found = _to_be_written(view, command, None)
+    found = _find_target(view, command, None)
     if isinstance(found, Rejection):
         return found
     record, class_id = found
     if class_id in record.inventories:
         return InventoryExists(record.id, command.resource_class)
-    return [*writes(record, {class_id: written(command.inventory, now_s)}), advance_generation(record, now_s)]
+    return [*writes(record, {class_id: stamp(command.inventory, now_s)}), advance_generation(record, now_s)]
 
 
 def put(view: View, command: PutInventory, now_s: int) -> list[Event] | Rejection:
-    found = _to_be_written(view, command, command.generation)
+    found = _find_target(view, command, command.generation)
     if isinstance(found, Rejection):
         return found
     record, class_id = found
     if class_id not in record.inventories:
         return InventoryNotFound(record.id, command.resource_class)
-    return [*writes(record, {class_id: written(command.inventory, now_s)}), advance_generation(record, now_s)]
+    return [*writes(record, {class_id: stamp(command.inventory, now_s)}), advance_generation(record, now_s)]
 
 
-def _to_be_written(
+def _find_target(
     view: View, command: AddInventory | PutInventory, generation: int | None
 ) -> tuple[ProviderRecord, ClassId] | Rejection:
     """The provider and class of a record that is to be written, or why it cannot be."""
@@ -46,7 +46,7 @@ def _to_be_written(
     if isinstance(record, Rejection):
         return record
     if _reserves_too_much(command.inventory, command.may_reserve_all):
-        return _reserved_too_high(command, command.resource_class, command.inventory)
+        return _refuse_reserved(command, command.resource_class, command.inventory)
     class_id = view.classes.id_of(command.resource_class)
     if class_id is None:
         return ResourceClassNotFound(command.resource_class)
@@ -59,7 +59,7 @@ def replace(view: View, command: SetInventories, now_s: int) -> list[Event] | Re
         return record
     for name, inventory in command.inventories.items():
         if _reserves_too_much(inventory, command.may_reserve_all):
-            return _reserved_too_high(command, name, inventory)
+            return _refuse_reserved(command, name, inventory)
     wanted = by_class(view, command.inventories, now_s)
     if isinstance(wanted, Rejection):
         return wanted
@@ -100,11 +100,11 @@ def by_class(
         class_id = view.classes.id_of(name)
         if class_id is None:
             return ResourceClassNotFound(name)
-        found[class_id] = written(inventory, now_s)
+        found[class_id] = stamp(inventory, now_s)
     return found
 
 
-def written(inventory: Inventory, now_s: int) -> Inventory:
+def stamp(inventory: Inventory, now_s: int) -> Inventory:
     return msgspec.structs.replace(inventory, written_at_s=now_s)
 
 
@@ -130,7 +130,7 @@ def _reserves_too_much(inventory: Inventory, may_reserve_all: bool) -> bool:
     return inventory.capacity < 0 or (inventory.capacity == 0 and not may_reserve_all)
 
 
-def _reserved_too_high(
+def _refuse_reserved(
     command: AddInventory | PutInventory | SetInventories, name: str, inventory: Inventory
 ) -> ReservedTooHigh:
     return ReservedTooHigh(

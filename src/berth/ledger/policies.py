@@ -70,7 +70,7 @@ def judge_claims(
         elif not after and membership.stands_for != claim.consumer:
             # A migration that holds nothing any more is over.
             events.append(MemberChanged(claim.consumer, membership, None))
-    return full_group(view, events) or broken(view, moves) or events
+    return full_group(view, events) or find_broken(view, moves) or events
 
 
 def _membership(
@@ -130,7 +130,7 @@ def full_group(view: View, events: Iterable[Event]) -> GroupFull | None:
 # -- policies -----------------------------------------------------------------------------------
 
 
-def broken(view: View, moves: Iterable[Move]) -> GroupPolicyBroken | None:
+def find_broken(view: View, moves: Iterable[Move]) -> GroupPolicyBroken | None:
     """The first policy that the moves, all together, would break."""
     by_group: dict[GroupId, list[Move]] = {}
     for move in moves:
@@ -144,7 +144,7 @@ def broken(view: View, moves: Iterable[Move]) -> GroupPolicyBroken | None:
     return None
 
 
-def broken_by_standing(view: View, record: GroupRecord, group: Group) -> GroupPolicyBroken | None:
+def find_broken_by_rule(view: View, record: GroupRecord, group: Group) -> GroupPolicyBroken | None:
     """Whether members are, now, where another rule would not allow them."""
     if not group.is_hard:
         return None
@@ -174,13 +174,13 @@ class _Judgement:
         hosts, domains = self._record.hosts, groups.standing(self._record)
         come = [(move.membership.stands_for, move.after) for move in moves if move.after]
         gone = [(move.membership.stands_for, move.before) for move in moves if move.before]
-        domains_after = _changed(
+        domains_after = _change(
             domains,
             [(who, groups.domains_of_all(places, kind)) for who, places in come],
             [(who, groups.domains_of_all(places, kind)) for who, places in gone],
         )
         # Where members keep apart, this is looked up only when one is refused.
-        return self.of_arrivals(moves, hosts, lambda: _changed(hosts, come, gone), domains, domains_after)
+        return self.of_arrivals(moves, hosts, lambda: _change(hosts, come, gone), domains, domains_after)
 
     def of_arrivals(
         self,
@@ -204,14 +204,14 @@ class _Judgement:
                     return self._refusal(move, host, None, f"it is in no {group.domain}", after)
                 new = [domain for domain in domains if who not in stood.get(domain, ())]
                 for domain in new if is_apart else ():
-                    reason = self._crowded(len(standing[domain]), standing)
+                    reason = self._describe_crowded(len(standing[domain]), standing)
                     if reason is not None:
                         return self._refusal(move, host, domain, reason, after)
                 if new and not is_apart and not self._is_shared(who, domains, after):
                     return self._refusal(move, host, new[0], "other members stand elsewhere", after)
         return None
 
-    def _crowded(self, there: int, standing: Domains) -> str | None:
+    def _describe_crowded(self, there: int, standing: Domains) -> str | None:
         """Why a domain has too many members, with those that come."""
         group = self._group
         if group.max_per_domain is not None and there > group.max_per_domain:
@@ -219,7 +219,7 @@ class _Judgement:
         if group.max_skew is not None:
             # The same for all that come: a command of a thousand asks once.
             if self._least is None:
-                self._least = min(len(standing.get(domain, ())) for domain in self._populated())
+                self._least = min(len(standing.get(domain, ())) for domain in self._populated_domains())
             least = self._least
             if there - least > group.max_skew:
                 return (
@@ -228,7 +228,7 @@ class _Judgement:
                 )
         return None
 
-    def _populated(self) -> list[Domain]:
+    def _populated_domains(self) -> list[Domain]:
         """The domains of the kind that have any host: no member can be in another."""
         view = self._view
         return [
@@ -296,7 +296,7 @@ class _Together:
         return there == self._total - len(alone)
 
 
-def _changed(
+def _change(
     standing: dict[K, dict[ConsumerId, int]],
     come: list[tuple[ConsumerId, list[K]]],
     gone: list[tuple[ConsumerId, list[K]]],

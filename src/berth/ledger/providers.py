@@ -75,7 +75,7 @@ def update(view: View, command: UpdateProvider, now_s: int) -> list[Event] | Rej
     current = record.parent.id if record.parent else None
     wanted = current if command.parent is msgspec.UNSET else command.parent
     if wanted != current:
-        broken = _broken_tree_rule(view, record, wanted, command.may_reparent)
+        broken = _check_tree_rule(view, record, wanted, command.may_reparent)
         if broken is not None:
             return TreeRuleBroken(record.id, wanted, broken)
     namesake = view.names.get(command.name)
@@ -96,7 +96,7 @@ def update(view: View, command: UpdateProvider, now_s: int) -> list[Event] | Rej
     return events
 
 
-def _broken_tree_rule(
+def _check_tree_rule(
     view: View, record: ProviderRecord, wanted: ProviderId | None, may_reparent: bool
 ) -> TreeRule | None:
     if wanted is None:
@@ -159,7 +159,7 @@ def set_aggregates(view: View, command: SetAggregates, now_s: int) -> list[Event
         return record
     after = tuple(dict.fromkeys(command.aggregates))
     if command.cell is not None:
-        refused = _refused_to_agent(view, record, after, command.cell)
+        refused = _refuse_agent(view, record, after, command.cell)
         if refused is not None:
             return refused
     events: list[Event] = [AggregatesChanged(record.id, record.aggregates, after)]
@@ -169,7 +169,7 @@ def set_aggregates(view: View, command: SetAggregates, now_s: int) -> list[Event
     return events
 
 
-def _refused_to_agent(
+def _refuse_agent(
     view: View, record: ProviderRecord, after: tuple[AggregateId, ...], cell: str
 ) -> AggregateNotForAgents | None:
     """The first aggregate that an agent of a cell may not put its host into.

@@ -41,14 +41,16 @@ def limits_of(view: View, quotas: Quotas, project: str) -> dict[str, int]:
     return limits_in(quotas, sets.get(QuotaSet, project_key(project)), sets.get(QuotaSet, DEFAULT_CLASS))
 
 
-def used_by(view: View, project: str) -> dict[str, int]:
+def count_used(view: View, project: str) -> dict[str, int]:
     """How much a project has of what is counted, by resource."""
     counts = view.project_counts.of(project)
     used = {name: max(0, counts.get(name, 0)) for name in (*_OF_SERVERS, "images", "server_groups")}
     return used | {"image_size_total": -(-counts.get("image_bytes", 0) // _MIB)}
 
 
-def beyond(view: View, quotas: Quotas | None, project: str, more: Mapping[str, int]) -> Rejection | None:
+def find_exceeded(
+    view: View, quotas: Quotas | None, project: str, more: Mapping[str, int]
+) -> Rejection | None:
     """Why a project may not have this much more, if it may not."""
     if quotas is None or not any(amount > 0 for amount in more.values()):
         return None
@@ -71,7 +73,7 @@ def beyond(view: View, quotas: Quotas | None, project: str, more: Mapping[str, i
     return None
 
 
-def room_for(view: View, quotas: Quotas | None, project: str, each: Mapping[str, int], count: int) -> int:
+def count_room(view: View, quotas: Quotas | None, project: str, each: Mapping[str, int], count: int) -> int:
     """How many more of ``count`` equal ones a project may have."""
     if quotas is None:
         return count
@@ -97,7 +99,7 @@ def judge(view: View, command: Enact) -> Rejection | None:
         if isinstance(part, CreateGroup):
             _count(more, amounts_of(part.group), +1)
     for project, amounts in more.items():
-        refused = beyond(view, command.quotas, project, amounts)
+        refused = find_exceeded(view, command.quotas, project, amounts)
         if refused is not None:
             return refused
     return _too_much_metadata(view, changes, command.quotas) or _too_many_members(
@@ -136,7 +138,7 @@ def _too_many_members(
     """The groups of a cluster have as many members as the cluster has nodes for them."""
     changed = [change.after for change in changes if isinstance(change.after, Cluster)]
     of_clusters = {group for cluster in changed for group in cluster.groups}
-    for (project, group), count in _joining(view, command, changes).items():
+    for (project, group), count in _count_joining(view, command, changes).items():
         if count <= 0 or group in of_clusters or view.records.find(Cluster, "group", group):
             continue
         members = len(_members(view, group))
@@ -146,7 +148,7 @@ def _too_many_members(
     return None
 
 
-def _joining(view: View, command: Enact, changes: list[RecordChanged]) -> Counter[tuple[str, str]]:
+def _count_joining(view: View, command: Enact, changes: list[RecordChanged]) -> Counter[tuple[str, str]]:
     """How many more are to be in a group of a project."""
     joining: Counter[tuple[str, str]] = Counter()
     for change in changes:

@@ -7,7 +7,7 @@ a failed build: the claim moves to the next alternate; without one: ERROR, holdi
 
 import msgspec
 
-from berth.ledger.quotas import beyond, room_for
+from berth.ledger.quotas import count_room, find_exceeded
 from berth.model.commands import Enact, ReplaceAllocations
 from berth.model.events import RecordChanged
 from berth.model.ids import ConsumerId
@@ -54,9 +54,9 @@ def propose(
         return ServerHoldsAlready(taken[0])
     first = servers[0]
     project, each = amounts_of(first)
-    wanted = max(at_least, room_for(view, context.quotas, project, each, len(servers)))
+    wanted = max(at_least, count_room(view, context.quotas, project, each, len(servers)))
     servers = servers[:wanted]
-    refused = beyond(
+    refused = find_exceeded(
         view, context.quotas, project, {name: at_least * amount for name, amount in each.items()}
     )
     if refused is not None:

@@ -35,7 +35,7 @@ from berth.model.vocabulary import INSTANCE
 from berth.sagas.conflicts import ConflictRules, ServerHoldings, find_holdings, minus, plus
 from berth.sagas.requests import group_of
 from berth.search.masks import find_unknown_traits
-from berth.search.places import slots_of
+from berth.search.slots import slots_of
 from berth.view import ProviderRecord, View
 from berth.view.trial import Trial
 

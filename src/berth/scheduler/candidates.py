@@ -16,7 +16,7 @@ from berth.model.scheduling import HostCandidate
 from berth.search.assignments import FRUITLESS_LEAST, FRUITLESS_MAX, Effort, assignments_at
 from berth.search.masks import find_unknown_traits
 from berth.search.patterns import Patterns
-from berth.search.places import Slot, anchors_of, slots_of
+from berth.search.slots import Slot, anchors_of, slots_of
 from berth.view import ProviderRecord, View
 from berth.view.rowset import Mask
 

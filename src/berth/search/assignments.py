@@ -29,7 +29,7 @@ import numpy as np
 
 from berth.model.ids import ClassId, Row
 from berth.model.requests import UNSUFFIXED, CandidatesRequest
-from berth.search.places import Slot
+from berth.search.slots import Slot
 from berth.view import ProviderRecord, View
 from berth.view.rowset import Mask
 

@@ -19,7 +19,7 @@ from berth.model.ids import Row
 from berth.model.placement import Amounts
 from berth.model.rejections import Rejection, ResourceClassNotFound
 from berth.model.requests import CandidatesRequest, Constraints
-from berth.search.alike import AlikeTrees, TreeCandidates
+from berth.search.alike_trees import AlikeTrees, TreeCandidates
 from berth.search.assignments import (
     STEPS_PER_RESULT,
     Effort,
@@ -28,7 +28,7 @@ from berth.search.assignments import (
 )
 from berth.search.masks import find_unknown_traits, in_all_aggregates
 from berth.search.patterns import Candidate, Pattern, Patterns
-from berth.search.places import Slot, anchors_of, slots_of
+from berth.search.slots import Slot, anchors_of, slots_of
 from berth.view import ProviderRecord, View
 
 T = TypeVar("T")

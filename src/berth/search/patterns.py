@@ -11,7 +11,7 @@ import msgspec
 from berth.model.ids import ClassId
 from berth.model.placement import Amounts
 from berth.search.assignments import Assignment
-from berth.search.places import Slot
+from berth.search.slots import Slot
 from berth.view import ProviderRecord
 
 

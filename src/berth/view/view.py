@@ -34,7 +34,7 @@ from berth.model.vocabulary import SHARES_VIA_AGGREGATE, STANDARD_TRAITS
 from berth.view.classes import ResourceClasses
 from berth.view.consumers import ConsumerIndex, ConsumerRecord
 from berth.view.groups import Groups, hosts_of
-from berth.view.ordered import OrderedIds
+from berth.view.ordered_ids import OrderedIds
 from berth.view.provider import ProviderRecord
 from berth.view.records import Records
 from berth.view.rowset import RowSet

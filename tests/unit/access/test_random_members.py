@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from berth.ledger.quotas import used_by
+from berth.ledger.quotas import count_used
 from berth.model.clusters import Cluster
 from berth.model.quotas import amounts_of
 from berth.model.servers import Flavor, Server
@@ -160,7 +160,7 @@ def check(view: View) -> None:
     there = {"instances": len(servers), "server_groups": len(groups), "clusters": len(clusters)}
     for name in ("cores", "ram"):
         there[name] = sum(amounts_of(server)[1][name] for server in servers)
-    used = used_by(view, "blue")
+    used = count_used(view, "blue")
     assert {name: used[name] for name in there} == there
     assert [name for name, amount in there.items() if amount > LIMITS[name]] == []
     assert all(len(server.metadata) <= LIMITS["metadata_items"] for server in servers)

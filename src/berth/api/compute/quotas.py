@@ -15,7 +15,7 @@ from berth.api.kernel.http import Response
 from berth.api.kernel.paging import query_of
 from berth.api.kernel.problem import Problem, not_found
 from berth.api.kernel.router import Route
-from berth.ledger.quotas import limits_of, used_by
+from berth.ledger.quotas import count_used, limits_of
 from berth.ledger.records import remove_record, replace_record
 from berth.model.commands import Command, Enact
 from berth.model.quotas import (
@@ -64,7 +64,7 @@ async def show_limits(call: Call) -> Response:
         call.require("os_compute_api:limits:other_project", project)
 
     def answer(view: View) -> dict[str, int]:
-        allowed, used = limits_of(view, call.quotas, project), used_by(view, project)
+        allowed, used = limits_of(view, call.quotas, project), count_used(view, project)
         return {name: allowed[resource] for name, resource in _ABSOLUTE.items()} | {
             "maxTotalKeypairs": UNLIMITED,
             "totalCoresUsed": used["cores"],
@@ -86,7 +86,7 @@ async def show_quotas_in_use(call: Call) -> Response:
     project = _read_project(call)
 
     def answer(view: View) -> dict[str, Any]:
-        used = used_by(view, project)
+        used = count_used(view, project)
         return {
             name: {"limit": limit, "in_use": used.get(name, 0), "reserved": 0}
             for name, limit in _show_set(call, limits_of(view, call.quotas, project)).items()
@@ -137,7 +137,7 @@ async def update_quotas(call: Call) -> Response:
     asked = _read_limits(given, _list_not_kept(call.version, 36))
 
     def propose(view: View, now_s: int) -> Command:
-        used = used_by(view, project)
+        used = count_used(view, project)
         for name, limit in asked.items():
             if not is_forced and UNLIMITED < limit < used.get(name, 0):
                 raise Problem(

@@ -16,7 +16,7 @@ import msgspec
 
 from berth.model.ids import ClassId
 from berth.model.placement import Amounts
-from berth.search.alike import TreeCandidates
+from berth.search.alike_trees import TreeCandidates
 from berth.search.candidates import Candidates, OneProviderCandidates
 from berth.search.patterns import Candidate, Pattern
 from berth.view import ProviderRecord, View

@@ -19,7 +19,7 @@ from berth.model.requests import UNSUFFIXED, CandidatesRequest
 from berth.scheduler.capacity.trees import COUNT_MAX, THOROUGH, TreeCounts, TreeEffort
 from berth.search.assignments import contended_classes
 from berth.search.masks import any_of
-from berth.search.places import Slot
+from berth.search.slots import Slot
 from berth.view import View
 from berth.view.rowset import Mask
 

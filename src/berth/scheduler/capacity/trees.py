@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from berth.model.ids import ClassId, Row
 from berth.model.requests import UNSUFFIXED, CandidatesRequest
 from berth.search.assignments import Assignment, Effort, assignments_at, contended_classes
-from berth.search.places import Slot
+from berth.search.slots import Slot
 from berth.view import ProviderRecord, View
 
 COUNT_MAX: Final = 2**31 - 1

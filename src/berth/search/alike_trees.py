@@ -14,7 +14,7 @@ from berth.model.ids import ClassId
 from berth.model.requests import CandidatesRequest
 from berth.search.assignments import Effort, assignments_at, contended_classes
 from berth.search.patterns import Candidate, Pattern, Patterns
-from berth.search.places import Slot
+from berth.search.slots import Slot
 from berth.view import ProviderRecord, TreeShape, View
 
 
