@@ -2,8 +2,8 @@
 
     settings -> journal -> engine (reads the journal, then writes) -> API -> ASGI
 
-Nothing else in Berth knows all the parts. One that cannot be made (a bad policy file, a database in use)
-ends the start with its own message.
+Nothing else in Berth knows all the parts: the simulation and the tests ``compose`` their regions here too. A
+part that cannot be made (a bad policy file, a database in use) ends the start with its own message.
 """
 
 import asyncio
@@ -11,7 +11,8 @@ import contextlib
 import functools
 import gc
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import NamedTuple
 
 from berth.api.compute.api import ComputeApi
 from berth.api.identity.api import IdentityApi
@@ -34,8 +35,9 @@ from berth.api.placement.api import PlacementApi
 from berth.cell.journal import open_cell
 from berth.clusters.reconciler import ClusterReconciler
 from berth.engine import Engine, Forks
+from berth.engine.engine import Observer
 from berth.journal import Address, Journal, JournalFailure, SqliteAddress, open_journal, parse_address
-from berth.region.cell_links import CellLinks
+from berth.region.cell_links import CellLinks, OpenCell
 from berth.runtime.backoff import Backoff, retry
 from berth.runtime.clock import Clock, SystemClock
 from berth.runtime.ids import Ids
@@ -71,59 +73,97 @@ class Server:
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
-        clock, ids = SystemClock(), Ids()
-        telemetry = Telemetry(self._settings, clock)
-        policy = Policy(self._settings.policy_file, self._settings.policy_defaults, clock)
-        scheduler = _scheduler(self._settings)
-        authenticator = _authenticator(self._settings, clock)
-        engine = await _engine(self._settings, self._turns, clock, ids, telemetry)
-        await engine.start()
+        settings, clock, ids = self._settings, SystemClock(), Ids()
+        region = await compose(
+            settings, functools.partial(_open_engine, settings, self._turns, clock, ids), clock, ids
+        )
         # What has been read stays: the garbage collector need not go through it again and again.
         gc.freeze()
-        self._application = Application(
-            _apis(Services(engine, ids, clock, scheduler, self._settings, policy), authenticator),
-            Health(engine, telemetry.exposition),
-            _honouring_revocations(authenticator, engine),
-            Cors(self._settings.cors_allowed_origins, self._settings.cors_allow_headers),
-            clock,
-            ids,
-            telemetry,
-            body_bytes_max=self._settings.body_bytes_max,
-            public_url=self._settings.public_url,
-        )
-        reconciler = ClusterReconciler(engine, clock, ids, scheduler, self._settings)
-        async with _at_work(self._settings, engine, clock, ids, reconciler, is_ours=self._number == 1):
+        self._application = region.application
+        async with _at_work(region, is_ours=self._number == 1):
             await send({"type": "lifespan.startup.complete"})
             while (await receive())["type"] != "lifespan.shutdown":
                 self._application.drain()
-        await engine.stop()
-        if isinstance(authenticator, Keystone):
-            authenticator.close()
+        await region.stop()
         await send({"type": "lifespan.shutdown.complete"})
 
 
-@contextlib.asynccontextmanager
-async def _at_work(
+OpenEngine = Callable[[Observer], Awaitable[Engine]]
+"""Makes the engine of a region's journal, which an observer watches."""
+
+
+class Composition(NamedTuple):
+    """The parts of one process of a region. The engine has started; ``link_cells`` and
+    ``reconcile_clusters`` run in one process of a region."""
+
+    services: Services
+    authenticator: Authenticator
+    apis: tuple[Api, ...]
+    application: Application
+
+    async def link_cells(self, cells: Mapping[str, OpenCell]) -> None:
+        """Dispatch saga runs to the cells and bring their progress up, until cancelled."""
+        await CellLinks(self.services.engine, cells, self.services.clock).run()
+
+    async def reconcile_clusters(self) -> None:
+        """Drive clusters to what they should be, until cancelled."""
+        engine, ids, clock, scheduler, settings, _ = self.services
+        await ClusterReconciler(engine, clock, ids, scheduler, settings).run()
+
+    async def stop(self) -> None:
+        await self.services.engine.stop()
+        if isinstance(self.authenticator, Keystone):
+            self.authenticator.close()
+
+
+async def compose(
     settings: Settings,
-    engine: Engine,
+    open_engine: OpenEngine,
     clock: Clock,
     ids: Ids,
-    reconciler: ClusterReconciler,
     *,
-    is_ours: bool,
-) -> AsyncIterator[None]:
+    authenticator: Authenticator | None = None,
+    policy: Policy | None = None,
+) -> Composition:
+    """Make the parts of a region and start its engine. What the settings alone can refuse is refused
+    before the journal is opened. ``authenticator`` and ``policy`` replace those that the settings name."""
+    telemetry = Telemetry(settings, clock)
+    policy = policy or Policy(settings.policy_file, settings.policy_defaults, clock)
+    scheduler = _scheduler(settings)
+    authenticator = authenticator or _authenticator(settings, clock)
+    engine = await open_engine(telemetry)
+    await engine.start()
+    services = Services(engine, ids, clock, scheduler, settings, policy)
+    apis = _apis(services, authenticator)
+    application = Application(
+        apis,
+        Health(engine, telemetry.exposition),
+        _honouring_revocations(authenticator, engine),
+        Cors(settings.cors_allowed_origins, settings.cors_allow_headers),
+        clock,
+        ids,
+        telemetry,
+        body_bytes_max=settings.body_bytes_max,
+        public_url=settings.public_url,
+    )
+    return Composition(services, authenticator, apis, application)
+
+
+@contextlib.asynccontextmanager
+async def _at_work(region: Composition, *, is_ours: bool) -> AsyncIterator[None]:
     """The links to the cells and the reconciler at work, where there are cells. They run in one worker:
     the others need not know the cells."""
-    if not settings.cells or not is_ours:
+    services = region.services
+    if not services.settings.cells or not is_ours:
         yield
         return
     cells = {
-        name: functools.partial(open_cell, database, clock, ids)
-        for name, database in cells_of(settings.cells)
+        name: functools.partial(open_cell, database, services.clock, services.ids)
+        for name, database in cells_of(services.settings.cells)
     }
     tasks = [
-        asyncio.create_task(CellLinks(engine, cells, clock).run(), name="links to cells"),
-        asyncio.create_task(reconciler.run(), name="reconciler"),
+        asyncio.create_task(region.link_cells(cells), name="links to cells"),
+        asyncio.create_task(region.reconcile_clusters(), name="reconciler"),
     ]
     try:
         yield
@@ -169,8 +209,8 @@ def _authenticator(settings: Settings, clock: Clock) -> Authenticator:
             return Keystone(settings, clock)
 
 
-async def _engine(
-    settings: Settings, turns: Turns | None, clock: Clock, ids: Ids, telemetry: Telemetry
+async def _open_engine(
+    settings: Settings, turns: Turns | None, clock: Clock, ids: Ids, observer: Observer
 ) -> Engine:
     address = parse_address(settings.database)
     # Only a file can be known to be ours alone.
@@ -179,7 +219,7 @@ async def _engine(
         await _opened(address, shared, settings.database_outage_seconds),
         clock,
         ids,
-        telemetry,
+        observer,
         shared=shared,
         turns=turns,
         queue_commands_max=settings.queue_commands_max,

@@ -19,32 +19,24 @@ from berth.agent.drivers.sim import SimDriver
 from berth.agent.fleet import SimHost, register, simulated_fleet
 from berth.agent.host import HostAgent, Pace
 from berth.agent.state import AgentState, state_path
-from berth.api.compute.api import ComputeApi
 from berth.api.kernel.application import Application
-from berth.api.kernel.auth.noauth import NoAuth
-from berth.api.kernel.auth.policy import Policy
-from berth.api.kernel.call import Services
-from berth.api.kernel.cors import Cors
-from berth.api.kernel.health import Health
 from berth.api.kernel.http import Receive, Scope, Send
-from berth.api.native.api import NativeApi
-from berth.api.placement.api import PlacementApi
 from berth.cell.agent_api import AgentApi
 from berth.cell.conductor import Deadlines
 from berth.cell.hosts import HostRegistry
-from berth.cell.journal import NoObserver, make_cell_engine, open_cell
+from berth.cell.journal import make_cell_engine, open_cell
 from berth.cell.placement import VERSION, ClaimWriter
 from berth.cell.providers import HostTreeWriter
 from berth.client import Unreachable, connect_directly
-from berth.clusters.reconciler import ClusterReconciler
 from berth.engine import Engine, Unavailable
+from berth.engine.engine import Observer
 from berth.journal import open_journal, parse_address
+from berth.main import Composition, compose
 from berth.model.batches import Origin
 from berth.model.commands import Enact
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import ConflictPolicy, Host, Server
-from berth.region.cell_links import CellLinks
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
@@ -179,6 +171,7 @@ class SimCloud:
         self._turns = asyncio.Semaphore(20)
         self.fleet: dict[str, SimHost] = {}
         self.states: dict[str, AgentState] = {}
+        self.parts: Composition
         self.region: Engine
         self.api: Application
         self.cells = {f"cell{number}": SimCell(self, f"cell{number}") for number in range(1, cells + 1)}
@@ -288,24 +281,12 @@ class SimCloud:
     # -- parts ----------------------------------------------------------------------------------
 
     async def _start_region(self) -> None:
+        self.parts = await compose(self.settings, self._open_region, self.clock, self.ids)
+        self.region, self.api = self.parts.services.engine, self.parts.application
+
+    async def _open_region(self, observer: Observer) -> Engine:
         database = f"sqlite:///{self.folder / 'region.db'}"
-        journal = open_journal(parse_address(database), shared=False)
-        self.region = Engine(journal, self.clock, self.ids, NoObserver())
-        await self.region.start()
-        policy = Policy(None, "legacy", self.clock)
-        engine, settings, clock, ids = self.region, self.settings, self.clock, self.ids
-        telemetry = Telemetry(settings, clock)
-        services = Services(engine, ids, clock, self.scheduler, settings, policy)
-        self.api = Application(
-            (PlacementApi(services), NativeApi(services), ComputeApi(services)),
-            Health(engine, telemetry.exposition),
-            NoAuth(),
-            Cors((), ()),
-            clock,
-            ids,
-            telemetry,
-            body_bytes_max=settings.body_bytes_max,
-        )
+        return Engine(open_journal(parse_address(database), shared=False), self.clock, self.ids, observer)
 
     async def call_api(self, scope: Scope, receive: Receive, send: Send) -> None:
         """What reaches the region's API, whichever serves it now."""
@@ -322,7 +303,7 @@ class SimCloud:
 
     def start_links(self) -> None:
         cells = {name: cell.open for name, cell in self.cells.items()}
-        self._links = asyncio.create_task(CellLinks(self.region, cells, self.clock).run())
+        self._links = asyncio.create_task(self.parts.link_cells(cells))
 
     async def kill_links(self) -> None:
         if self._links is not None:
@@ -330,8 +311,7 @@ class SimCloud:
             await asyncio.gather(self._links, return_exceptions=True)
 
     def start_reconciler(self) -> None:
-        reconciler = ClusterReconciler(self.region, self.clock, self.ids, self.scheduler, self.settings)
-        self._reconciler = asyncio.create_task(reconciler.run())
+        self._reconciler = asyncio.create_task(self.parts.reconcile_clusters())
 
     async def kill_reconciler(self) -> None:
         if self._reconciler is not None:
