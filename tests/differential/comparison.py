@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from tests.differential.exchange import Answer, Request, answer_of
 from tests.differential.upstream import Upstream
-from tests.unit.native.worlds import World
+from tests.worlds import ApplicationWorld
 
 _CLAIMANT: Final = "c1a10000-0000-4000-8000-000000000000"
 
@@ -36,14 +36,14 @@ def compare(upstream: Upstream, requests: Sequence[Request]) -> Difference | Non
     """The first difference, from an empty world on."""
     upstream.reset()
     with tempfile.TemporaryDirectory() as folder:
-        world = World(Path(folder), max_allocation_candidates=-1)
+        world = ApplicationWorld(Path(folder), max_allocation_candidates=-1)
         return world.run(lambda world: _Pair(upstream, world).first_difference(requests))
 
 
 class _Pair:
     """Both servers, with the same history."""
 
-    def __init__(self, upstream: Upstream, world: World) -> None:
+    def __init__(self, upstream: Upstream, world: ApplicationWorld) -> None:
         self._upstream = upstream
         self._world = world
 

@@ -8,7 +8,7 @@ from tests.differential.comparison import compare, shrink
 from tests.differential.exchange import Request
 from tests.differential.upstream import Upstream
 from tests.differential.worlds import AGGREGATES, CONSUMERS, PROVIDERS, Author
-from tests.unit.native.worlds import World
+from tests.worlds import ApplicationWorld
 
 _SEEDS = range(1, 13)
 
@@ -99,7 +99,7 @@ def test_a_way_is_not_lost_because_another_root_has_it_too(tmp_path: Path) -> No
         Request("PUT", f"/resource_providers/{PROVIDERS[1]}/aggregates", 18, [_A]),
     ]
 
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         for request in shared:
             made = await world.ask_raw(
                 request.method, request.path, request.content, version=f"1.{request.version}"
@@ -117,7 +117,7 @@ def test_a_way_is_not_lost_because_another_root_has_it_too(tmp_path: Path) -> No
         }
         assert (await world.ask("PUT", f"/allocations/{CONSUMERS[0]}", claim)).status == 204
 
-    World(tmp_path).run(story)
+    ApplicationWorld(tmp_path).run(story)
 
 
 def _provider(number: int, parent: str | None, inventories: object, traits: list[str]) -> list[Request]:

@@ -14,7 +14,7 @@ from tests.faults.load import make_providers
 from tests.placement import Answer
 from tests.servers import Server, berth, running
 from tests.unit.native.refused_schedules import REFUSED, REFUSED_GROUPS
-from tests.unit.native.worlds import uuid_of
+from tests.worlds import uuid_of
 
 pytestmark = pytest.mark.http
 

@@ -55,7 +55,7 @@ from berth.search.candidates import Candidates, SearchOptions, find_candidates
 from berth.search.providers import find_providers
 from berth.view import View
 from berth.view.steps import OutOfSteps
-from tests.unit.native.worlds import World, uuid_of
+from tests.worlds import ApplicationWorld, uuid_of
 
 HOSTS: Final = 2_000
 POOLS: Final = 50
@@ -373,7 +373,7 @@ def test_what_is_said_twice_is_asked_once(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Variants, "fits", counted)
 
-    async def story(world: World) -> list[int]:
+    async def story(world: ApplicationWorld) -> list[int]:
         await world.host(1)
         counts = []
         for times in (1, 100):
@@ -384,7 +384,7 @@ def test_what_is_said_twice_is_asked_once(tmp_path: Path, monkeypatch: pytest.Mo
             counts.append(tried - before)
         return counts
 
-    once, hundred_times = World(tmp_path).run(story)
+    once, hundred_times = ApplicationWorld(tmp_path).run(story)
     assert once == hundred_times > 0
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from berth.cli import main
 from berth.journal import JournalError, JournalFailure, SqliteAddress, open_journal
-from tests.unit.native.worlds import World
 from tests.unit.test_journal import batch, change
+from tests.worlds import ApplicationWorld
 
 
 def remove(database: Path) -> None:
@@ -39,7 +39,7 @@ def move_away(database: Path) -> None:
 def test_writes_are_refused_and_it_is_not_ready(
     harm: Callable[[Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await world.change("PUT", "/traits/CUSTOM_BEFORE")
         assert (await world.get("/readyz")).status == 200
         harm(tmp_path / "journal.db")
@@ -54,7 +54,7 @@ def test_writes_are_refused_and_it_is_not_ready(
         assert traits == ["CUSTOM_BEFORE"], "what was refused is not there"
 
     with caplog.at_level(logging.ERROR, logger="berth.engine"):
-        World(tmp_path).run(story)
+        ApplicationWorld(tmp_path).run(story)
     [told] = [record.getMessage() for record in caplog.records if record.name.startswith("berth.engine")]
     assert "journal.db" in told
     assert "put the file back" in told
@@ -63,7 +63,7 @@ def test_writes_are_refused_and_it_is_not_ready(
 def test_a_file_that_is_gone_during_an_append_is_not_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await world.change("PUT", "/traits/CUSTOM_BEFORE")
         journal = world.engine._journal
         insert = journal._with_cursor
@@ -77,11 +77,11 @@ def test_a_file_that_is_gone_during_an_append_is_not_acknowledged(
         monkeypatch.setattr(journal, "_with_cursor", late)
         assert (await world.ask("PUT", "/traits/CUSTOM_LOST")).status == 503
 
-    World(tmp_path).run(story)
+    ApplicationWorld(tmp_path).run(story)
 
 
 def test_it_goes_on_when_the_file_is_back(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         database = tmp_path / "journal.db"
         await world.change("PUT", "/traits/CUSTOM_BEFORE")
         move_away(database)
@@ -90,7 +90,7 @@ def test_it_goes_on_when_the_file_is_back(tmp_path: Path) -> None:
         await world.change("PUT", "/traits/CUSTOM_LATER")
         assert (await world.get("/readyz")).status == 200
 
-    World(tmp_path).run(story)
+    ApplicationWorld(tmp_path).run(story)
 
 
 def test_a_connection_that_was_given_up_is_no_missing_file(tmp_path: Path) -> None:
@@ -153,12 +153,12 @@ def test_the_files_are_for_their_owner_alone(tmp_path: Path, of_before: bool) ->
             open_journal(SqliteAddress(tmp_path / "journal.db"), shared=False).close()
             (tmp_path / "journal.db").chmod(0o644)
 
-        async def story(world: World) -> None:
+        async def story(world: ApplicationWorld) -> None:
             await world.change("PUT", "/traits/CUSTOM_T")
             assert modes(tmp_path) == dict.fromkeys(
                 ("journal.db", "journal.db-wal", "journal.db-shm", "journal.db.lock"), 0o600
             )
 
-        World(tmp_path).run(story)
+        ApplicationWorld(tmp_path).run(story)
     finally:
         os.umask(mask)

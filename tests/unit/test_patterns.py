@@ -8,7 +8,7 @@ import pytest
 
 import berth
 from tests.unit.native.clusters import CLUSTERS, cluster, data
-from tests.unit.native.worlds import World, uuid_of
+from tests.worlds import ApplicationWorld, uuid_of
 
 SOURCE = Path(berth.__file__).parent
 UPSTREAM = {SOURCE / "api/placement/schemas.py", SOURCE / "api/placement/query.py"}
@@ -45,13 +45,13 @@ def test_no_pattern_lets_a_line_break_through() -> None:
     ],
 )
 def test_a_line_break_is_refused_by_name(tmp_path: Path, path: str, body: dict[str, Any]) -> None:
-    answer = World(tmp_path).run(lambda world: world.ask("POST", path, body))
+    answer = ApplicationWorld(tmp_path).run(lambda world: world.ask("POST", path, body))
     assert answer.status == 400
     assert "matching regex" in answer.error["detail"]
 
 
 def test_the_description_has_patterns_of_json_schemas(tmp_path: Path) -> None:
     """There the end of a text is ``$``, and ``\\Z`` is nothing."""
-    answer = World(tmp_path).run(lambda world: world.get("/berth/v1/openapi.json"))
+    answer = ApplicationWorld(tmp_path).run(lambda world: world.get("/berth/v1/openapi.json"))
     assert rb"\\Z" not in answer.body
     assert b'{12}$"' in answer.body

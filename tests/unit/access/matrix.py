@@ -12,9 +12,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from berth.api.compute.api import ROUTES as COMPUTE
+from berth.api.identity.api import IdentityApi
 from berth.api.image.api import ROUTES as IMAGE
-from berth.api.kernel.auth.caller import Authenticator, Caller, with_implied
+from berth.api.kernel.auth.caller import Caller, with_implied
+from berth.api.kernel.auth.issued import Grant
+from berth.api.kernel.auth.tokens import Entry, Tokens
+from berth.api.kernel.router import Route
 from berth.api.native.routes import PREFIX as NATIVE_PREFIX
 from berth.api.native.routes import ROUTES as NATIVE
 from berth.api.placement.routes import ROUTES as PLACEMENT
@@ -25,8 +31,7 @@ from berth.model.events import AnyRecord, RecordChanged
 from berth.model.groups import HOST, Group
 from berth.model.ids import GroupId
 from berth.model.servers import Action, ActionEvent, Aggregate, Flavor, Host, Image, Migration, Place, Server
-from tests.unit.identity.houses import House
-from tests.unit.native.worlds import uuid_of
+from tests.worlds import RegionWorld, uuid_of
 
 EXPECTED: Final = Path(__file__).with_name("routes_by_callers.txt")
 
@@ -65,19 +70,15 @@ def _tokens_file() -> str:
     )
 
 
-class _WithScopes:
+class _WithScopes(Tokens):
     """A tokens file has projects alone; a Keystone has more."""
 
-    challenge: Final = None
-
-    def __init__(self, tokens: Authenticator) -> None:
-        self._tokens = tokens
-
-    async def identify(self, headers: Mapping[str, str], peer: str = "") -> Caller | None:
+    def known_by_token(self, token: str) -> tuple[Entry, Grant | None] | None:
         for name, caller in _SCOPED.items():
-            if headers.get("x-auth-token") == _token(name):
-                return caller
-        return await self._tokens.identify(headers, peer)
+            if token == _token(name):
+                [first, *_] = self._current()
+                return msgspec.structs.replace(first, caller=caller), None
+        return super().known_by_token(token)
 
 
 # -- objects ------------------------------------------------------------------------------------
@@ -336,10 +337,10 @@ class Asked(NamedTuple):
         return _BODIES.get(self.name, {})
 
 
-def rows(house: "Blue") -> Iterable[Asked]:
+def rows(region: "Blue") -> Iterable[Asked]:
     yield from (Asked(route.method, route.path, route.policy) for route in PLACEMENT)
     yield from (Asked(route.method, NATIVE_PREFIX + route.path, route.policy) for route in NATIVE)
-    mounted = (_V21, COMPUTE), ("/image/v2", IMAGE), ("/identity/v3", house.identity_routes)
+    mounted = (_V21, COMPUTE), ("/image/v2", IMAGE), ("/identity/v3", _identity_routes(region))
     for prefix, of_api in mounted:
         for one in of_api:
             if not one.actions:
@@ -348,10 +349,16 @@ def rows(house: "Blue") -> Iterable[Asked]:
                 yield Asked(one.method, prefix + one.path, rule, action)
 
 
+def _identity_routes(region: "Blue") -> Iterable[Route[Any]]:
+    """Made anew for each way of knowing callers."""
+    [identity] = (api for api in region.parts.apis if isinstance(api, IdentityApi))
+    return identity.routes
+
+
 # -- the region ---------------------------------------------------------------------------------
 
 
-class Blue(House):
+class Blue(RegionWorld):
     """Made once, and put back as it was after every call that has changed it."""
 
     def __init__(self, path: Path) -> None:
@@ -360,8 +367,10 @@ class Blue(House):
         self._index = 0
         self._subject = ""
 
-    def _revocable(self, authenticator: Authenticator) -> Authenticator:
-        return _WithScopes(super()._revocable(authenticator))
+    async def start(self) -> None:
+        """As every worker, with its own reading of the file."""
+        self._authenticator = _WithScopes(str(self.tokens_file), self.clock, issues=True)
+        await super().start()
 
     async def fill(self) -> None:
         def make(view: Any, now_s: int) -> Enact:
@@ -435,10 +444,9 @@ class Blue(House):
 def measure(path: Path) -> dict[Asked, list[int]]:
     """What every caller gets at every route."""
 
-    async def story(house: House) -> dict[Asked, list[int]]:
-        assert isinstance(house, Blue)
-        await house.fill()
-        return {asked: await house.statuses(asked) for asked in rows(house)}
+    async def story(region: Blue) -> dict[Asked, list[int]]:
+        await region.fill()
+        return {asked: await region.statuses(asked) for asked in rows(region)}
 
     return Blue(path).run(story)
 

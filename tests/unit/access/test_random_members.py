@@ -14,9 +14,8 @@ from berth.model.clusters import Cluster
 from berth.model.quotas import amounts_of
 from berth.model.servers import Flavor, Server
 from berth.view import View
-from tests.unit.compute.regions import AVX, CIRROS, HUGE, Region
 from tests.unit.native.clusters import CLUSTERS, fleet, kept
-from tests.unit.native.worlds import Answer, uuid_of
+from tests.worlds import AVX, CIRROS, HUGE, Answer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -50,7 +49,7 @@ ACTIONS = (
 class Ann:
     """A member that asks for whatever comes to its mind, and reads what it is told."""
 
-    def __init__(self, region: Region, rng: random.Random) -> None:
+    def __init__(self, region: RegionWorld, rng: random.Random) -> None:
         self.region = region
         self.rng = rng
 
@@ -173,7 +172,7 @@ def check(view: View) -> None:
 def test_a_member_gets_no_more_than_its_quota_and_learns_nothing_of_hosts(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
 
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await fleet(region, HOSTS)
         await region.put(HUGE, TINY, AVX)
         ann, view = Ann(region, rng), region.engine.view
@@ -189,4 +188,4 @@ def test_a_member_gets_no_more_than_its_quota_and_learns_nothing_of_hosts(tmp_pa
             if number % 5 == 0:
                 await ann.look_around()
 
-    Region(tmp_path, **{f"quota_{name}": limit for name, limit in LIMITS.items()}).run(story)
+    RegionWorld(tmp_path, **{f"quota_{name}": limit for name, limit in LIMITS.items()}).run(story)

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.identity.houses import House
-from tests.unit.native.worlds import uuid_of
+from tests.worlds import RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -27,47 +26,47 @@ FULL = {"disk_format": "raw", "container_format": "bare"}
 
 @pytest.mark.parametrize("path", LISTS)
 def test_an_administrator_of_the_system_is_not_one_of_the_projects(tmp_path: Path, path: str) -> None:
-    async def story(house: House) -> None:
+    async def story(region: RegionWorld) -> None:
         headers = {"openstack-system-scope": "all", "openstack-api-version": "compute 2.94"}
-        answer = await house.ask("GET", f"/compute/v2.1{path}", headers=headers)
+        answer = await region.ask("GET", f"/compute/v2.1{path}", headers=headers)
         assert answer.status == 403
 
-    House(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)
 
 
 @pytest.mark.parametrize("roles", ["reader", "auditor", "", "service"])
 def test_images_are_written_by_members(tmp_path: Path, roles: str) -> None:
-    async def story(house: House) -> None:
-        made = await house.ask("POST", "/image/v2/images", {"name": "x"} | FULL, token="ann:blue")
+    async def story(region: RegionWorld) -> None:
+        made = await region.ask("POST", "/image/v2/images", {"name": "x"} | FULL, token="ann:blue")
         path = f"/image/v2/images/{made.json['id']}"
 
         async def status(method: str, path: str, body: object = None) -> int:
             headers = {"x-roles": roles}
-            return (await house.ask(method, path, body, token="bob:blue", headers=headers)).status
+            return (await region.ask(method, path, body, token="bob:blue", headers=headers)).status
 
         assert await status("POST", "/image/v2/images", {"name": "y"}) == 403
         assert await status("PUT", f"{path}/tags/red") == 403
         assert await status("PUT", f"{path}/file", "content") == 403
         assert await status("DELETE", path) == 403
 
-    House(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)
 
 
 def test_an_entry_of_the_tokens_file_without_roles_gets_nothing(tmp_path: Path) -> None:
-    async def story(house: House) -> None:
+    async def story(region: RegionWorld) -> None:
         paths = ("/compute/v2.1/servers", "/compute/v2.1/flavors", "/image/v2/images", "/berth/v1/clusters")
         for path in (*paths, "/identity/v3/projects", "/berth/v1/openapi.json", "/usages?project_id=blue"):
-            assert (await house.ask("GET", path, token="ann-token-0123456789")).status == 403, path
+            assert (await region.ask("GET", path, token="ann-token-0123456789")).status == 403, path
 
-    House(tmp_path, ENTRY).run(story)
+    RegionWorld(tmp_path, ENTRY).run(story)
 
 
 def test_roles_imply_others(tmp_path: Path) -> None:
-    async def story(house: House) -> None:
+    async def story(region: RegionWorld) -> None:
         for path in ("/compute/v2.1/servers", "/image/v2/images", "/berth/v1/clusters"):
-            assert (await house.ask("GET", path, token="ann-token-0123456789")).status == 200, path
+            assert (await region.ask("GET", path, token="ann-token-0123456789")).status == 200, path
 
-    House(tmp_path, ENTRY + 'roles = ["manager"]\n').run(story)
+    RegionWorld(tmp_path, ENTRY + 'roles = ["manager"]\n').run(story)
 
 
 def test_an_operators_file_is_for_every_api(tmp_path: Path) -> None:
@@ -81,14 +80,14 @@ def test_an_operators_file_is_for_every_api(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text("".join(f'"{name}": "{check}"\n' for name, check in rules.items()))
 
-    async def story(house: House) -> None:
+    async def story(region: RegionWorld) -> None:
         for path in ("/compute/v2.1/servers", "/image/v2/images", "/berth/v1/clusters", "/identity/v3/users"):
-            assert (await house.ask("GET", path)).status == 403, path
+            assert (await region.ask("GET", path)).status == 403, path
         services = "/compute/v2.1/os-services"
-        assert (await house.ask("GET", services)).status == 403
-        assert (await house.ask("GET", services, token="eve", headers={"x-roles": "boss"})).status == 200
+        assert (await region.ask("GET", services)).status == 403
+        assert (await region.ask("GET", services, token="eve", headers={"x-roles": "boss"})).status == 200
 
-    House(tmp_path, policy_file=str(file)).run(story)
+    RegionWorld(tmp_path, policy_file=str(file)).run(story)
 
 
 def test_a_rule_is_judged_for_the_project_of_what_it_is_about(tmp_path: Path) -> None:
@@ -96,13 +95,13 @@ def test_a_rule_is_judged_for_the_project_of_what_it_is_about(tmp_path: Path) ->
     file = tmp_path / "policy.yaml"
     file.write_text('"modify_image": "role:admin and project_id:%(project_id)s"\n')
 
-    async def story(house: House) -> None:
+    async def story(region: RegionWorld) -> None:
         for who, status in (("ann:blue", 403), ("admin:blue", 204), ("admin:red", 403)):
-            made = await house.ask("POST", "/image/v2/images", {"name": "x"} | FULL, token="ann:blue")
+            made = await region.ask("POST", "/image/v2/images", {"name": "x"} | FULL, token="ann:blue")
             path = f"/image/v2/images/{made.json['id']}/tags/t"
-            assert (await house.ask("PUT", path, token=who)).status == status, who
+            assert (await region.ask("PUT", path, token=who)).status == status, who
 
-    House(tmp_path, policy_file=str(file)).run(story)
+    RegionWorld(tmp_path, policy_file=str(file)).run(story)
 
 
 def test_a_rule_about_projects_is_judged_for_the_project_of_the_object(tmp_path: Path) -> None:
@@ -113,9 +112,9 @@ def test_a_rule_about_projects_is_judged_for_the_project_of_the_object(tmp_path:
     policy.write_text(json.dumps(rules))
     path = "/berth/v1/groups"
 
-    async def story(house: House) -> None:
+    async def story(region: RegionWorld) -> None:
         body = {"group": {"name": "g", "policy": "affinity"}}
-        made = await house.ask("POST", path, body, token="ann:blue", headers={"x-roles": "admin"})
+        made = await region.ask("POST", path, body, token="ann:blue", headers={"x-roles": "admin"})
         group = f"{path}/{made.json['group']['uuid']}"
         asked = (
             ("GET", group, None),
@@ -124,11 +123,11 @@ def test_a_rule_about_projects_is_judged_for_the_project_of_the_object(tmp_path:
             ("DELETE", group, None),
         )
         for method, where, content in asked:
-            answer = await house.ask(method, where, content, token="bob:red", headers={"x-roles": "member"})
+            answer = await region.ask(method, where, content, token="bob:red", headers={"x-roles": "member"})
             assert (answer.status, method) == (404, method)
-        listed = await house.ask("GET", path, token="bob:red", headers={"x-roles": "member"})
+        listed = await region.ask("GET", path, token="bob:red", headers={"x-roles": "member"})
         assert listed.json["groups"] == []
-        listed = await house.ask("GET", path, token="ann:blue", headers={"x-roles": "member"})
+        listed = await region.ask("GET", path, token="ann:blue", headers={"x-roles": "member"})
         assert [one["name"] for one in listed.json["groups"]] == ["g"]
 
-    House(tmp_path, policy_file=str(policy)).run(story)
+    RegionWorld(tmp_path, policy_file=str(policy)).run(story)

@@ -7,9 +7,8 @@ import msgspec
 import pytest
 
 from berth.model.servers import Fault
-from tests.unit.compute.regions import CIRROS, HUGE, LARGE, Region
 from tests.unit.native.clusters import CLUSTERS, created, kept, shown
-from tests.unit.native.worlds import Answer, uuid_of
+from tests.worlds import CIRROS, HUGE, LARGE, Answer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -18,8 +17,8 @@ FLEET = ("host-", "hosts left", "free")
 
 
 @pytest.fixture
-def region(tmp_path: Path) -> Region:
-    return Region(tmp_path)
+def region(tmp_path: Path) -> RegionWorld:
+    return RegionWorld(tmp_path)
 
 
 def said(answer: Answer) -> str:
@@ -36,8 +35,8 @@ def tells_of_hosts(text: str | None) -> list[str]:
 
 
 @pytest.mark.parametrize("hint", ["same_host", "different_host"])
-def test_a_hint_names_servers_that_are_there_for_the_caller(region: Region, hint: str) -> None:
-    async def story(region: Region) -> None:
+def test_a_hint_names_servers_that_are_there_for_the_caller(region: RegionWorld, hint: str) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         hers = await region.create("hers", who=ANN)
         body: dict[str, Any] = {"server": {"name": "his", "flavorRef": "1"}}
@@ -59,8 +58,8 @@ def test_a_hint_names_servers_that_are_there_for_the_caller(region: Region, hint
 # -- no place -----------------------------------------------------------------------------------
 
 
-def test_a_member_is_told_what_to_change_and_not_what_there_is(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_member_is_told_what_to_change_and_not_what_there_is(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         await region.host_status(1, disabled=True)
         id = await region.create("big", who=ANN, flavorRef=HUGE.id)
@@ -86,8 +85,8 @@ def test_a_member_is_told_what_to_change_and_not_what_there_is(region: Region) -
     region.run(story)
 
 
-def test_a_move_that_finds_no_place(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_move_that_finds_no_place(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet(count=1)
         id = await region.active(who=ANN)
         await region.put(msgspec.structs.replace(LARGE, vcpus=64))
@@ -102,8 +101,8 @@ def test_a_move_that_finds_no_place(region: Region) -> None:
 # -- hosts --------------------------------------------------------------------------------------
 
 
-def test_a_host_that_is_down_is_not_named(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_host_that_is_down_is_not_named(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active(who=ANN)
         place = region.record(id).place
@@ -134,8 +133,8 @@ def test_a_host_that_is_down_is_not_named(region: Region) -> None:
         ),
     ],
 )
-def test_a_fault_names_no_host(region: Region, stored: str, shown: str) -> None:
-    async def story(region: Region) -> None:
+def test_a_fault_names_no_host(region: RegionWorld, stored: str, shown: str) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active(who=ANN)
         fault = Fault(stored, 5, details="host-2 said so")
@@ -156,9 +155,9 @@ def test_a_fault_names_no_host(region: Region, stored: str, shown: str) -> None:
     ],
 )
 def test_an_image_that_the_host_does_not_suit(
-    region: Region, properties: dict[str, str], needed: str, found: str
+    region: RegionWorld, properties: dict[str, str], needed: str, found: str
 ) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         image = msgspec.structs.replace(CIRROS, id=uuid_of(950), properties=properties)
         await region.put(image)
@@ -171,10 +170,10 @@ def test_an_image_that_the_host_does_not_suit(
     region.run(story)
 
 
-def test_a_manager_moves_servers_and_is_not_told_where(region: Region) -> None:
+def test_a_manager_moves_servers_and_is_not_told_where(region: RegionWorld) -> None:
     manager = {"x-roles": "manager"}
 
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active(who=ANN)
         body = {"host": None, "block_migration": "auto"}
@@ -206,8 +205,8 @@ def test_a_manager_moves_servers_and_is_not_told_where(region: Region) -> None:
     region.run(story)
 
 
-def test_a_cluster_that_does_not_fit(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_cluster_that_does_not_fit(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         body = {"cluster": {"name": "c", "node_groups": [{"name": "w", "flavor": "huge", "count": 2}]}}
         for who, is_told in ((ANN, False), ("admin", True)):
@@ -223,18 +222,18 @@ def test_a_cluster_that_does_not_fit(region: Region) -> None:
 def test_what_would_fit_is_not_told_to_a_project_beyond_its_quota(tmp_path: Path) -> None:
     """28 nodes of which 4 fit on a host: that told how many hosts there are."""
 
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet(count=7)
         group = {"name": "w", "flavor": "small", "count": 28, "processes": ["p"]}
         body = {"cluster": {"name": "c", "node_groups": [group], "anti_affinity": ["p"]}}
         answer = await region.ask("POST", CLUSTERS, body, token=ANN, headers={"x-roles": "member"})
         assert (answer.status, answer.error["code"]) == (403, "berth.quota_exceeded")
 
-    Region(tmp_path, quota_instances=2).run(story)
+    RegionWorld(tmp_path, quota_instances=2).run(story)
 
 
-def test_a_cluster_says_that_the_quota_leaves_no_room(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_cluster_says_that_the_quota_leaves_no_room(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         group = {"name": "w", "flavor": "small", "count": 2}
         made = await created(region, {"cluster": {"name": "c", "node_groups": [group]}}, token=ANN)
@@ -254,11 +253,11 @@ def test_a_cluster_says_that_the_quota_leaves_no_room(region: Region) -> None:
 @pytest.mark.parametrize("who", [ANN, "admin"])
 @pytest.mark.parametrize("visibility", ["community", "private"])
 def test_an_image_of_another_project_is_not_taken_by_its_name(
-    region: Region, visibility: Literal["community", "private"], who: str
+    region: RegionWorld, visibility: Literal["community", "private"], who: str
 ) -> None:
     """Whoever gave an image the name of another one had it put on the nodes of others, or kept them out."""
 
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         theirs = msgspec.structs.replace(CIRROS, id=uuid_of(960), visibility=visibility, owner="red")
         await region.put(theirs, msgspec.structs.replace(theirs, id=uuid_of(961), name="golden"))
@@ -279,8 +278,8 @@ def test_an_image_of_another_project_is_not_taken_by_its_name(
 # -- locks --------------------------------------------------------------------------------------
 
 
-def test_an_administrators_lock_is_the_administrators(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_an_administrators_lock_is_the_administrators(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active(who=ANN)
         assert (await region.act(id, "lock", {"locked_reason": "abuse"})).status == 202
@@ -298,8 +297,8 @@ def test_an_administrators_lock_is_the_administrators(region: Region) -> None:
     region.run(story)
 
 
-def test_an_owners_lock_is_undone_by_both(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_an_owners_lock_is_undone_by_both(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active(who=ANN)
         for who in (ANN, "admin"):
@@ -311,10 +310,10 @@ def test_an_owners_lock_is_undone_by_both(region: Region) -> None:
     region.run(story)
 
 
-def test_a_cluster_does_not_take_a_locked_server_away(region: Region) -> None:
+def test_a_cluster_does_not_take_a_locked_server_away(region: RegionWorld) -> None:
     """An administrator's lock was undone by deleting the cluster that the server was a node of."""
 
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         group = {"name": "w", "flavor": "small", "count": 2}
         made = await created(region, {"cluster": {"name": "c", "node_groups": [group]}}, token=ANN)
@@ -334,8 +333,8 @@ def test_a_cluster_does_not_take_a_locked_server_away(region: Region) -> None:
     region.run(story)
 
 
-def test_a_live_migration_of_a_locked_server_is_not_aborted(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_live_migration_of_a_locked_server_is_not_aborted(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active(who=ANN)
         assert (await region.act(id, "os-migrateLive", {"block_migration": "auto"})).status == 202

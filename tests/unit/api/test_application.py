@@ -1,45 +1,22 @@
 """One exchange end to end, without a network: the order of refusals, and what frames every answer."""
 
-import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 
-from berth.api.kernel.application import Application
 from berth.api.kernel.auth.caller import AuthUnavailable, Caller
 from berth.api.kernel.auth.policy import Policy
-from berth.api.kernel.call import Services
-from berth.api.kernel.cors import Cors
-from berth.api.kernel.health import Health
-from berth.api.native.api import NativeApi
-from berth.api.placement.api import PlacementApi
 from berth.engine import Engine, Overloaded, Unavailable
-from berth.journal import SqliteAddress, open_journal
-from berth.runtime.clock import SystemClock
-from berth.runtime.ids import Ids
-from berth.runtime.settings import Settings
-from berth.runtime.telemetry import Telemetry
-from berth.scheduler.options import scheduler_options
+from tests.worlds import Answer, ApplicationWorld, scope_of
 
 pytestmark = pytest.mark.fast
 
 P = "11111111-1111-1111-1111-111111111111"
 JSON = {"content-type": "application/json"}
 T = TypeVar("T")
-
-
-class Answer(NamedTuple):
-    status: int
-    headers: dict[str, str]
-    body: bytes
-
-    @property
-    def error(self) -> dict[str, Any]:
-        [error] = json.loads(self.body)["errors"]
-        return cast(dict[str, Any], error)
 
 
 class SomePolicy:
@@ -59,41 +36,14 @@ class SomeAuth:
         return None if token is None else Caller(token, "project", (token,))
 
 
-class World:
-    """An application on a journal of its own."""
+class FramedWorld(ApplicationWorld):
+    """An application whose callers have the role that their token names. It sends what it is told to
+    send, and no more."""
 
-    def __init__(self, path: Path, *, origins: tuple[str, ...] = (), **settings: Any) -> None:
-        self.path = path
-        self.settings = Settings(**settings)
-        self.origins = origins
+    def __init__(self, path: Path, **settings: Any) -> None:
+        super().__init__(path, authenticator=SomeAuth(), policy=cast(Policy, SomePolicy()), **settings)
 
-    def run(self, story: Callable[["World"], Awaitable[T]]) -> T:
-        async def told() -> T:
-            clock, ids = SystemClock(), Ids(seed=1)
-            telemetry = Telemetry(self.settings, clock)
-            journal = open_journal(SqliteAddress(self.path / "journal.db"), shared=False)
-            self.engine = Engine(journal, clock, ids, telemetry)
-            await self.engine.start()
-            policy = cast(Policy, SomePolicy())
-            services = Services(self.engine, ids, clock, scheduler_options(), self.settings, policy)
-            self.application = Application(
-                (PlacementApi(services), NativeApi(services)),
-                Health(self.engine, telemetry.exposition),
-                SomeAuth(),
-                Cors(self.origins, ("openstack-api-version",)),
-                clock,
-                ids,
-                telemetry,
-                body_bytes_max=self.settings.body_bytes_max,
-            )
-            try:
-                return await story(self)
-            finally:
-                await self.engine.stop()
-
-        return asyncio.run(told())
-
-    def ask(self, method: str, path: str, body: bytes = b"", **options: Any) -> Answer:
+    def exchange(self, method: str, path: str, body: bytes = b"", **options: Any) -> Answer:
         return self.run(lambda world: world.request(method, path, body, **options))
 
     async def request(
@@ -113,42 +63,19 @@ class World:
             sent["openstack-api-version"] = f"placement 1.{version}"
         if token is not None:
             sent["x-auth-token"] = token
-        path, _, query = path.partition("?")
-        scope = {
-            "type": "http",
-            "method": method,
-            "path": path,
-            "query_string": query.encode(),
-            "headers": [(name.encode(), value.encode()) for name, value in sent.items()],
-            "client": ("192.0.2.1", 5),
-        }
-        messages: list[MutableMapping[str, Any]] = []
-
-        async def receive() -> MutableMapping[str, Any]:
-            return {"type": "http.request", "body": body, "more_body": False}
-
-        async def send(message: MutableMapping[str, Any]) -> None:
-            messages.append(message)
-
-        await self.application(scope, receive, send)
-        start, rest = messages
-        return Answer(
-            start["status"],
-            {name.decode(): value.decode() for name, value in start["headers"]},
-            rest["body"],
-        )
+        return await self.send(scope_of(method, path, sent), body)
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> FramedWorld:
+    return FramedWorld(tmp_path)
 
 
 # -- what frames every answer -------------------------------------------------------------------
 
 
-def test_root_is_open_to_all(world: World) -> None:
-    answer = world.ask("GET", "/", token=None, version=39)
+def test_root_is_open_to_all(world: FramedWorld) -> None:
+    answer = world.exchange("GET", "/", token=None, version=39)
     assert answer.status == 200
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["openstack-api-version"] == "placement 1.39"
@@ -157,22 +84,24 @@ def test_root_is_open_to_all(world: World) -> None:
     assert answer.headers["x-openstack-request-id"].startswith("req-")
 
 
-def test_without_a_token_nothing_else_matters(world: World) -> None:
-    answer = world.ask("GET", "/no/such/path", token=None, headers={"openstack-api-version": "placement 9.9"})
+def test_without_a_token_nothing_else_matters(world: FramedWorld) -> None:
+    answer = world.exchange(
+        "GET", "/no/such/path", token=None, headers={"openstack-api-version": "placement 9.9"}
+    )
     assert answer.status == 401
     assert set(json.loads(answer.body)) == {"message", "code", "title"}
     assert answer.headers["www-authenticate"] == "Somebody must know"
     assert "openstack-api-version" not in answer.headers
 
 
-def test_identity_service_away(world: World) -> None:
-    answer = world.ask("GET", "/traits", token="down")
+def test_identity_service_away(world: FramedWorld) -> None:
+    answer = world.exchange("GET", "/traits", token="down")
     assert answer.status == 503
     assert "keystone is away" in answer.error["detail"]
 
 
 def test_body_too_large(tmp_path: Path) -> None:
-    answer = World(tmp_path, body_bytes_max=1024).ask(
+    answer = FramedWorld(tmp_path, body_bytes_max=1024).exchange(
         "POST", "/resource_providers", b"x" * 1025, headers=JSON, version=23
     )
     assert answer.status == 413
@@ -182,13 +111,13 @@ def test_body_too_large(tmp_path: Path) -> None:
 
 
 def test_surprise_is_a_500_that_names_the_request(
-    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    world: FramedWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def explode(*_: object) -> None:
         raise RuntimeError("secret")
 
     monkeypatch.setattr(Engine, "read", explode)
-    answer = world.ask("GET", f"/allocations/{P}", version=23)
+    answer = world.exchange("GET", f"/allocations/{P}", version=23)
     assert answer.status == 500
     assert answer.headers["openstack-api-version"] == "placement 1.23"
     assert answer.headers["vary"] == "openstack-api-version"
@@ -199,12 +128,14 @@ def test_surprise_is_a_500_that_names_the_request(
 
 
 @pytest.mark.parametrize("failure", [Overloaded("full"), Unavailable("gone")])
-def test_engine_that_cannot_answer(world: World, monkeypatch: pytest.MonkeyPatch, failure: Exception) -> None:
+def test_engine_that_cannot_answer(
+    world: FramedWorld, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
     async def refuse(*_: object) -> None:
         raise failure
 
     monkeypatch.setattr(Engine, "read", refuse)
-    answer = world.ask("GET", f"/allocations/{P}", version=39)
+    answer = world.exchange("GET", f"/allocations/{P}", version=39)
     assert answer.status == 503
     assert answer.headers["retry-after"] == "1"
     assert str(failure) in answer.error["detail"]
@@ -217,27 +148,27 @@ def test_engine_that_cannot_answer(world: World, monkeypatch: pytest.MonkeyPatch
     "path",
     ["/nothing", "/resource_providers/", "/resource_providers//inventories", "/a/b/c/d/e/f", "/traits/A/B"],
 )
-def test_no_such_path(world: World, path: str) -> None:
-    answer = world.ask("GET", path)
+def test_no_such_path(world: FramedWorld, path: str) -> None:
+    answer = world.exchange("GET", path)
     assert answer.status == 404
     assert answer.error["detail"] == "The resource could not be found.\n\n   "
     assert answer.headers["openstack-api-version"] == "placement 1.0"
     assert "vary" not in answer.headers
 
 
-def test_no_such_method(world: World) -> None:
-    answer = world.ask("DELETE", "/resource_providers")
+def test_no_such_method(world: FramedWorld) -> None:
+    answer = world.exchange("DELETE", "/resource_providers")
     assert answer.status == 405
     assert answer.headers["allow"] == "GET, POST"
     assert "The method DELETE is not allowed for this resource." in answer.error["detail"]
-    assert world.ask("HEAD", "/resource_providers").status == 405
+    assert world.exchange("HEAD", "/resource_providers").status == 405
 
 
-def test_body_needs_a_type(world: World) -> None:
-    answer = world.ask("PUT", "/traits/CUSTOM_A", b"{}", version=6)
+def test_body_needs_a_type(world: FramedWorld) -> None:
+    answer = world.exchange("PUT", "/traits/CUSTOM_A", b"{}", version=6)
     assert answer.status == 400
     assert "content-type header required when content-length > 0" in answer.error["detail"]
-    answer = world.ask("GET", "/", headers={"content-length": "hi mom"})
+    answer = world.exchange("GET", "/", headers={"content-length": "hi mom"})
     assert "content-length header must be an integer" in answer.error["detail"]
 
 
@@ -283,13 +214,13 @@ HTML = {"accept": "text/html"}
     ],
 )
 def test_order_of_refusals(
-    world: World, method: str, path: str, version: int, token: str, headers: dict[str, str], status: int
+    world: FramedWorld, method: str, path: str, version: int, token: str, headers: dict[str, str], status: int
 ) -> None:
-    assert world.ask(method, path, version=version, token=token, headers=headers).status == status
+    assert world.exchange(method, path, version=version, token=token, headers=headers).status == status
 
 
-def test_forbidden_is_bare(world: World) -> None:
-    answer = world.ask("GET", "/resource_providers", token="user")
+def test_forbidden_is_bare(world: FramedWorld) -> None:
+    answer = world.exchange("GET", "/resource_providers", token="user")
     assert (
         "Policy does not allow placement:resource_providers:list to be performed." in answer.error["detail"]
     )
@@ -299,29 +230,29 @@ def test_forbidden_is_bare(world: World) -> None:
 # -- writing ------------------------------------------------------------------------------------
 
 
-def test_location_is_absolute(world: World) -> None:
+def test_location_is_absolute(world: FramedWorld) -> None:
     body = json.dumps({"name": "a", "uuid": P.replace("-", "")}).encode()
-    answer = world.ask("POST", "/resource_providers", body, headers=JSON)
+    answer = world.exchange("POST", "/resource_providers", body, headers=JSON)
     assert (answer.status, answer.body) == (201, b"")
     assert answer.headers["location"] == f"http://berth.example/resource_providers/{P}"
     assert "content-type" not in answer.headers
 
 
 def test_too_many_providers(tmp_path: Path) -> None:
-    world = World(tmp_path, request_providers_max=2)
+    world = FramedWorld(tmp_path, request_providers_max=2)
     claim = {
         "allocations": {f"{P[:-1]}{digit}": {"resources": {"VCPU": 1}} for digit in range(3)},
         "project_id": "p",
         "user_id": "u",
     }
     for method, path, body in (("PUT", f"/allocations/{P}", claim), ("POST", "/allocations", {P: claim})):
-        answer = world.ask(method, path, json.dumps(body).encode(), headers=JSON, version=20)
+        answer = world.exchange(method, path, json.dumps(body).encode(), headers=JSON, version=20)
         assert answer.status == 400
         assert "names 3 resource providers, more than the limit of 2" in answer.error["detail"]
 
 
-def test_oldest_claims_belong_to_nobody_in_particular(world: World) -> None:
-    async def story(world: World) -> Answer:
+def test_oldest_claims_belong_to_nobody_in_particular(world: FramedWorld) -> None:
+    async def story(world: FramedWorld) -> Answer:
         name = json.dumps({"name": "a", "uuid": P}).encode()
         await world.request("POST", "/resource_providers", name, headers=JSON)
         inventory = b'{"resource_class": "VCPU", "total": 4}'
@@ -342,12 +273,12 @@ def test_oldest_claims_belong_to_nobody_in_particular(world: World) -> None:
     }
 
 
-def test_a_consumer_is_called_what_the_body_calls_it(world: World) -> None:
+def test_a_consumer_is_called_what_the_body_calls_it(world: FramedWorld) -> None:
     upper = "ABCDEFAB-1111-1111-1111-111111111111"
     claim: dict[str, object] = {"allocations": {}, "project_id": "p", "user_id": "u"}
     claim["consumer_generation"] = None
 
-    async def story(world: World) -> list[int]:
+    async def story(world: FramedWorld) -> list[int]:
         bodies = [json.dumps({id: claim}).encode() for id in (upper, upper.lower(), upper)]
         asked = [
             await world.request("POST", "/allocations", body, headers=JSON, version=28) for body in bodies
@@ -361,38 +292,43 @@ def test_a_consumer_is_called_what_the_body_calls_it(world: World) -> None:
 # -- health and cross-origin --------------------------------------------------------------------
 
 
-def test_health_needs_nothing(world: World) -> None:
-    assert world.ask("GET", "/healthz", token=None).status == 200
-    ready = world.ask("GET", "/readyz", token=None)
+def test_health_needs_nothing(world: FramedWorld) -> None:
+    assert world.exchange("GET", "/healthz", token=None).status == 200
+    ready = world.exchange("GET", "/readyz", token=None)
     assert (ready.status, json.loads(ready.body)) == (200, {"status": "ready", "index": 0})
-    metrics = world.ask("GET", "/metrics", token=None)
+    metrics = world.exchange("GET", "/metrics", token=None)
     assert metrics.headers["content-type"].startswith("text/plain")
     assert b"berth_" in metrics.body
 
 
-def test_not_ready(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_not_ready(world: FramedWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     async def refuse(*_: object) -> None:
         raise Unavailable("disk on fire")
 
     monkeypatch.setattr(Engine, "read", refuse)
-    answer = world.ask("GET", "/readyz", token=None)
+    answer = world.exchange("GET", "/readyz", token=None)
     assert answer.status == 503
     assert json.loads(answer.body)["reason"] == "disk on fire"
 
 
 def test_cross_origin(tmp_path: Path) -> None:
-    world = World(tmp_path, origins=("http://good",))
+    world = FramedWorld(
+        tmp_path, cors_allowed_origins=("http://good",), cors_allow_headers=("openstack-api-version",)
+    )
     asked = {
         "access-control-request-method": "GET",
         "access-control-request-headers": "OpenStack-API-Version",
     }
-    allowed = world.ask("OPTIONS", "/", headers={"origin": "http://good", **asked})
+    allowed = world.exchange("OPTIONS", "/", headers={"origin": "http://good", **asked})
     assert allowed.status == 200
     assert allowed.headers["access-control-allow-origin"] == "http://good"
     assert allowed.headers["access-control-allow-headers"] == "OpenStack-API-Version"
-    denied = world.ask("OPTIONS", "/", headers={"origin": "http://bad", **asked})
+    denied = world.exchange("OPTIONS", "/", headers={"origin": "http://bad", **asked})
     assert denied.status == 200
     assert not any(name.startswith("access-control") for name in denied.headers)
-    plain = world.ask("GET", "/", headers={"origin": "http://good"})
+    plain = world.exchange("GET", "/", headers={"origin": "http://good"})
     assert plain.headers["vary"] == "openstack-api-version,Origin"
-    assert World(tmp_path).ask("OPTIONS", "/", headers={"origin": "http://good", **asked}).status == 405
+    assert (
+        FramedWorld(tmp_path).exchange("OPTIONS", "/", headers={"origin": "http://good", **asked}).status
+        == 405
+    )

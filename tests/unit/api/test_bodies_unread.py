@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from berth.api.kernel.application import OPEN_BODY_BYTES_MAX
-from tests.unit.identity.houses import House
+from tests.worlds import RegionWorld
 
 pytestmark = pytest.mark.fast
 
@@ -23,7 +23,7 @@ class Outcome(NamedTuple):
 
 
 async def send_endless_body(
-    house: House, method: str, path: str, *, token: str | None, length: int | None = None
+    region: RegionWorld, method: str, path: str, *, token: str | None, length: int | None = None
 ) -> Outcome:
     """Ask with a body that goes on as long as it is read: the status, and how much was read."""
     read = 0
@@ -52,12 +52,12 @@ async def send_endless_body(
         "client": ("192.0.2.1", 1),
     }
     async with asyncio.timeout(30):
-        await house.application(scope, receive, send)
+        await region.application(scope, receive, send)
     return Outcome(statuses[0], read)
 
 
-def house_with_tokens(path: Path) -> House:
-    return House(path, TOKENS, body_bytes_max=1 << 20)
+def house_with_tokens(path: Path) -> RegionWorld:
+    return RegionWorld(path, TOKENS, body_bytes_max=1 << 20)
 
 
 PATHS = [
@@ -81,16 +81,16 @@ PATHS = [
 def test_who_has_no_token_is_not_listened_to(
     tmp_path: Path, method: str, path: str, token: str | None
 ) -> None:
-    async def story(house: House) -> None:
-        assert await send_endless_body(house, method, path, token=token) == Outcome(401, 0)
+    async def story(region: RegionWorld) -> None:
+        assert await send_endless_body(region, method, path, token=token) == Outcome(401, 0)
 
     house_with_tokens(tmp_path).run(story)
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
 def test_a_length_above_the_limit_is_refused_unread(tmp_path: Path, method: str, path: str) -> None:
-    async def story(house: House) -> None:
-        outcome = await send_endless_body(house, method, path, token=GOOD, length=(1 << 20) + 1)
+    async def story(region: RegionWorld) -> None:
+        outcome = await send_endless_body(region, method, path, token=GOOD, length=(1 << 20) + 1)
         assert outcome == Outcome(413, 0)
 
     house_with_tokens(tmp_path).run(story)
@@ -98,19 +98,19 @@ def test_a_length_above_the_limit_is_refused_unread(tmp_path: Path, method: str,
 
 @pytest.mark.parametrize("path", ["/identity/v3/auth/tokens", "/identity/v3", "/compute", "/image", "/"])
 def test_what_anybody_may_send_is_small(tmp_path: Path, path: str) -> None:
-    async def story(house: House) -> None:
-        told = await send_endless_body(house, "POST", path, token=None, length=OPEN_BODY_BYTES_MAX + 1)
+    async def story(region: RegionWorld) -> None:
+        told = await send_endless_body(region, "POST", path, token=None, length=OPEN_BODY_BYTES_MAX + 1)
         assert told == Outcome(413, 0)
-        untold = await send_endless_body(house, "POST", path, token=None)
+        untold = await send_endless_body(region, "POST", path, token=None)
         assert untold == Outcome(413, OPEN_BODY_BYTES_MAX + PIECE)
 
     house_with_tokens(tmp_path).run(story)
 
 
 def test_a_login_is_no_larger_with_a_token(tmp_path: Path) -> None:
-    async def story(house: House) -> None:
+    async def story(region: RegionWorld) -> None:
         outcome = await send_endless_body(
-            house, "POST", "/identity/v3/auth/tokens", token=GOOD, length=20_000
+            region, "POST", "/identity/v3/auth/tokens", token=GOOD, length=20_000
         )
         assert outcome == Outcome(413, 0)
 

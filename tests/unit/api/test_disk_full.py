@@ -10,21 +10,21 @@ import pytest
 import sqlalchemy as sa
 
 from berth.engine import engine as engines
-from tests.unit.native.worlds import Answer, World
+from tests.worlds import Answer, ApplicationWorld
 
 pytestmark = pytest.mark.fast
 
 
-def let_grow(world: World, *, pages: int) -> None:
+def let_grow(world: ApplicationWorld, *, pages: int) -> None:
     """Let the file grow to so many pages, but not below what it has."""
     world.engine._journal.execute(sa.text(f"PRAGMA max_page_count={pages}"))
 
 
-async def write(world: World, number: int) -> Answer:
+async def write(world: ApplicationWorld, number: int) -> Answer:
     return await world.ask("POST", "/resource_providers", {"name": f"{number:03}-" + "x" * 190})
 
 
-async def write_until_full(world: World) -> int:
+async def write_until_full(world: ApplicationWorld) -> int:
     """How many writes it took until one was refused."""
     let_grow(world, pages=1)
     for number in range(300):
@@ -41,7 +41,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     return [record for record in caplog.records if record.name.startswith("berth.engine")]
 
 
-async def readiness(world: World) -> tuple[int, str]:
+async def readiness(world: ApplicationWorld) -> tuple[int, str]:
     answer = await world.ask("GET", "/readyz", token=None)
     return answer.status, answer.json.get("reason", "")
 
@@ -54,7 +54,7 @@ def probe_always(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_full_disk_is_told_of_once_and_recovers_by_itself(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         assert (await readiness(world))[0] == 200
         with caplog.at_level(logging.INFO, logger="berth.engine"):
             full_at = await write_until_full(world)
@@ -73,13 +73,13 @@ def test_a_full_disk_is_told_of_once_and_recovers_by_itself(
         assert [record.levelname for record in told(caplog)] == ["ERROR", "INFO"]
         assert "disk is full" in told(caplog)[0].getMessage()
 
-    World(tmp_path).run(story)
+    ApplicationWorld(tmp_path).run(story)
 
 
 def test_a_write_that_succeeds_ends_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "_PROBE_NS", 10**18)
 
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         full_at = await write_until_full(world)
         assert (await readiness(world))[0] == 503
         let_grow(world, pages=1_000_000)
@@ -87,11 +87,11 @@ def test_a_write_that_succeeds_ends_it_too(tmp_path: Path, monkeypatch: pytest.M
         assert (await write(world, full_at)).status == 200
         assert (await readiness(world))[0] == 200
 
-    World(tmp_path).run(story)
+    ApplicationWorld(tmp_path).run(story)
 
 
 def test_a_second_outage_is_told_of_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         with caplog.at_level(logging.ERROR, logger="berth.engine"):
             for pragma, count in (("ON", 1), ("OFF", 1), ("ON", 2)):
                 world.engine._journal.execute(sa.text(f"PRAGMA query_only={pragma}"))
@@ -100,11 +100,11 @@ def test_a_second_outage_is_told_of_again(tmp_path: Path, caplog: pytest.LogCapt
                 assert (await readiness(world))[0] == answer.status
                 assert len(told(caplog)) == count
 
-    World(tmp_path).run(story)
+    ApplicationWorld(tmp_path).run(story)
 
 
 def test_a_probe_leaves_nothing(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         journal = world.engine._journal
         before = journal.tail()
         journal.probe()
@@ -112,4 +112,4 @@ def test_a_probe_leaves_nothing(tmp_path: Path) -> None:
         assert journal.tail() == before
         assert journal.execute(sa.text("SELECT count(*) FROM snapshot_part")).scalar_one() == 0
 
-    World(tmp_path).run(story)
+    ApplicationWorld(tmp_path).run(story)

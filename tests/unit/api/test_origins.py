@@ -5,20 +5,20 @@ from typing import Any
 
 import pytest
 
-from tests.unit.identity.houses import House
+from tests.worlds import RegionWorld
 
 pytestmark = pytest.mark.fast
 
 
-async def links(house: House, headers: dict[str, str]) -> list[str]:
+async def links(region: RegionWorld, headers: dict[str, str]) -> list[str]:
     """A link of each API: compute, image, identity (versions and catalog) and Placement."""
-    compute = await house.ask("GET", "/compute", token=None, headers=headers)
-    image = await house.ask("GET", "/image", token=None, headers=headers)
-    identity = await house.ask("GET", "/identity/v3", token=None, headers=headers)
+    compute = await region.ask("GET", "/compute", token=None, headers=headers)
+    image = await region.ask("GET", "/image", token=None, headers=headers)
+    identity = await region.ask("GET", "/identity/v3", token=None, headers=headers)
     login = {"auth": {"identity": {"methods": ["token"], "token": {"id": "ann:blue"}}}}
-    catalog = await house.ask("POST", "/identity/v3/auth/tokens", login, token=None, headers=headers)
+    catalog = await region.ask("POST", "/identity/v3/auth/tokens", login, token=None, headers=headers)
     name = f"host-{len(headers)}-{'-'.join(headers.values())}"
-    made = await house.ask("POST", "/resource_providers", {"name": name}, headers=headers)
+    made = await region.ask("POST", "/resource_providers", {"name": name}, headers=headers)
     found: list[Any] = [
         compute.json["versions"][0]["links"][0]["href"].removesuffix("/compute/v2.1/"),
         image.json["versions"][0]["links"][0]["href"].removesuffix("/image/v2/"),
@@ -42,18 +42,18 @@ async def links(house: House, headers: dict[str, str]) -> list[str]:
     ],
 )
 def test_every_api_says_the_same_of_where_it_is(tmp_path: Path, headers: dict[str, str], origin: str) -> None:
-    async def story(house: House) -> None:
-        assert await links(house, headers) == [origin] * 5
+    async def story(region: RegionWorld) -> None:
+        assert await links(region, headers) == [origin] * 5
 
-    House(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)
 
 
 def test_a_public_url_is_believed_before_any_header(tmp_path: Path) -> None:
-    async def story(house: House) -> None:
+    async def story(region: RegionWorld) -> None:
         headers = {"host": "evil.example", "x-forwarded-proto": "http"}
-        assert await links(house, headers) == ["https://berth.example:8443/x"] * 5
+        assert await links(region, headers) == ["https://berth.example:8443/x"] * 5
 
-    House(tmp_path, public_url="https://berth.example:8443/x").run(story)
+    RegionWorld(tmp_path, public_url="https://berth.example:8443/x").run(story)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +71,8 @@ def test_a_public_url_is_believed_before_any_header(tmp_path: Path) -> None:
     ],
 )
 def test_a_prefix_ends_where_it_ends(tmp_path: Path, path: str) -> None:
-    async def story(house: House) -> None:
-        answer = await house.ask("GET", path, token="admin:blue", headers={"x-roles": "admin"})
+    async def story(region: RegionWorld) -> None:
+        answer = await region.ask("GET", path, token="admin:blue", headers={"x-roles": "admin"})
         assert answer.status == 404
 
-    House(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)

@@ -9,9 +9,8 @@ import pytest
 import sqlalchemy as sa
 
 from berth.journal import JournalFailure, open_journal, parse_address
-from tests.unit.identity.houses import House
 from tests.unit.identity.test_identity import ADMIN, ANN, FILE, TOKENS, by_token, issued
-from tests.unit.native.worlds import Answer
+from tests.worlds import Answer, RegionWorld
 
 pytestmark = pytest.mark.fast
 
@@ -25,26 +24,26 @@ WRITES = [
 ]
 
 
-def refuse_writes(house: House) -> str:
-    house.engine._journal.execute(sa.text("PRAGMA query_only=ON"))
+def refuse_writes(region: RegionWorld) -> str:
+    region.engine._journal.execute(sa.text("PRAGMA query_only=ON"))
     return "readonly"
 
 
-def lose_the_table(house: House) -> str:
-    house.engine._journal.execute(sa.text("ALTER TABLE journal RENAME TO elsewhere"))
+def lose_the_table(region: RegionWorld) -> str:
+    region.engine._journal.execute(sa.text("ALTER TABLE journal RENAME TO elsewhere"))
     return "no such table"
 
 
-def lose_the_file(house: House) -> str:
-    (house.path / "journal.db").unlink()
+def lose_the_file(region: RegionWorld) -> str:
+    (region.path / "journal.db").unlink()
     return "journal.db"
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
+def region(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RegionWorld:
     # What is away is not waited for.
     monkeypatch.setattr("berth.engine.engine._PAUSE_FIRST_S", 1000.0)
-    return House(tmp_path, FILE)
+    return RegionWorld(tmp_path, FILE)
 
 
 def assert_plain(answer: Answer, words: str) -> None:
@@ -58,48 +57,48 @@ def assert_plain(answer: Answer, words: str) -> None:
 @pytest.mark.parametrize("break_it", [refuse_writes, lose_the_table, lose_the_file])
 @pytest.mark.parametrize(("who", "method", "path", "body"), WRITES)
 def test_a_write_is_refused_in_our_words(
-    house: House,
+    region: RegionWorld,
     caplog: pytest.LogCaptureFixture,
-    break_it: Callable[[House], str],
+    break_it: Callable[[RegionWorld], str],
     who: str,
     method: str,
     path: str,
     body: object,
 ) -> None:
-    async def story(house: House) -> None:
-        words = break_it(house)
-        answer = await house.ask(method, path, body, token=who)
+    async def story(region: RegionWorld) -> None:
+        words = break_it(region)
+        answer = await region.ask(method, path, body, token=who)
         assert_plain(answer, words)
         assert answer.headers["retry-after"] == "1"
         id = answer.headers["x-openstack-request-id"]
         [told] = [record for record in caplog.records if getattr(record, "request_id", None) == id]
         assert words in told.getMessage()
-        assert_plain(await house.ask("GET", "/readyz", token=None), words)
+        assert_plain(await region.ask("GET", "/readyz", token=None), words)
 
     with caplog.at_level(logging.WARNING):
-        house.run(story)
+        region.run(story)
 
 
 def test_a_token_that_cannot_be_checked_is_told_of_in_our_words(
-    house: House, caplog: pytest.LogCaptureFixture
+    region: RegionWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story(house: House) -> None:
-        token = await issued(house)
-        words = lose_the_table(house)
+    async def story(region: RegionWorld) -> None:
+        token = await issued(region)
+        words = lose_the_table(region)
         # From the first failure on, what is in memory is not trusted.
-        assert (await house.ask("POST", "/resource_providers", {"name": "host"}, token=ADMIN)).status == 503
+        assert (await region.ask("POST", "/resource_providers", {"name": "host"}, token=ADMIN)).status == 503
         for path in ("/resource_providers", "/berth/v1/hosts", "/compute/v2.1/servers", "/image/v2/images"):
-            answer = await house.ask("GET", path, token=token)
+            answer = await region.ask("GET", path, token=token)
             assert_plain(answer, words)
             assert answer.headers["retry-after"] == "1"
             id = answer.headers["x-openstack-request-id"]
             assert [
                 words in r.getMessage() for r in caplog.records if getattr(r, "request_id", "") == id
             ] == [True]
-        assert_plain(await house.ask("POST", TOKENS, by_token(token), token=None), words)
+        assert_plain(await region.ask("POST", TOKENS, by_token(token), token=None), words)
 
     with caplog.at_level(logging.WARNING):
-        house.run(story)
+        region.run(story)
 
 
 @pytest.mark.parametrize(

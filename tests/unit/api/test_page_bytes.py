@@ -16,8 +16,7 @@ from berth.model.groups import Group
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.placement import Label
 from berth.model.servers import Action, Flavor, Host, Image, Migration, Place, Server
-from tests.unit.identity.houses import House
-from tests.unit.native.worlds import uuid_of
+from tests.worlds import RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -93,9 +92,9 @@ def records(rng: random.Random) -> list[AnyRecord]:
     return found
 
 
-async def fill(house: House, rng: random.Random) -> None:
+async def fill(region: RegionWorld, rng: random.Random) -> None:
     for number in range(1, COUNT + 1):
-        await house.host(number, {"VCPU": 8})
+        await region.host(number, {"VCPU": 8})
     commands: list[Command] = [Enact(tuple(RecordChanged(None, record) for record in records(rng)))]
     for number in range(1, COUNT + 1):
         text = "v" * rng.choice((0, 10, 100, 200))
@@ -109,7 +108,7 @@ async def fill(house: House, rng: random.Random) -> None:
             LabelAggregate(AggregateId(uuid_of(number)), label),
         ]
     for command in commands:
-        outcome = await house.engine.submit(command, Origin("req", None, None, "test"), lambda view, _: None)
+        outcome = await region.engine.submit(command, Origin("req", None, None, "test"), lambda view, _: None)
         assert outcome is None
 
 
@@ -118,13 +117,13 @@ def limit_bytes(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
         monkeypatch.setattr(module, "PAGE_BYTES_MAX", size)
 
 
-async def walk(house: House, path: str, name: str, query: str = "") -> tuple[list[Any], list[int]]:
+async def walk(region: RegionWorld, path: str, name: str, query: str = "") -> tuple[list[Any], list[int]]:
     """All entries of a list, page by page, and how many each page had."""
     entries: list[Any] = []
     counts: list[int] = []
     following: str | None = path + query
     while following is not None:
-        answer = await house.ask("GET", following, headers=ADMIN)
+        answer = await region.ask("GET", following, headers=ADMIN)
         assert answer.status == 200, answer.body
         entries += answer.json[name]
         counts.append(len(answer.json[name]))
@@ -145,20 +144,20 @@ def next_of(body: Any, name: str) -> str | None:
 def test_the_pages_are_the_whole_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     rng = random.Random(seed)
 
-    async def story(house: House) -> None:
-        await fill(house, rng)
+    async def story(region: RegionWorld) -> None:
+        await fill(region, rng)
         for path, name in LISTS.items():
             limit_bytes(monkeypatch, 1 << 30)
-            whole, _ = await walk(house, path, name, ("&" if "?" in path else "?") + "limit=1000")
+            whole, _ = await walk(region, path, name, ("&" if "?" in path else "?") + "limit=1000")
             assert len(whole) >= COUNT, path
             for size in (1, rng.randrange(300, 3000)):
                 limit_bytes(monkeypatch, size)
                 for limit in ("", f"{'&' if '?' in path else '?'}limit={rng.randrange(1, 12)}"):
-                    entries, counts = await walk(house, path, name, limit)
+                    entries, counts = await walk(region, path, name, limit)
                     assert entries == whole, (path, size, limit)
                     assert size > 1 or max(counts) == 1, path
 
-    House(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)
 
 
 def test_a_page_of_groups_ends_and_goes_on_at_its_offset(
@@ -166,34 +165,34 @@ def test_a_page_of_groups_ends_and_goes_on_at_its_offset(
 ) -> None:
     """Nova has no links here: who asks goes on behind as many as came."""
 
-    async def story(house: House) -> None:
-        await fill(house, random.Random(1))
+    async def story(region: RegionWorld) -> None:
+        await fill(region, random.Random(1))
         path = "/compute/v2.1/os-server-groups"
-        whole = (await house.ask("GET", path, headers=ADMIN)).json["server_groups"]
+        whole = (await region.ask("GET", path, headers=ADMIN)).json["server_groups"]
         limit_bytes(monkeypatch, 1000)
         found: list[Any] = []
-        while page := (await house.ask("GET", f"{path}?offset={len(found)}", headers=ADMIN)).json[
+        while page := (await region.ask("GET", f"{path}?offset={len(found)}", headers=ADMIN)).json[
             "server_groups"
         ]:
             assert len(page) < len(whole)
             found += page
         assert found == whole
 
-    House(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)
 
 
 def test_a_page_of_events_ends_between_two_indexes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(house: House) -> None:
+    async def story(region: RegionWorld) -> None:
         for number in range(1, COUNT + 1):
-            await house.host(number, {"VCPU": 8})
-        whole = (await house.get("/berth/v1/events?limit=1000")).json["events"]
+            await region.host(number, {"VCPU": 8})
+        whole = (await region.get("/berth/v1/events?limit=1000")).json["events"]
         limit_bytes(monkeypatch, 2000)
         found: list[Any] = []
         last, pages = 0, 0
-        while page := (await house.get(f"/berth/v1/events?limit=1000&after={last}")).json["events"]:
+        while page := (await region.get(f"/berth/v1/events?limit=1000&after={last}")).json["events"]:
             found += page
             last, pages = page[-1]["index"], pages + 1
         assert found == whole
         assert pages > 5
 
-    House(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)

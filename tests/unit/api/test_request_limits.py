@@ -10,7 +10,8 @@ from berth.api.kernel.problem import Problem
 from berth.api.placement.candidate_query import parse_candidates_query
 from berth.api.placement.query import CLASSES_MAX, NAMES_MAX, PARAMETERS_MAX, Query
 from berth.model.requests import CandidatesRequest
-from tests.unit.api.test_application import Answer, World
+from tests.unit.api.test_application import FramedWorld
+from tests.worlds import Answer
 
 pytestmark = pytest.mark.fast
 
@@ -138,13 +139,13 @@ def test_as_many_names_as_are_allowed() -> None:
 
 
 def test_providers_are_asked_for_within_the_same_limits(tmp_path: Path) -> None:
-    world = World(tmp_path)
+    world = FramedWorld(tmp_path)
     for query in (
         f"required={names(NAMES_MAX + 1)}",
         f"member_of={ids(NAMES_MAX + 1)}",
         "resources=" + ",".join(f"CUSTOM_{number}:1" for number in range(NAMES_MAX + 1)),
     ):
-        answer = world.ask("GET", f"/resource_providers?{query}", version=39)
+        answer = world.exchange("GET", f"/resource_providers?{query}", version=39)
         assert answer.status == 400
         assert f"{NAMES_MAX + 1} were sent, at most" in answer.error["detail"]
 
@@ -191,19 +192,19 @@ GENERATION = {"resource_provider_generation": 0}
     ],
 )
 def test_too_long_a_list_in_one_write(tmp_path: Path, method: str, path: str, body: Any, what: str) -> None:
-    async def story(world: World) -> Answer:
+    async def story(world: FramedWorld) -> Answer:
         provider = json.dumps({"name": "a", "uuid": A}).encode()
         assert (await world.request("POST", "/resource_providers", provider, headers=JSON)).status == 201
         return await world.request(method, path, json.dumps(body).encode(), headers=JSON, version=33)
 
-    answer = World(tmp_path, request_list_max=2).run(story)
+    answer = FramedWorld(tmp_path, request_list_max=2).run(story)
     assert answer.status == 400
     assert f"The request lists 3 {what}, more than the limit of 2" in answer.error["detail"]
 
 
 def test_too_long_a_list_in_an_old_claim(tmp_path: Path) -> None:
     claim = {"allocations": [{"resource_provider": {"uuid": A}, "resources": THREE_CLASSES}]}
-    answer = World(tmp_path, request_list_max=2).ask(
+    answer = FramedWorld(tmp_path, request_list_max=2).exchange(
         "PUT", f"/allocations/{A}", json.dumps(claim).encode(), headers=JSON
     )
     assert answer.status == 400
@@ -215,7 +216,7 @@ def test_too_many_allocations_in_one_write(tmp_path: Path, path: str) -> None:
     claims = {consumer: claim() for consumer in (A, B)}
     inventories = {A: {"inventories": {"VCPU": {"total": 8}}, **GENERATION}}
     body = claims if path == "/allocations" else {"inventories": inventories, "allocations": claims}
-    answer = World(tmp_path, request_allocations_max=1).ask(
+    answer = FramedWorld(tmp_path, request_allocations_max=1).exchange(
         "POST", path, json.dumps(body).encode(), headers=JSON, version=33
     )
     count = 2 if path == "/allocations" else 3
@@ -231,6 +232,6 @@ def test_too_many_allocations_in_one_write(tmp_path: Path, path: str) -> None:
 
 def test_a_class_named_like_json_is_no_json(tmp_path: Path) -> None:
     path = '/resource_classes/CUSTOM_A", "name": "CUSTOM_B'
-    answer = World(tmp_path).ask("PUT", path, version=7)
+    answer = FramedWorld(tmp_path).exchange("PUT", path, version=7)
     assert answer.status == 400
     assert "does not match '^CUSTOM_[A-Z0-9_]+$'" in answer.error["detail"]

@@ -8,33 +8,32 @@ import pytest
 from berth.model.ids import AggregateId, ProviderId
 from berth.sagas.hosts import cell_aggregate
 from tests.unit.compute.fleets import CELL, hear, known_fleet
-from tests.unit.compute.regions import SMALL, Region
-from tests.unit.native.worlds import Answer, uuid_of
+from tests.worlds import SMALL, Answer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
 
 @pytest.fixture
-def region(tmp_path: Path) -> Region:
-    return Region(tmp_path)
+def region(tmp_path: Path) -> RegionWorld:
+    return RegionWorld(tmp_path)
 
 
-async def new(region: Region, name: str, zone: str | None = None) -> Any:
+async def new(region: RegionWorld, name: str, zone: str | None = None) -> Any:
     body = {"aggregate": {"name": name, "availability_zone": zone}}
     answer = await region.compute("POST", "/os-aggregates", body)
     assert answer.status == 200, answer.body
     return answer.json["aggregate"]
 
 
-async def act(region: Region, aggregate: Any, action: str, **body: Any) -> Answer:
+async def act(region: RegionWorld, aggregate: Any, action: str, **body: Any) -> Answer:
     return await region.compute("POST", f"/os-aggregates/{aggregate['id']}/action", {action: body})
 
 
-async def add(region: Region, aggregate: Any, number: int) -> Answer:
+async def add(region: RegionWorld, aggregate: Any, number: int) -> Answer:
     return await act(region, aggregate, "add_host", host=f"host-{number}")
 
 
-def zones_of(region: Region, number: int) -> list[str]:
+def zones_of(region: RegionWorld, number: int) -> list[str]:
     """The names of zones that the scheduler sees a host in."""
     view = region.engine.view
     host = view.providers[ProviderId(uuid_of(number))]
@@ -42,17 +41,17 @@ def zones_of(region: Region, number: int) -> list[str]:
     return [labels[AggregateId(id)].name or "" for id in view.groups.domains_of(host, "zone")]
 
 
-def aggregates_of(region: Region, number: int) -> set[str]:
+def aggregates_of(region: RegionWorld, number: int) -> set[str]:
     return set(region.engine.view.providers[ProviderId(uuid_of(number))].aggregates)
 
 
-def zones_known(region: Region) -> set[str | None]:
+def zones_known(region: RegionWorld) -> set[str | None]:
     groups = region.engine.view.groups
     return {groups.labels[id].name for id in groups.of_kind("zone")}
 
 
-def test_an_aggregate_is_shown_as_nova_shows_it(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_an_aggregate_is_shown_as_nova_shows_it(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await known_fleet(region)
         made = await new(region, "fast", "east")
         again = await new(region, "other")
@@ -84,8 +83,8 @@ def test_an_aggregate_is_shown_as_nova_shows_it(region: Region) -> None:
     region.run(story)
 
 
-def test_metadata_is_what_flavors_can_ask_for(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_metadata_is_what_flavors_can_ask_for(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await known_fleet(region)
         fast = await new(region, "fast")
         await add(region, fast, 3)
@@ -99,8 +98,8 @@ def test_metadata_is_what_flavors_can_ask_for(region: Region) -> None:
     region.run(story)
 
 
-def test_hosts_come_and_go_with_what_others_have_put_them_in_left_alone(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_hosts_come_and_go_with_what_others_have_put_them_in_left_alone(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await known_fleet(region)
         before = aggregates_of(region, 1)
         assert before == {cell_aggregate(CELL)}
@@ -119,8 +118,8 @@ def test_hosts_come_and_go_with_what_others_have_put_them_in_left_alone(region: 
     region.run(story)
 
 
-def test_a_zone_stays_as_long_as_an_aggregate_of_the_host_names_it(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_zone_stays_as_long_as_an_aggregate_of_the_host_names_it(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await known_fleet(region)
         one, two = await new(region, "one", "east"), await new(region, "two", "east")
         for aggregate in (one, two):
@@ -139,14 +138,14 @@ def test_a_zone_stays_as_long_as_an_aggregate_of_the_host_names_it(region: Regio
 
 
 @pytest.mark.parametrize("how", ["update", "set_metadata"])
-def test_a_zone_is_changed_and_taken_away(region: Region, how: str) -> None:
-    async def rezone(region: Region, aggregate: Any, zone: str | None) -> Answer:
+def test_a_zone_is_changed_and_taken_away(region: RegionWorld, how: str) -> None:
+    async def rezone(region: RegionWorld, aggregate: Any, zone: str | None) -> Answer:
         if how == "set_metadata":
             return await act(region, aggregate, how, metadata={"availability_zone": zone})
         body = {"aggregate": {"availability_zone": zone}}
         return await region.compute("PUT", f"/os-aggregates/{aggregate['id']}", body)
 
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await known_fleet(region)
         fast = await new(region, "fast", "east")
         await add(region, fast, 1)
@@ -163,8 +162,8 @@ def test_a_zone_is_changed_and_taken_away(region: Region, how: str) -> None:
     region.run(story)
 
 
-def test_a_host_is_in_one_zone_only(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_host_is_in_one_zone_only(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await known_fleet(region)
         east, west, plain = [
             await new(region, name, zone) for name, zone in (("e", "east"), ("w", "west"), ("p", None))
@@ -192,8 +191,8 @@ def test_a_host_is_in_one_zone_only(region: Region) -> None:
     region.run(story)
 
 
-def test_what_an_aggregate_may_be_called(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_what_an_aggregate_may_be_called(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await known_fleet(region, 1)
         first, second = await new(region, "first"), await new(region, "second")
         for body, status in (
@@ -220,8 +219,8 @@ def test_what_an_aggregate_may_be_called(region: Region) -> None:
     region.run(story)
 
 
-def test_zones_and_whether_there_is_a_host_to_be_had(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_zones_and_whether_there_is_a_host_to_be_had(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await known_fleet(region)
         east = await new(region, "e", "east")
         await add(region, east, 1)
@@ -248,8 +247,8 @@ def test_zones_and_whether_there_is_a_host_to_be_had(region: Region) -> None:
     region.run(story)
 
 
-def test_a_server_goes_to_the_zone_that_it_asks_for(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_server_goes_to_the_zone_that_it_asks_for(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await known_fleet(region)
         east = await new(region, "e", "east")
         await add(region, east, 2)
@@ -260,8 +259,8 @@ def test_a_server_goes_to_the_zone_that_it_asks_for(region: Region) -> None:
     region.run(story)
 
 
-def test_the_zone_of_a_host_with_servers_stays(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_the_zone_of_a_host_with_servers_stays(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await known_fleet(region)
         east = await new(region, "east", "east")
         assert (await add(region, east, 1)).status == 200

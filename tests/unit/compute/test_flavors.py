@@ -5,34 +5,34 @@ from typing import Any
 
 import pytest
 
-from tests.unit.compute.regions import Region
+from tests.worlds import RegionWorld
 
 pytestmark = pytest.mark.fast
 
 
 @pytest.fixture
-def region(tmp_path: Path) -> Region:
-    return Region(tmp_path)
+def region(tmp_path: Path) -> RegionWorld:
+    return RegionWorld(tmp_path)
 
 
 def flavor(name: str = "small", **fields: Any) -> dict[str, Any]:
     return {"flavor": {"name": name, "ram": 512, "vcpus": 1, "disk": 5, **fields}}
 
 
-async def made(region: Region, *names: str, **fields: Any) -> None:
+async def made(region: RegionWorld, *names: str, **fields: Any) -> None:
     for name in names:
         answer = await region.compute("POST", "/flavors", flavor(name, id=name, **fields))
         assert answer.status == 200, answer.body
 
 
-async def names(region: Region, query: str = "", **how: Any) -> list[str]:
+async def names(region: RegionWorld, query: str = "", **how: Any) -> list[str]:
     answer = await region.compute("GET", f"/flavors{query}", **how)
     assert answer.status == 200, answer.body
     return [one["name"] for one in answer.json["flavors"]]
 
 
-def test_a_flavor_is_shown_as_nova_shows_it(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_flavor_is_shown_as_nova_shows_it(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         prefixed: dict[str, Any] = {"OS-FLV-EXT-DATA:ephemeral": 3, "os-flavor-access:is_public": True}
         body = flavor(id="7", ram="2048", swap=0, rxtx_factor=1.0, description="for all", **prefixed)
         answer = await region.compute("POST", "/flavors", body, headers={"host": "cloud:1"})
@@ -66,8 +66,8 @@ def test_a_flavor_is_shown_as_nova_shows_it(region: Region) -> None:
 
 
 @pytest.mark.parametrize("id", [None, "auto", ""])
-def test_an_id_that_is_not_given_is_drawn(region: Region, id: str | None) -> None:
-    async def story(region: Region) -> None:
+def test_an_id_that_is_not_given_is_drawn(region: RegionWorld, id: str | None) -> None:
+    async def story(region: RegionWorld) -> None:
         answer = await region.compute("POST", "/flavors", flavor(id=id))
         assert len(answer.json["flavor"]["id"]) == 36
 
@@ -89,8 +89,8 @@ def test_an_id_that_is_not_given_is_drawn(region: Region, id: str | None) -> Non
         ({"cpus": 1}, "Invalid input: Object contains unknown field `cpus` - at `$.flavor`"),
     ],
 )
-def test_a_flavor_that_cannot_be(region: Region, change: dict[str, Any], why: str) -> None:
-    async def story(region: Region) -> None:
+def test_a_flavor_that_cannot_be(region: RegionWorld, change: dict[str, Any], why: str) -> None:
+    async def story(region: RegionWorld) -> None:
         answer = await region.compute("POST", "/flavors", flavor(**change))
         assert (answer.status, answer.json) == (400, {"badRequest": {"code": 400, "message": why}})
         assert await names(region) == []
@@ -98,8 +98,8 @@ def test_a_flavor_that_cannot_be(region: Region, change: dict[str, Any], why: st
     region.run(story)
 
 
-def test_ids_and_names_are_had_once_and_only_admins_make_them(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_ids_and_names_are_had_once_and_only_admins_make_them(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await made(region, "a")
         same_id = await region.compute("POST", "/flavors", flavor("b", id="a"))
         same_name = await region.compute("POST", "/flavors", flavor("a", id="b"))
@@ -110,8 +110,8 @@ def test_ids_and_names_are_had_once_and_only_admins_make_them(region: Region) ->
     region.run(story)
 
 
-def test_lists_are_narrowed_and_cut_into_pages(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_lists_are_narrowed_and_cut_into_pages(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await made(region, "a", "b", "c")
         await made(region, "big", ram=4096, disk=50)
         assert await names(region, "?minRam=4096") == ["big"]
@@ -132,8 +132,8 @@ def test_lists_are_narrowed_and_cut_into_pages(region: Region) -> None:
     region.run(story)
 
 
-def test_a_private_flavor_is_there_for_those_who_have_access(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_private_flavor_is_there_for_those_who_have_access(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await made(region, "open")
         await made(region, "secret", **{"os-flavor-access:is_public": False})
         assert await names(region) == ["open"]
@@ -160,8 +160,8 @@ def test_a_private_flavor_is_there_for_those_who_have_access(region: Region) -> 
     region.run(story)
 
 
-def test_extra_specs_are_added_changed_and_taken_away(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_extra_specs_are_added_changed_and_taken_away(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await made(region, "a")
         path = "/flavors/a/os-extra_specs"
         specs = {"quota:cpu_shares": "100", "resources:VGPU": 1}
@@ -190,8 +190,8 @@ def test_extra_specs_are_added_changed_and_taken_away(region: Region) -> None:
         ({"a/b": "x"}, "The key 'a/b' must have 1 to 255 letters, digits, spaces or any of _:.-"),
     ],
 )
-def test_extra_specs_that_nobody_understands(region: Region, specs: dict[str, str], why: str) -> None:
-    async def story(region: Region) -> None:
+def test_extra_specs_that_nobody_understands(region: RegionWorld, specs: dict[str, str], why: str) -> None:
+    async def story(region: RegionWorld) -> None:
         await made(region, "a")
         answer = await region.compute("POST", "/flavors/a/os-extra_specs", {"extra_specs": specs})
         assert (answer.status, answer.json["badRequest"]["message"]) == (400, why)
@@ -200,8 +200,8 @@ def test_extra_specs_that_nobody_understands(region: Region, specs: dict[str, st
     region.run(story)
 
 
-def test_a_description_is_changed_and_a_flavor_deleted(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_description_is_changed_and_a_flavor_deleted(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await made(region, "a")
         body = {"flavor": {"description": "new"}}
         assert (await region.compute("PUT", "/flavors/a", body, version="2.54")).status == 404

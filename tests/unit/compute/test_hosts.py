@@ -6,25 +6,24 @@ from typing import Any
 import pytest
 
 from tests.unit.compute.fleets import hear, known_fleet
-from tests.unit.compute.regions import Region
-from tests.unit.native.worlds import uuid_of
+from tests.worlds import RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
 
 @pytest.fixture
-def region(tmp_path: Path) -> Region:
-    return Region(tmp_path)
+def region(tmp_path: Path) -> RegionWorld:
+    return RegionWorld(tmp_path)
 
 
-async def hypervisors(region: Region, path: str = "", **how: Any) -> Any:
+async def hypervisors(region: RegionWorld, path: str = "", **how: Any) -> Any:
     answer = await region.compute("GET", f"/os-hypervisors{path}", **how)
     assert answer.status == 200, answer.body
     return answer.json
 
 
-def test_a_hypervisor_in_each_generation_of_the_api(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_hypervisor_in_each_generation_of_the_api(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await known_fleet(region, 1)
         server = await region.active("web")
         await region.host_status(1, disabled=True, reason="broken fan")
@@ -70,8 +69,8 @@ def test_a_hypervisor_in_each_generation_of_the_api(region: Region) -> None:
     region.run(story)
 
 
-def test_lists_patterns_and_pages(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_lists_patterns_and_pages(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await known_fleet(region, 12)
 
         async def names(path: str, **how: Any) -> list[str]:
@@ -107,8 +106,8 @@ def test_lists_patterns_and_pages(region: Region) -> None:
     region.run(story)
 
 
-def test_statistics_and_limits_count_what_is_used(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_statistics_and_limits_count_what_is_used(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         nothing = (await hypervisors(region, "/statistics", version="2.87"))["hypervisor_statistics"]
         assert set(nothing.values()) == {0}
         await known_fleet(region, 2)
@@ -147,8 +146,8 @@ def test_statistics_and_limits_count_what_is_used(region: Region) -> None:
     region.run(story)
 
 
-def test_what_there_is_none_of(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_what_there_is_none_of(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         assert (await region.compute("GET", "/extensions")).json == {"extensions": []}
         assert (await region.compute("GET", "/os-keypairs")).json == {"keypairs": []}
         made = await region.compute("POST", "/os-keypairs", {"keypair": {"name": "k"}})

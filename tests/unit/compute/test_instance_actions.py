@@ -5,24 +5,24 @@ from typing import Any
 
 import pytest
 
-from tests.unit.compute.regions import Region
+from tests.worlds import RegionWorld
 
 pytestmark = pytest.mark.fast
 
 
 @pytest.fixture
-def region(tmp_path: Path) -> Region:
-    return Region(tmp_path)
+def region(tmp_path: Path) -> RegionWorld:
+    return RegionWorld(tmp_path)
 
 
-async def actions(region: Region, id: str, query: str = "", **how: Any) -> Any:
+async def actions(region: RegionWorld, id: str, query: str = "", **how: Any) -> Any:
     answer = await region.compute("GET", f"/servers/{id}/os-instance-actions?{query}", **how)
     assert answer.status == 200, answer.body
     return answer.json
 
 
-def test_a_build_that_fails_everywhere_tells_the_whole_story(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_build_that_fails_everywhere_tells_the_whole_story(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.create(who="ann:blue")
         await region.finish(id, "no luck")
@@ -47,8 +47,8 @@ def test_a_build_that_fails_everywhere_tells_the_whole_story(region: Region) -> 
     region.run(story)
 
 
-def test_actions_are_listed_newest_first_in_pages(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_actions_are_listed_newest_first_in_pages(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active()
         for name in ("os-stop", "os-start"):
@@ -74,8 +74,8 @@ def test_actions_are_listed_newest_first_in_pages(region: Region) -> None:
     region.run(story)
 
 
-def test_what_was_never_asked_is_not_found(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_what_was_never_asked_is_not_found(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active()
         assert (await region.compute("GET", f"/servers/{id}/os-instance-actions/req-x")).status == 404

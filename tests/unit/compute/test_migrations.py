@@ -8,25 +8,24 @@ import pytest
 
 from berth.model.saga_runs import Outbox, SagaRun
 from berth.sagas import runner
-from tests.unit.compute.regions import LARGE, Region
-from tests.unit.native.worlds import uuid_of
+from tests.worlds import LARGE, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
 
 @pytest.fixture
-def region(tmp_path: Path) -> Region:
-    return Region(tmp_path)
+def region(tmp_path: Path) -> RegionWorld:
+    return RegionWorld(tmp_path)
 
 
-async def listed(region: Region, query: str = "", version: str = "2.94") -> list[Any]:
+async def listed(region: RegionWorld, query: str = "", version: str = "2.94") -> list[Any]:
     answer = await region.compute("GET", f"/os-migrations?{query}", version=version)
     assert answer.status == 200, answer.body
     found: list[Any] = answer.json["migrations"]
     return found
 
 
-async def live(region: Region) -> str:
+async def live(region: RegionWorld) -> str:
     """A server that is being migrated."""
     id = await region.active("live", host="host-1")
     asked = await region.act(id, "os-migrateLive", {"host": "host-2", "block_migration": "auto"})
@@ -35,13 +34,13 @@ async def live(region: Region) -> str:
     return id
 
 
-def begun(run: SagaRun, region: Region) -> SagaRun:
+def begun(run: SagaRun, region: RegionWorld) -> SagaRun:
     """An order at its second step."""
     return runner.record_success(run, region.clock.now_ns())
 
 
-def test_moves_are_listed_newest_first(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_moves_are_listed_newest_first(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         resized = await region.active("resized", host="host-3")
         await region.act(resized, "resize", {"flavorRef": LARGE.id})
@@ -78,8 +77,8 @@ def test_moves_are_listed_newest_first(region: Region) -> None:
     region.run(story)
 
 
-def test_earlier_versions_say_less(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_earlier_versions_say_less(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         await live(region)
         [old] = await listed(region, "hidden=false", version="2.1")
@@ -91,8 +90,8 @@ def test_earlier_versions_say_less(region: Region) -> None:
     region.run(story)
 
 
-def test_moves_are_for_administrators(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_moves_are_for_administrators(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await live(region)
         for method, path in (
@@ -105,8 +104,8 @@ def test_moves_are_for_administrators(region: Region) -> None:
     region.run(story)
 
 
-def test_a_live_migration_is_shown_while_it_is_under_way(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_live_migration_is_shown_while_it_is_under_way(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active("live", host="host-1")
         await region.act(id, "os-migrateLive", {"host": "host-2", "block_migration": "auto"})
@@ -127,8 +126,8 @@ def test_a_live_migration_is_shown_while_it_is_under_way(region: Region) -> None
     region.run(story)
 
 
-def test_a_live_migration_is_aborted(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_live_migration_is_aborted(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await live(region)
         order = region.record(id).run
@@ -142,8 +141,8 @@ def test_a_live_migration_is_aborted(region: Region) -> None:
     region.run(story)
 
 
-def test_only_a_live_migration_can_be_aborted(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_only_a_live_migration_can_be_aborted(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active()
         await region.act(id, "migrate")

@@ -7,8 +7,7 @@ import msgspec
 import pytest
 
 from berth.model.servers import Flavor, Image
-from tests.unit.compute.regions import CIRROS, LARGE, SMALL, Region
-from tests.unit.native.worlds import Answer, uuid_of
+from tests.worlds import CIRROS, LARGE, SMALL, Answer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -25,8 +24,8 @@ OLD_IMAGE = Image(
 
 
 @pytest.fixture
-def region(tmp_path: Path) -> Region:
-    return Region(tmp_path)
+def region(tmp_path: Path) -> RegionWorld:
+    return RegionWorld(tmp_path)
 
 
 def body(**fields: Any) -> dict[str, Any]:
@@ -66,8 +65,8 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_server_is_refused_with_what_is_not_offered(region: Region, case: str) -> None:
-    async def story(region: Region) -> None:
+def test_a_server_is_refused_with_what_is_not_offered(region: RegionWorld, case: str) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         [(name, _)] = REFUSED[case].items()
         answer = await region.compute("POST", "/servers", body(**REFUSED[case]))
@@ -89,9 +88,9 @@ def test_a_server_is_refused_with_what_is_not_offered(region: Region, case: str)
     ],
 )
 def test_what_clients_send_when_nothing_is_asked_for_is_accepted(
-    region: Region, fields: dict[str, Any]
+    region: RegionWorld, fields: dict[str, Any]
 ) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         assert (await region.compute("POST", "/servers", body(**fields))).status == 202
 
@@ -113,9 +112,9 @@ def test_what_clients_send_when_nothing_is_asked_for_is_accepted(
     ],
 )
 def test_an_action_is_refused_with_what_is_not_offered(
-    region: Region, action: str, fields: dict[str, Any]
+    region: RegionWorld, action: str, fields: dict[str, Any]
 ) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active(host="host-1")
         answer = await region.act(id, action, fields)
@@ -125,8 +124,8 @@ def test_an_action_is_refused_with_what_is_not_offered(
     region.run(story)
 
 
-def test_a_change_is_refused_with_what_is_not_kept(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_change_is_refused_with_what_is_not_kept(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active()
         for name, value in (
@@ -140,8 +139,8 @@ def test_a_change_is_refused_with_what_is_not_kept(region: Region) -> None:
     region.run(story)
 
 
-def test_hints_are_used_or_refused(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_hints_are_used_or_refused(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         for name, hints in (
             ("query", {"query": '[">=", "$free_ram_mb", 1]'}),
@@ -182,8 +181,8 @@ def test_hints_are_used_or_refused(region: Region) -> None:
         ("ssd", "true"),
     ],
 )
-def test_a_flavor_does_not_get_what_nobody_would_heed(region: Region, key: str, value: str) -> None:
-    async def story(region: Region) -> None:
+def test_a_flavor_does_not_get_what_nobody_would_heed(region: RegionWorld, key: str, value: str) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         path = f"/flavors/{SMALL.id}/os-extra_specs"
         answer = await region.compute("POST", path, {"extra_specs": {key: value}})
@@ -195,8 +194,8 @@ def test_a_flavor_does_not_get_what_nobody_would_heed(region: Region, key: str, 
     region.run(story)
 
 
-def test_several_groups_need_a_policy(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_several_groups_need_a_policy(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         path = f"/flavors/{SMALL.id}/os-extra_specs"
         two = {"resources1:VCPU": "1", "resources2:VCPU": "1"}
@@ -210,8 +209,8 @@ def test_several_groups_need_a_policy(region: Region) -> None:
     region.run(story)
 
 
-def test_what_a_flavor_had_before_is_refused_where_something_is_made_of_it(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_what_a_flavor_had_before_is_refused_where_something_is_made_of_it(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         await region.put(PINNED, OLD_IMAGE)
         made = await region.compute("POST", "/servers", body(flavorRef=PINNED.id))
@@ -228,10 +227,10 @@ def test_what_a_flavor_had_before_is_refused_where_something_is_made_of_it(regio
     region.run(story)
 
 
-def test_a_server_from_before_can_be_moved(region: Region) -> None:
+def test_a_server_from_before_can_be_moved(region: RegionWorld) -> None:
     """The refusal is about what is asked for now; who is there already must be able to leave a host."""
 
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active(host="host-1")
         record = region.record(id)
@@ -249,8 +248,8 @@ def _with_flavor(record: Any, flavor: Flavor) -> Any:
     return msgspec.structs.replace(record, flavor=flavor)
 
 
-def test_what_is_for_the_driver_reaches_it(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_what_is_for_the_driver_reaches_it(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         path = f"/flavors/{SMALL.id}/os-extra_specs"
         specs = {"quota:disk_total_iops_sec": "500", "site:note": "x"}
@@ -304,16 +303,18 @@ def test_what_is_for_the_driver_reaches_it(region: Region) -> None:
         ("/limits?project_id=x", "project_id"),
     ],
 )
-def test_a_list_is_refused_with_a_word_that_it_does_not_know(region: Region, path: str, name: str) -> None:
-    async def story(region: Region) -> None:
+def test_a_list_is_refused_with_a_word_that_it_does_not_know(
+    region: RegionWorld, path: str, name: str
+) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         assert name in said(await region.compute("GET", path))
 
     region.run(story)
 
 
-def test_a_list_of_actions_is_refused_with_a_word_that_it_does_not_know(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_list_of_actions_is_refused_with_a_word_that_it_does_not_know(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active()
         path = f"/servers/{id}/os-instance-actions"
@@ -337,8 +338,8 @@ def test_a_list_of_actions_is_refused_with_a_word_that_it_does_not_know(region: 
         ("filter_tenant_id", " , "),
     ],
 )
-def test_an_aggregate_does_not_get_what_nobody_would_heed(region: Region, key: str, value: str) -> None:
-    async def story(region: Region) -> None:
+def test_an_aggregate_does_not_get_what_nobody_would_heed(region: RegionWorld, key: str, value: str) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         await region.compute("POST", "/os-aggregates", {"aggregate": {"name": "a"}})
         given = {"set_metadata": {"metadata": {key: value}}}
@@ -352,22 +353,22 @@ def test_an_aggregate_does_not_get_what_nobody_would_heed(region: Region, key: s
     region.run(story)
 
 
-async def give_traits(region: Region, number: int, *traits: str) -> None:
+async def give_traits(region: RegionWorld, number: int, *traits: str) -> None:
     path = f"/resource_providers/{uuid_of(number)}"
     generation = (await region.change("GET", path))["generation"]
     body = {"resource_provider_generation": generation, "traits": traits}
     await region.change("PUT", f"{path}/traits", body)
 
 
-async def isolate(region: Region, number: int, **metadata: str) -> None:
+async def isolate(region: RegionWorld, number: int, **metadata: str) -> None:
     """A host of its own aggregate, which says this."""
     await region.join(number, uuid_of(500), uuid_of(700 + number))
     label = {"kind": None, "name": f"only-{number}", "metadata": metadata}
     await region.change("PUT", f"/berth/v1/aggregates/{uuid_of(700 + number)}", {"aggregate": label})
 
 
-def test_hosts_of_other_projects_take_no_server(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_hosts_of_other_projects_take_no_server(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet(2)
         await isolate(region, 1, filter_tenant_id="blue, green", filter_tenant_id_more="red")
         places = {region.record(await region.create(f"a{n}")).place for n in range(3)}
@@ -381,8 +382,8 @@ def test_hosts_of_other_projects_take_no_server(region: Region) -> None:
     region.run(story)
 
 
-def test_hosts_that_are_kept_for_a_trait_take_no_other_server(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_hosts_that_are_kept_for_a_trait_take_no_other_server(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet(2)
         await give_traits(region, 1, "HW_CPU_X86_AVX2")
         await isolate(region, 1, **{"trait:HW_CPU_X86_AVX2": "required"})
@@ -398,8 +399,8 @@ def test_hosts_that_are_kept_for_a_trait_take_no_other_server(region: Region) ->
     region.run(story)
 
 
-def test_an_image_goes_to_hosts_of_its_architecture_and_hypervisor(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_an_image_goes_to_hosts_of_its_architecture_and_hypervisor(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet(3)
         await give_traits(region, 2, "HW_ARCH_AARCH64")
         arm = Image(
@@ -429,8 +430,8 @@ def test_an_image_goes_to_hosts_of_its_architecture_and_hypervisor(region: Regio
     region.run(story)
 
 
-def test_an_image_stays_out_of_aggregates_that_say_otherwise(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_an_image_stays_out_of_aggregates_that_say_otherwise(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet(2)
         await isolate(region, 1, os_type="windows")
         linux = Image(

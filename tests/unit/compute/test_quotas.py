@@ -16,10 +16,8 @@ from berth.model.servers import Image, Server
 from berth.view import View
 from berth.view.snapshot import dump, load
 from tests.servers import ROOT
-from tests.unit.compute.regions import CIRROS, LARGE, SMALL, Region
-from tests.unit.identity.houses import House
 from tests.unit.native.clusters import CLUSTERS, cluster, data, fleet, kept, scaled
-from tests.unit.native.worlds import Answer, World, uuid_of
+from tests.worlds import CIRROS, LARGE, SMALL, Answer, ApplicationWorld, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -29,21 +27,21 @@ DEFAULT = {f"quota_{name}": limit for name, limit in msgspec.structs.asdict(Quot
 IMAGES = "/image/v2/images"
 
 
-async def ask_for(region: Region, who: str = BLUE, hints: object = None, **fields: Any) -> Answer:
+async def ask_for(region: RegionWorld, who: str = BLUE, hints: object = None, **fields: Any) -> Answer:
     body: dict[str, Any] = {"server": {"name": "s", "flavorRef": SMALL.id, **fields}}
     if hints is not None:
         body["os:scheduler_hints"] = hints
     return await region.compute("POST", "/servers", body, who=who)
 
 
-async def used(region: Region, project: str = "blue") -> dict[str, int]:
+async def used(region: RegionWorld, project: str = "blue") -> dict[str, int]:
     detail = (await region.compute("GET", f"{SETS}/{project}/detail")).json["quota_set"]
     return {
         name: detail[name]["in_use"] for name in ("instances", "cores", "ram", "server_groups", "clusters")
     }
 
 
-async def limit(region: Region, **limits: Any) -> Answer:
+async def limit(region: RegionWorld, **limits: Any) -> Answer:
     answer = await region.compute("PUT", f"{SETS}/blue", {"quota_set": limits})
     assert answer.status == 200, answer.body
     return answer
@@ -59,7 +57,7 @@ def forbidden(answer: Answer) -> str:
 
 
 def test_a_project_that_says_nothing_has_novas_quotas(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet(5)
         assert (await ask_for(region, min_count=10)).status == 202
         assert forbidden(await ask_for(region)) == (
@@ -68,23 +66,23 @@ def test_a_project_that_says_nothing_has_novas_quotas(tmp_path: Path) -> None:
         )
         assert (await ask_for(region, who="bob:red")).status == 202
 
-    Region(tmp_path, **DEFAULT).run(story)
+    RegionWorld(tmp_path, **DEFAULT).run(story)
 
 
 def test_of_many_at_once_exactly_as_many_get_in(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet(5)
         answers = await asyncio.gather(*(ask_for(region) for _ in range(64)))
         assert sorted(answer.status for answer in answers) == [202] * 10 + [403] * 54
         assert (await used(region))["instances"] == 10
 
-    Region(tmp_path, **DEFAULT).run(story)
+    RegionWorld(tmp_path, **DEFAULT).run(story)
 
 
 def test_servers_for_which_there_is_no_place_count_too(tmp_path: Path) -> None:
     """They were a way to write without an end: a thousand records for 95 bytes."""
 
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.put(SMALL)
         assert forbidden(await ask_for(region, min_count=1000)).startswith(
             "Quota exceeded for cores, instances"
@@ -93,11 +91,11 @@ def test_servers_for_which_there_is_no_place_count_too(tmp_path: Path) -> None:
         assert (await ask_for(region)).status == 403
         assert len(list(region.engine.view.records.all(Server))) == 10
 
-    Region(tmp_path, **DEFAULT).run(story)
+    RegionWorld(tmp_path, **DEFAULT).run(story)
 
 
 def test_as_many_are_made_as_there_is_room_for(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet(5)
         assert (await ask_for(region, min_count=2, max_count=50)).status == 202
         assert await used(region) == {
@@ -108,11 +106,11 @@ def test_as_many_are_made_as_there_is_room_for(tmp_path: Path) -> None:
             "clusters": 0,
         }
 
-    Region(tmp_path, **DEFAULT).run(story)
+    RegionWorld(tmp_path, **DEFAULT).run(story)
 
 
 def test_what_goes_makes_room(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet(2)
         id = await region.active(who=BLUE)
         assert (await ask_for(region)).status == 403
@@ -127,11 +125,11 @@ def test_what_goes_makes_room(tmp_path: Path) -> None:
         assert (await used(region))["instances"] == 0
         assert (await ask_for(region)).status == 202
 
-    Region(tmp_path, quota_instances=1).run(story)
+    RegionWorld(tmp_path, quota_instances=1).run(story)
 
 
 def test_a_resize_asks_for_the_difference(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet(3)
         id = await region.active(who=BLUE)
         await limit(region, cores=3)
@@ -152,11 +150,11 @@ def test_a_resize_asks_for_the_difference(tmp_path: Path) -> None:
         await region.finish(id)
         assert (await used(region))["cores"] == 4
 
-    Region(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)
 
 
 def test_server_groups_and_their_members(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet(3)
         body = {"server_group": {"name": "g", "policy": "soft-affinity"}}
         made = await region.compute("POST", "/os-server-groups", body, who=BLUE)
@@ -173,21 +171,21 @@ def test_server_groups_and_their_members(tmp_path: Path) -> None:
         assert (await region.compute("DELETE", path, who=BLUE)).status == 204
         assert (await region.compute("POST", "/os-server-groups", body, who=BLUE)).status == 200
 
-    Region(tmp_path, quota_server_groups=1, quota_server_group_members=3).run(story)
+    RegionWorld(tmp_path, quota_server_groups=1, quota_server_group_members=3).run(story)
 
 
-async def native_group(region: Region, *members: int) -> Answer:
+async def native_group(region: RegionWorld, *members: int) -> Answer:
     body = {"group": {"name": "g", "policy": "soft-affinity", "members": [uuid_of(one) for one in members]}}
     return await region.ask("POST", "/berth/v1/groups", body, token=BLUE, headers={"x-roles": "admin"})
 
 
-async def change_members(region: Region, group: str, add: list[int], remove: list[int]) -> Answer:
+async def change_members(region: RegionWorld, group: str, add: list[int], remove: list[int]) -> Answer:
     body = {"add": [uuid_of(one) for one in add], "remove": [uuid_of(one) for one in remove]}
     return await region.ask("POST", f"/berth/v1/groups/{group}/members", body)
 
 
 def test_groups_of_the_native_api_count_too(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         refused = await native_group(region, 1, 2, 3, 4)
         assert (refused.status, refused.error["code"]) == (403, "berth.quota_exceeded")
         assert "it has 0, 4 more were asked for, and it may have 3" in refused.error["detail"]
@@ -205,28 +203,28 @@ def test_groups_of_the_native_api_count_too(tmp_path: Path) -> None:
         assert (await change_members(region, group, [5, 2], [3])).status == 200
         assert (await change_members(region, group, [], [4, 5])).status == 200
 
-    Region(tmp_path, quota_server_groups=1, quota_server_group_members=3).run(story)
+    RegionWorld(tmp_path, quota_server_groups=1, quota_server_group_members=3).run(story)
 
 
 def test_of_many_native_groups_at_once_exactly_as_many_get_in(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         answers = await asyncio.gather(*(native_group(region) for _ in range(8)))
         assert sorted(answer.status for answer in answers) == [201] * 3 + [403] * 5
 
-    Region(tmp_path, quota_server_groups=3).run(story)
+    RegionWorld(tmp_path, quota_server_groups=3).run(story)
 
 
 def test_groups_where_there_are_no_servers_are_not_counted(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         for _ in range(3):
             body = {"group": {"name": "g", "policy": "affinity"}}
             assert (await world.ask("POST", "/berth/v1/groups", body)).status == 201
 
-    World(tmp_path, quota_server_groups=1).run(story)
+    ApplicationWorld(tmp_path, quota_server_groups=1).run(story)
 
 
 def test_metadata_of_a_server(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet(1)
         message = forbidden(await ask_for(region, metadata={"a": "1", "b": "2", "c": "3"}))
         assert message == "Maximum number of metadata items exceeds 2: this would be 3."
@@ -244,13 +242,13 @@ def test_metadata_of_a_server(tmp_path: Path) -> None:
         assert (await region.compute("DELETE", f"{path}/c", who=BLUE)).status == 204
         assert (await region.compute("PUT", f"{path}/b", {"meta": {"b": "9"}}, who=BLUE)).status == 200
 
-    Region(tmp_path, quota_metadata_items=2).run(story)
+    RegionWorld(tmp_path, quota_metadata_items=2).run(story)
 
 
 def test_clusters(tmp_path: Path) -> None:
     """A cluster counts as one, and with its servers; its server groups are its own."""
 
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await fleet(region, 5)
         how: dict[str, Any] = {"token": BLUE}
         refused = await region.ask("POST", CLUSTERS, cluster(data(7)), **how)
@@ -282,14 +280,14 @@ def test_clusters(tmp_path: Path) -> None:
         assert set((await used(region)).values()) == {0}
 
     settings = {"quota_instances": 6, "quota_cores": 12, "quota_clusters": 1, "quota_server_groups": 0}
-    Region(tmp_path, **settings, quota_server_group_members=1).run(story)
+    RegionWorld(tmp_path, **settings, quota_server_group_members=1).run(story)
 
 
 def test_images_in_glances_words(tmp_path: Path) -> None:
-    async def story(house: House) -> None:
+    async def story(region: RegionWorld) -> None:
         body = {"name": "i", "disk_format": "raw", "container_format": "bare"}
-        ids = [(await house.ask("POST", IMAGES, body, token=BLUE)).json["id"] for _ in range(2)]
-        refused = await house.ask("POST", IMAGES, body, token=BLUE)
+        ids = [(await region.ask("POST", IMAGES, body, token=BLUE)).json["id"] for _ in range(2)]
+        refused = await region.ask("POST", IMAGES, body, token=BLUE)
         assert refused.status == 413
         assert refused.json["message"] == (
             "Resource image_count_total is over limit of 2 due to current usage 2 and delta 1."
@@ -297,35 +295,35 @@ def test_images_in_glances_words(tmp_path: Path) -> None:
         media = {"content-type": "application/octet-stream"}
         content = b"x" * (700 << 10)
         first, second = (f"{IMAGES}/{id}/file" for id in ids)
-        assert (await house.ask_raw("PUT", first, content, token=BLUE, headers=media)).status == 204
-        refused = await house.ask_raw("PUT", second, content, token=BLUE, headers=media)
+        assert (await region.ask_raw("PUT", first, content, token=BLUE, headers=media)).status == 204
+        refused = await region.ask_raw("PUT", second, content, token=BLUE, headers=media)
         assert refused.status == 413
         assert refused.json["message"] == (
             "Resource image_size_total is over limit of 1 due to current usage 1 and delta 1."
         )
-        assert (await house.ask("DELETE", f"{IMAGES}/{ids[0]}", token=BLUE)).status == 204
-        assert (await house.ask_raw("PUT", second, content, token=BLUE, headers=media)).status == 204
+        assert (await region.ask("DELETE", f"{IMAGES}/{ids[0]}", token=BLUE)).status == 204
+        assert (await region.ask_raw("PUT", second, content, token=BLUE, headers=media)).status == 204
 
-    House(tmp_path, quota_images=2, quota_image_size_total=1).run(story)
+    RegionWorld(tmp_path, quota_images=2, quota_image_size_total=1).run(story)
 
 
 def test_an_image_is_not_given_to_a_project_that_has_enough(tmp_path: Path) -> None:
-    async def story(house: House) -> None:
-        made = await house.ask("POST", IMAGES, {"name": "i"}, token="admin")
-        await house.ask("POST", IMAGES, {"name": "j"}, token=BLUE)
+    async def story(region: RegionWorld) -> None:
+        made = await region.ask("POST", IMAGES, {"name": "i"}, token="admin")
+        await region.ask("POST", IMAGES, {"name": "j"}, token=BLUE)
         steps = [{"op": "replace", "path": "/owner", "value": "blue"}]
         headers = {"content-type": "application/openstack-images-v2.1-json-patch"}
         path = f"{IMAGES}/{made.json['id']}"
-        assert (await house.ask("PATCH", path, steps, token="admin", headers=headers)).status == 413
+        assert (await region.ask("PATCH", path, steps, token="admin", headers=headers)).status == 413
 
-    House(tmp_path, quota_images=1).run(story)
+    RegionWorld(tmp_path, quota_images=1).run(story)
 
 
 # -- setting and showing ------------------------------------------------------------------------------
 
 
 def test_a_projects_own_quotas_come_first_then_the_class_then_the_settings(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         async def cores() -> int:
             shown: int = (await region.compute("GET", f"{SETS}/blue")).json["quota_set"]["cores"]
             return shown
@@ -349,7 +347,7 @@ def test_a_projects_own_quotas_come_first_then_the_class_then_the_settings(tmp_p
         shown = (await region.compute("GET", "/os-quota-class-sets/default")).json["quota_class_set"]
         assert (shown["id"], shown["cores"], shown["instances"]) == ("default", 30, 10)
 
-    Region(tmp_path, **DEFAULT).run(story)
+    RegionWorld(tmp_path, **DEFAULT).run(story)
 
 
 @pytest.mark.parametrize(
@@ -368,16 +366,16 @@ def test_a_projects_own_quotas_come_first_then_the_class_then_the_settings(tmp_p
     ],
 )
 def test_what_is_refused_of_a_quota(tmp_path: Path, body: object, words: str) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         answer = await region.compute("PUT", f"{SETS}/blue", body)
         assert answer.status == 400, answer.body
         assert words in answer.json["badRequest"]["message"]
 
-    Region(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)
 
 
 def test_no_limit_is_set_below_what_is_used_unless_it_is_forced(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet(2)
         await ask_for(region, min_count=2)
         answer = await region.compute("PUT", f"{SETS}/blue", {"quota_set": {"cores": 3}})
@@ -388,26 +386,26 @@ def test_no_limit_is_set_below_what_is_used_unless_it_is_forced(tmp_path: Path) 
         await limit(region, cores=3, force="True")
         assert (await ask_for(region)).status == 403
 
-    Region(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)
 
 
 @pytest.mark.parametrize(
     ("version", "networks", "injected"), [("2.35", True, True), ("2.36", False, True), ("2.57", False, False)]
 )
 def test_what_a_version_knows(tmp_path: Path, version: str, networks: bool, injected: bool) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         for path in (f"{SETS}/blue", f"{SETS}/blue/detail", f"{SETS}/blue/defaults"):
             shown = (await region.compute("GET", path, version=version)).json["quota_set"]
             assert ("fixed_ips" in shown) == networks
             assert ("injected_files" in shown) == injected
             assert {"cores", "key_pairs", "server_groups"} < shown.keys()
 
-    Region(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)
 
 
 @pytest.mark.parametrize(("version", "groups"), [("2.49", False), ("2.50", True)])
 def test_what_a_version_knows_of_the_class(tmp_path: Path, version: str, groups: bool) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         path = "/os-quota-class-sets/default"
         shown = (await region.compute("GET", path, version=version)).json["quota_class_set"]
         assert ("server_groups" in shown) == groups
@@ -416,11 +414,11 @@ def test_what_a_version_knows_of_the_class(tmp_path: Path, version: str, groups:
         assert (await region.compute("PUT", path, body, version=version)).status == (200 if groups else 400)
         assert (await region.compute("GET", "/os-quota-class-sets/gold", version=version)).status == 404
 
-    Region(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)
 
 
 def test_a_member_sees_its_own_and_sets_nothing(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         assert (await region.compute("GET", f"{SETS}/blue", who=BLUE)).status == 200
         assert (await region.compute("GET", f"{SETS}/red", who=BLUE)).status == 403
         body = {"quota_set": {"cores": 1000}}
@@ -428,7 +426,7 @@ def test_a_member_sees_its_own_and_sets_nothing(tmp_path: Path) -> None:
         assert (await region.compute("DELETE", f"{SETS}/blue", who=BLUE)).status == 403
         assert (await region.compute("GET", f"{SETS}/blue?user_id=ann", who=BLUE)).status == 400
 
-    Region(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)
 
 
 # -- counting -----------------------------------------------------------------------------------------
@@ -437,7 +435,7 @@ def test_a_member_sees_its_own_and_sets_nothing(tmp_path: Path) -> None:
 def test_what_is_counted_follows_from_the_journal(tmp_path: Path) -> None:
     """Replayed, loaded from a snapshot, and added up from the records: it is the same."""
 
-    async def story(region: Region) -> View:
+    async def story(region: RegionWorld) -> View:
         await fleet(region, 4)
         await region.put(Image(id=uuid_of(970), name="i", owner="blue", size=5))
         await region.ask("POST", CLUSTERS, cluster(data(3)), token=BLUE)
@@ -452,7 +450,7 @@ def test_what_is_counted_follows_from_the_journal(tmp_path: Path) -> None:
         await kept(region)
         return region.engine.view
 
-    view = Region(tmp_path).run(story)
+    view = RegionWorld(tmp_path).run(story)
     journal = open_journal(SqliteAddress(tmp_path / "journal.db"), shared=False)
     try:
         replayed = start_view(journal)
@@ -477,7 +475,7 @@ def test_the_guide_can_be_followed(tmp_path: Path) -> None:
     requests = re.findall(r"^```http\n([A-Z]+) (\S+) -> (\d+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     assert len(requests) == 9
 
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet(5)
         for method, path, status, body in requests:
             sent = json.loads(body) if body else None
@@ -487,4 +485,4 @@ def test_the_guide_can_be_followed(tmp_path: Path) -> None:
             assert answer.status == int(status), (method, path, answer.body)
         assert (await used(region))["instances"] == 12
 
-    Region(tmp_path, **DEFAULT).run(story)
+    RegionWorld(tmp_path, **DEFAULT).run(story)

@@ -7,8 +7,7 @@ import pytest
 
 from berth.model.servers import Migration
 from tests.unit.compute.fleets import hear, known_fleet
-from tests.unit.compute.regions import AVX, CIRROS, HUGE, LARGE, SECRET, SMALL, Region
-from tests.unit.native.worlds import Answer, uuid_of
+from tests.worlds import AVX, CIRROS, HUGE, LARGE, SECRET, SMALL, Answer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -17,8 +16,8 @@ LARGE_HOLDS = {"VCPU": 4, "MEMORY_MB": 4096, "DISK_GB": 20}
 
 
 @pytest.fixture
-def region(tmp_path: Path) -> Region:
-    return Region(tmp_path)
+def region(tmp_path: Path) -> RegionWorld:
+    return RegionWorld(tmp_path)
 
 
 def message(answer: Answer) -> str:
@@ -28,25 +27,25 @@ def message(answer: Answer) -> str:
     return text
 
 
-async def status(region: Region, id: str) -> str:
+async def status(region: RegionWorld, id: str) -> str:
     text: str = (await region.server(id))["status"]
     return text
 
 
-async def host(region: Region, id: str) -> str:
+async def host(region: RegionWorld, id: str) -> str:
     name: str = (await region.server(id))["OS-EXT-SRV-ATTR:host"]
     return name
 
 
-def migration(region: Region, id: str) -> Migration:
+def migration(region: RegionWorld, id: str) -> Migration:
     return region.migrations(id)[-1]
 
 
 # -- resize and cold migration ------------------------------------------------------------------
 
 
-def test_a_resize_waits_for_its_confirmation(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_resize_waits_for_its_confirmation(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active(host="host-1")
         assert (await region.act(id, "resize", {"flavorRef": LARGE.id})).status == 202
@@ -67,8 +66,8 @@ def test_a_resize_waits_for_its_confirmation(region: Region) -> None:
     region.run(story)
 
 
-def test_a_resize_is_reverted(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_resize_is_reverted(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active(host="host-1")
         await region.act(id, "resize", {"flavorRef": LARGE.id})
@@ -84,8 +83,8 @@ def test_a_resize_is_reverted(region: Region) -> None:
     region.run(story)
 
 
-def test_what_cannot_be_resized_says_why(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_what_cannot_be_resized_says_why(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active(who="ann:green")
         for body, code, said in (
@@ -107,8 +106,8 @@ def test_what_cannot_be_resized_says_why(region: Region) -> None:
     region.run(story)
 
 
-def test_a_cold_migration_goes_elsewhere(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_cold_migration_goes_elsewhere(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active(host="host-1")
         assert (await region.act(id, "migrate")).status == 202
@@ -124,8 +123,8 @@ def test_a_cold_migration_goes_elsewhere(region: Region) -> None:
     region.run(story)
 
 
-def test_a_host_to_move_to_must_be_there_and_fit(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_host_to_move_to_must_be_there_and_fit(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet(count=2)
         id = await region.active(host="host-1")
         old = await region.act(id, "migrate", {"host": "host-2"}, version="2.55")
@@ -143,8 +142,8 @@ def test_a_host_to_move_to_must_be_there_and_fit(region: Region) -> None:
     region.run(story)
 
 
-def test_a_server_can_move_when_those_it_was_to_avoid_are_gone(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_server_can_move_when_those_it_was_to_avoid_are_gone(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         other = await region.active("other")
         id = await region.active("one", hints={"different_host": other})
@@ -155,8 +154,8 @@ def test_a_server_can_move_when_those_it_was_to_avoid_are_gone(region: Region) -
     region.run(story)
 
 
-def test_one_operation_at_a_time(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_one_operation_at_a_time(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active()
         assert (await region.act(id, "resize", {"flavorRef": LARGE.id})).status == 202
@@ -170,8 +169,8 @@ def test_one_operation_at_a_time(region: Region) -> None:
 # -- live migration and evacuation --------------------------------------------------------------
 
 
-def test_a_live_migration_ends_elsewhere(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_live_migration_ends_elsewhere(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active(host="host-1")
         body = {"host": "host-2", "block_migration": "auto", "force": False}
@@ -186,8 +185,8 @@ def test_a_live_migration_ends_elsewhere(region: Region) -> None:
     region.run(story)
 
 
-def test_a_server_is_evacuated_when_its_host_is_down_and_not_before(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_server_is_evacuated_when_its_host_is_down_and_not_before(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active(host="host-1")
         early = await region.act(id, "evacuate", {})
@@ -210,8 +209,8 @@ def test_a_server_is_evacuated_when_its_host_is_down_and_not_before(region: Regi
     ("name", "body"),
     [("migrate", None), ("os-migrateLive", {}), ("evacuate", {}), ("shelveOffload", None)],
 )
-def test_moves_take_an_administrator(region: Region, name: str, body: object) -> None:
-    async def story(region: Region) -> None:
+def test_moves_take_an_administrator(region: RegionWorld, name: str, body: object) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active(who="ann:blue")
         answer = await region.act(id, name, body, who="ann:blue")
@@ -224,8 +223,8 @@ def test_moves_take_an_administrator(region: Region, name: str, body: object) ->
 # -- where it is --------------------------------------------------------------------------------
 
 
-def test_a_server_is_stopped_and_started(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_server_is_stopped_and_started(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active(who="ann:blue")
         assert (await region.act(id, "os-stop", who="ann:blue")).status == 202
@@ -242,8 +241,8 @@ def test_a_server_is_stopped_and_started(region: Region) -> None:
     region.run(story)
 
 
-def test_a_rebuild_takes_another_image_and_name(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_rebuild_takes_another_image_and_name(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active()
         body: dict[str, Any] = {
@@ -267,8 +266,8 @@ def test_a_rebuild_takes_another_image_and_name(region: Region) -> None:
     region.run(story)
 
 
-def test_a_rebuild_is_refused_where_the_image_does_not_fit(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_rebuild_is_refused_where_the_image_does_not_fit(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active(imageRef=CIRROS.id)
         for body, said in (
@@ -284,8 +283,8 @@ def test_a_rebuild_is_refused_where_the_image_does_not_fit(region: Region) -> No
     region.run(story)
 
 
-def test_a_shelved_server_lets_go_of_its_host(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_shelved_server_lets_go_of_its_host(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active(host="host-1", who="admin")
         assert (await region.act(id, "shelve")).status == 202
@@ -302,7 +301,7 @@ def test_a_shelved_server_lets_go_of_its_host(region: Region) -> None:
 
 
 def test_shelved_where_it_is_until_it_is_offloaded(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active(host="host-1")
         await region.act(id, "shelve")
@@ -321,11 +320,11 @@ def test_shelved_where_it_is_until_it_is_offloaded(tmp_path: Path) -> None:
         assert await status(region, id) == "SHELVED_OFFLOADED"
         assert await region.held(id) == {}
 
-    Region(tmp_path, shelve_offload=False).run(story)
+    RegionWorld(tmp_path, shelve_offload=False).run(story)
 
 
-def test_a_server_is_unshelved_into_a_zone_or_out_of_it(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_server_is_unshelved_into_a_zone_or_out_of_it(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         await region.join(2, uuid_of(500), uuid_of(600))
         label = {"aggregate": {"kind": "zone", "name": "east", "metadata": {}}}
@@ -368,8 +367,8 @@ def test_a_server_is_unshelved_into_a_zone_or_out_of_it(region: Region) -> None:
         ([], "Invalid input"),
     ],
 )
-def test_what_is_no_action_is_refused(region: Region, body: object, said: str) -> None:
-    async def story(region: Region) -> None:
+def test_what_is_no_action_is_refused(region: RegionWorld, body: object, said: str) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active()
         answer = await region.compute("POST", f"/servers/{id}/action", body)
@@ -378,8 +377,8 @@ def test_what_is_no_action_is_refused(region: Region, body: object, said: str) -
     region.run(story)
 
 
-def test_a_move_to_another_cell_is_refused_with_the_way_round(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_move_to_another_cell_is_refused_with_the_way_round(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await known_fleet(region)
         await hear(region, 3, cell="cell-2")
         id = await region.active(host="host-1", who="admin")

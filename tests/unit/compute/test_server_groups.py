@@ -7,25 +7,25 @@ import pytest
 
 from berth.model.ids import GroupId
 from tests.unit.compute.fleets import known_fleet
-from tests.unit.compute.regions import Region
+from tests.worlds import RegionWorld
 
 pytestmark = pytest.mark.fast
 
 
 @pytest.fixture
-def region(tmp_path: Path) -> Region:
-    return Region(tmp_path)
+def region(tmp_path: Path) -> RegionWorld:
+    return RegionWorld(tmp_path)
 
 
-async def new(region: Region, version: str = "2.64", who: str = "ann:blue", **fields: Any) -> Any:
+async def new(region: RegionWorld, version: str = "2.64", who: str = "ann:blue", **fields: Any) -> Any:
     answer = await region.compute(
         "POST", "/os-server-groups", {"server_group": {"name": "g", **fields}}, version=version, who=who
     )
     return answer.json["server_group"] if answer.status == 200 else answer
 
 
-def test_a_group_of_each_generation_of_the_api(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_group_of_each_generation_of_the_api(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         old = await new(region, "2.1", policies=["affinity"])
         assert {key: old[key] for key in old if key != "id"} == {
             "name": "g",
@@ -77,8 +77,8 @@ def test_a_group_of_each_generation_of_the_api(region: Region) -> None:
         ("2.64", {"policy": "near"}, "The policy is 'near'; it must be one of affinity, "),
     ],
 )
-def test_a_group_that_cannot_be(region: Region, version: str, fields: dict[str, Any], why: str) -> None:
-    async def story(region: Region) -> None:
+def test_a_group_that_cannot_be(region: RegionWorld, version: str, fields: dict[str, Any], why: str) -> None:
+    async def story(region: RegionWorld) -> None:
         answer = await new(region, version, **fields)
         assert answer.status == 400
         assert answer.json["badRequest"]["message"].startswith(why)
@@ -86,8 +86,8 @@ def test_a_group_that_cannot_be(region: Region, version: str, fields: dict[str, 
     region.run(story)
 
 
-def test_groups_are_a_projects_own(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_groups_are_a_projects_own(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         blue, red = (
             await new(region, policy="affinity", who="ann:blue"),
             await new(region, policy="affinity", who="bob:red"),
@@ -114,8 +114,8 @@ def test_groups_are_a_projects_own(region: Region) -> None:
     region.run(story)
 
 
-def test_members_are_servers_and_stay_when_their_group_goes(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_members_are_servers_and_stay_when_their_group_goes(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await known_fleet(region)
         group = await new(region, policy="anti-affinity")
         ids = [await region.active(name, hints={"group": group["id"]}, who="ann:blue") for name in ("a", "b")]

@@ -11,18 +11,17 @@ import pytest
 
 from berth.api.compute.servers.show import NamePattern
 from berth.model.servers import Fault
-from tests.unit.compute.regions import CIRROS, LARGE, SMALL, Region
-from tests.unit.native.worlds import uuid_of
+from tests.worlds import CIRROS, LARGE, SMALL, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
 
 @pytest.fixture
-def region(tmp_path: Path) -> Region:
-    return Region(tmp_path)
+def region(tmp_path: Path) -> RegionWorld:
+    return RegionWorld(tmp_path)
 
 
-async def names(region: Region, query: str = "", **how: Any) -> list[str]:
+async def names(region: RegionWorld, query: str = "", **how: Any) -> list[str]:
     answer = await region.compute("GET", f"/servers?{query}", **how)
     assert answer.status == 200, answer.body
     return [one["name"] for one in answer.json["servers"]]
@@ -31,8 +30,8 @@ async def names(region: Region, query: str = "", **how: Any) -> list[str]:
 # -- showing ------------------------------------------------------------------------------------
 
 
-def test_what_is_shown_grows_with_the_version(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_what_is_shown_grows_with_the_version(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active(imageRef=CIRROS.id, flavorRef=LARGE.id)
         old = await region.server(id, version="2.1")
@@ -58,8 +57,8 @@ def test_what_is_shown_grows_with_the_version(region: Region) -> None:
     region.run(story)
 
 
-def test_where_a_server_is_is_not_for_everybody(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_where_a_server_is_is_not_for_everybody(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet(count=1)
         blue = [await region.active(name, who="ann:blue") for name in ("a", "b")]
         green = await region.active("c", who="bob:green")
@@ -72,8 +71,8 @@ def test_where_a_server_is_is_not_for_everybody(region: Region) -> None:
     region.run(story)
 
 
-def test_another_projects_server_is_not_there(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_another_projects_server_is_not_there(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active(who="ann:blue")
         for method, path, body in (
@@ -95,8 +94,8 @@ def test_another_projects_server_is_not_there(region: Region) -> None:
     region.run(story)
 
 
-def test_how_the_host_of_a_server_is_doing(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_how_the_host_of_a_server_is_doing(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet(count=1)
         id = await region.active()
         await region.host_status(1, disabled=True)
@@ -107,8 +106,8 @@ def test_how_the_host_of_a_server_is_doing(region: Region) -> None:
     region.run(story)
 
 
-def test_a_fault_is_shown_while_the_server_is_in_error(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_fault_is_shown_while_the_server_is_in_error(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.create(who="ann:blue")
         await region.finish(id, "the disk is full")
@@ -138,8 +137,8 @@ def test_a_fault_is_shown_while_the_server_is_in_error(region: Region) -> None:
         ("os-volume_attachments", {"volumeAttachments": []}),
     ],
 )
-def test_what_other_services_have_is_an_empty_list(region: Region, path: str, body: object) -> None:
-    async def story(region: Region) -> None:
+def test_what_other_services_have_is_an_empty_list(region: RegionWorld, path: str, body: object) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active()
         assert (await region.compute("GET", f"/servers/{id}/{path}")).json == body
@@ -151,8 +150,8 @@ def test_what_other_services_have_is_an_empty_list(region: Region, path: str, bo
 # -- listing ------------------------------------------------------------------------------------
 
 
-def test_pages_are_cut_newest_first(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_pages_are_cut_newest_first(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         for number in range(5):
             await region.create(f"s{number}")
@@ -173,8 +172,8 @@ def test_pages_are_cut_newest_first(region: Region) -> None:
     region.run(story)
 
 
-def test_a_project_sees_its_own(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_project_sees_its_own(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         await region.create("b", who="ann:blue")
         await region.create("g", who="bob:green")
@@ -195,8 +194,8 @@ def test_a_project_sees_its_own(region: Region) -> None:
     region.run(story)
 
 
-def test_filters(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_filters(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         one = await region.active("web-one", host="host-1", imageRef=CIRROS.id)
         region.clock.advance(60)
@@ -236,8 +235,8 @@ def test_filters(region: Region) -> None:
     region.run(story)
 
 
-def test_hosts_are_no_filter_for_those_who_must_not_know_them(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_hosts_are_no_filter_for_those_who_must_not_know_them(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         refused = await region.compute("GET", "/servers?host=nowhere", who="ann:blue")
         assert (refused.status, "allow_all_filters" in refused.json["forbidden"]["message"]) == (403, True)
@@ -270,8 +269,8 @@ def test_names_are_looked_for(pattern: str, name: str, is_like: bool) -> None:
 # -- changing -----------------------------------------------------------------------------------
 
 
-def test_a_server_is_renamed_also_while_it_is_busy(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_server_is_renamed_also_while_it_is_busy(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.create(description="old")
         body = {"server": {"name": "new", "description": None}}
@@ -294,8 +293,8 @@ def test_a_server_is_renamed_also_while_it_is_busy(region: Region) -> None:
     region.run(story)
 
 
-def test_metadata_comes_and_goes(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_metadata_comes_and_goes(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active(metadata={"a": "1"})
         path = f"/servers/{id}/metadata"
@@ -321,8 +320,8 @@ def test_metadata_comes_and_goes(region: Region) -> None:
     region.run(story)
 
 
-def test_a_locked_server_is_only_looked_at(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_locked_server_is_only_looked_at(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active(who="ann:blue")
         assert (await region.act(id, "lock", {"locked_reason": "mine"}, who="ann:blue")).status == 202
@@ -346,8 +345,8 @@ def test_a_locked_server_is_only_looked_at(region: Region) -> None:
     region.run(story)
 
 
-def test_what_the_api_refuses_in_the_writers_turn_is_a_rejection_that_is_counted(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_what_the_api_refuses_in_the_writers_turn_is_a_rejection_that_is_counted(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active(who="ann:blue")
         await region.act(id, "lock", who="ann:blue")
@@ -364,8 +363,8 @@ def test_what_the_api_refuses_in_the_writers_turn_is_a_rejection_that_is_counted
 # -- deleting -----------------------------------------------------------------------------------
 
 
-def test_a_server_is_deleted_once_however_often_it_is_asked(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_server_is_deleted_once_however_often_it_is_asked(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active()
         assert (await region.compute("DELETE", f"/servers/{id}")).status == 204
@@ -383,8 +382,8 @@ def test_a_server_is_deleted_once_however_often_it_is_asked(region: Region) -> N
     region.run(story)
 
 
-def test_a_busy_server_is_not_deleted(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_busy_server_is_not_deleted(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.create()
         answer = await region.compute("DELETE", f"/servers/{id}")
@@ -394,7 +393,7 @@ def test_a_busy_server_is_not_deleted(region: Region) -> None:
     region.run(story)
 
 
-async def add_bandwidth(region: Region, id: str) -> None:
+async def add_bandwidth(region: RegionWorld, id: str) -> None:
     """Somebody else changes what a server holds."""
     found = await region.change("GET", f"/allocations/{id}")
     [(host, there)] = found["allocations"].items()
@@ -409,8 +408,8 @@ async def add_bandwidth(region: Region, id: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["fail", "retry", "merge"])
-def test_what_others_have_changed_is_reported_once(region: Region, policy: str) -> None:
-    async def story(region: Region) -> None:
+def test_what_others_have_changed_is_reported_once(region: RegionWorld, policy: str) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active()
         await add_bandwidth(region, id)
@@ -430,7 +429,7 @@ def test_what_others_have_changed_is_reported_once(region: Region, policy: str) 
 
 
 def test_a_repeated_request_is_refused_until_the_doctor_where_the_deployment_says_so(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active()
         await add_bandwidth(region, id)
@@ -441,12 +440,12 @@ def test_a_repeated_request_is_refused_until_the_doctor_where_the_deployment_say
         asked = {"x-berth-conflict-policy": "merge"}
         assert (await region.compute("DELETE", f"/servers/{id}", headers=asked)).status == 204
 
-    Region(tmp_path, conflict_repeat="refuse").run(story)
+    RegionWorld(tmp_path, conflict_repeat="refuse").run(story)
 
 
 @pytest.mark.parametrize("count", [64])
-def test_of_many_requests_after_one_foreign_write_one_goes_on(region: Region, count: int) -> None:
-    async def story(region: Region) -> None:
+def test_of_many_requests_after_one_foreign_write_one_goes_on(region: RegionWorld, count: int) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active()
         await add_bandwidth(region, id)
@@ -463,8 +462,8 @@ def test_of_many_requests_after_one_foreign_write_one_goes_on(region: Region, co
     region.run(story)
 
 
-def test_a_forced_deletion_does_not_mind(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_forced_deletion_does_not_mind(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.active()
         await add_bandwidth(region, id)

@@ -8,19 +8,18 @@ import pytest
 from berth.model.saga_runs import Outbox
 from berth.model.servers import Server
 from berth.runtime.ids import Ids
-from tests.unit.compute.regions import (
+from tests.worlds import (
     AVX,
     CIRROS,
     HUGE,
-    IDS_SEED,
     PRIVATE,
     QUEUED,
     SECRET,
     SMALL,
     WIDE,
-    Region,
+    RegionWorld,
+    uuid_of,
 )
-from tests.unit.native.worlds import uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -28,16 +27,16 @@ SMALL_HOLDS = {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 10}
 
 
 @pytest.fixture
-def region(tmp_path: Path) -> Region:
-    return Region(tmp_path)
+def region(tmp_path: Path) -> RegionWorld:
+    return RegionWorld(tmp_path)
 
 
 def body(**fields: Any) -> dict[str, Any]:
     return {"server": {"name": "one", "flavorRef": SMALL.id, **fields}}
 
 
-def test_a_server_is_claimed_ordered_and_shown_in_one_act(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_server_is_claimed_ordered_and_shown_in_one_act(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         made = await region.compute(
             "POST",
@@ -86,8 +85,8 @@ def test_a_server_is_claimed_ordered_and_shown_in_one_act(region: Region) -> Non
     region.run(story)
 
 
-def test_no_password_is_made_up(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_no_password_is_made_up(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         made = await region.compute("POST", "/servers", body())
         assert "adminPass" not in made.json["server"]
@@ -95,8 +94,8 @@ def test_no_password_is_made_up(region: Region) -> None:
     region.run(story)
 
 
-def test_several_are_numbered_and_come_with_one_reservation(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_several_are_numbered_and_come_with_one_reservation(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         asked = body(name="web", min_count=2, max_count=3, return_reservation_id=True)
         made = await region.compute("POST", "/servers", asked)
@@ -110,8 +109,8 @@ def test_several_are_numbered_and_come_with_one_reservation(region: Region) -> N
     region.run(story)
 
 
-def test_as_many_as_fit_are_made_if_these_are_enough(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_as_many_as_fit_are_made_if_these_are_enough(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         group = await region.group()
         first = await region.create("web", {"group": group}, min_count=2, max_count=5)
@@ -125,8 +124,8 @@ def test_as_many_as_fit_are_made_if_these_are_enough(region: Region) -> None:
     region.run(story)
 
 
-def test_where_nothing_fits_servers_say_so_and_hold_nothing(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_where_nothing_fits_servers_say_so_and_hold_nothing(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.create("big", flavorRef=HUGE.id, min_count=2, max_count=4)
         servers = list(region.engine.view.records.all(Server))
@@ -147,8 +146,8 @@ def test_where_nothing_fits_servers_say_so_and_hold_nothing(region: Region) -> N
     region.run(story)
 
 
-def test_a_group_that_allows_no_more_leaves_one_in_error(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_group_that_allows_no_more_leaves_one_in_error(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet(count=1)
         group = await region.group()
         await region.create("a", {"group": group})
@@ -160,8 +159,8 @@ def test_a_group_that_allows_no_more_leaves_one_in_error(region: Region) -> None
     region.run(story)
 
 
-def test_hints_keep_servers_near_and_apart(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_hints_keep_servers_near_and_apart(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         one = await region.create("one")
         near = await region.create("near", {"same_host": one})
@@ -173,8 +172,8 @@ def test_hints_keep_servers_near_and_apart(region: Region) -> None:
 
 
 @pytest.mark.parametrize("zone", ["nova:host-2", ":host-2", "nova:host-2:host-2", "nova::host-2"])
-def test_an_administrator_can_force_a_host(region: Region, zone: str) -> None:
-    async def story(region: Region) -> None:
+def test_an_administrator_can_force_a_host(region: RegionWorld, zone: str) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         # No filter is asked about a host that is forced.
         await region.host_status(2, disabled=True)
@@ -186,8 +185,8 @@ def test_an_administrator_can_force_a_host(region: Region, zone: str) -> None:
     region.run(story)
 
 
-def test_a_host_that_is_asked_for_must_pass_the_filters(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_host_that_is_asked_for_must_pass_the_filters(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         for field in ("host", "hypervisor_hostname"):
             id = await region.create(**{field: "host-3"})
@@ -203,8 +202,8 @@ def test_a_host_that_is_asked_for_must_pass_the_filters(region: Region) -> None:
     region.run(story)
 
 
-def test_zones_are_kept_to(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_zones_are_kept_to(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         await region.join(2, uuid_of(500), uuid_of(600))
         label = {"aggregate": {"kind": "zone", "name": "east", "metadata": {}}}
@@ -219,8 +218,8 @@ def test_zones_are_kept_to(region: Region) -> None:
     region.run(story)
 
 
-def test_an_image_binds_a_server_to_hosts(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_an_image_binds_a_server_to_hosts(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         await region.change(
             "PUT",
@@ -256,10 +255,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_wrong_request_is_refused_and_leaves_nothing(region: Region, case: str) -> None:
+def test_a_wrong_request_is_refused_and_leaves_nothing(region: RegionWorld, case: str) -> None:
     fields, said = REFUSED[case]
 
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         answer = await region.compute("POST", "/servers", body(**fields), who="ann:green")
         assert answer.status == 400
@@ -269,8 +268,8 @@ def test_a_wrong_request_is_refused_and_leaves_nothing(region: Region, case: str
     region.run(story)
 
 
-def test_wrong_hosts_and_hints_are_refused(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_wrong_hosts_and_hints_are_refused(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         group = await region.group(who="admin:red")
         for asked, who, said in (
@@ -290,8 +289,8 @@ def test_wrong_hosts_and_hints_are_refused(region: Region) -> None:
     region.run(story)
 
 
-def test_who_has_the_flavor_or_the_image_may_use_it(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_who_has_the_flavor_or_the_image_may_use_it(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         id = await region.create(flavorRef=SECRET.id, imageRef=PRIVATE.id, who="ann:blue")
         assert (await region.server(id))["flavor"]["original_name"] == "secret"
@@ -299,8 +298,8 @@ def test_who_has_the_flavor_or_the_image_may_use_it(region: Region) -> None:
     region.run(story)
 
 
-def test_a_consumer_that_is_there_already_is_a_bug_to_be_reported(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_a_consumer_that_is_there_already_is_a_bug_to_be_reported(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         claimed = {
             "allocations": {uuid_of(1): {"resources": {"VCPU": 1}}},
@@ -309,8 +308,11 @@ def test_a_consumer_that_is_there_already_is_a_bug_to_be_reported(region: Region
             "consumer_generation": None,
             "consumer_type": "INSTANCE",
         }
-        # The compute API will draw the same id.
-        await region.change("PUT", f"/allocations/{Ids(IDS_SEED).uuid()}", claimed)
+        # The compute API will draw the same id, after that of the request.
+        upcoming = Ids(seed=7)
+        upcoming.request_id()
+        await region.change("PUT", f"/allocations/{upcoming.uuid()}", claimed)
+        region.ids.begin_anew(7)
         answer = await region.compute("POST", "/servers", body())
         assert answer.status == 500
         assert "report it as a bug" in answer.json["computeFault"]["message"]

@@ -8,33 +8,32 @@ import pytest
 from berth.model.ids import ProviderId
 from berth.model.placement import HEALTHY, HostStatus
 from tests.unit.compute.fleets import hear, known_fleet
-from tests.unit.compute.regions import Region
-from tests.unit.native.worlds import Answer, uuid_of
+from tests.worlds import Answer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
 
 @pytest.fixture
-def region(tmp_path: Path) -> Region:
-    return Region(tmp_path)
+def region(tmp_path: Path) -> RegionWorld:
+    return RegionWorld(tmp_path)
 
 
-async def put(region: Region, number: int = 1, version: str = "2.53", **wanted: Any) -> Answer:
+async def put(region: RegionWorld, number: int = 1, version: str = "2.53", **wanted: Any) -> Answer:
     return await region.compute("PUT", f"/os-services/{uuid_of(number)}", wanted, version=version)
 
 
-def status_of(region: Region, number: int = 1) -> HostStatus:
+def status_of(region: RegionWorld, number: int = 1) -> HostStatus:
     return region.engine.view.hosts.get(ProviderId(uuid_of(number)), HEALTHY)
 
 
-async def service(region: Region, number: int = 1) -> Any:
+async def service(region: RegionWorld, number: int = 1) -> Any:
     answer = await region.compute("GET", f"/os-services?host=host-{number}")
     [found] = answer.json["services"]
     return found
 
 
-def test_services_are_the_agents(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_services_are_the_agents(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await known_fleet(region)
         answer = await region.compute("GET", "/os-services")
         assert [one["host"] for one in answer.json["services"]] == ["host-1", "host-2", "host-3"]
@@ -60,8 +59,8 @@ def test_services_are_the_agents(region: Region) -> None:
     region.run(story)
 
 
-def test_disabled_hosts_are_not_scheduled_to(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_disabled_hosts_are_not_scheduled_to(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await known_fleet(region, 2)
         answer = await put(region, status="disabled", disabled_reason="new disk")
         shown = answer.json["service"]
@@ -76,10 +75,10 @@ def test_disabled_hosts_are_not_scheduled_to(region: Region) -> None:
 
 
 @pytest.mark.parametrize("api", ["compute", "native"])
-def test_who_asks_placement_can_leave_disabled_hosts_out(region: Region, api: str) -> None:
+def test_who_asks_placement_can_leave_disabled_hosts_out(region: RegionWorld, api: str) -> None:
     """By the trait that Nova sets for that; the other traits of the host stay."""
 
-    async def disable(region: Region, disabled: bool) -> None:
+    async def disable(region: RegionWorld, disabled: bool) -> None:
         if api == "compute":
             answer = await put(region, status="disabled" if disabled else "enabled")
         else:
@@ -88,7 +87,7 @@ def test_who_asks_placement_can_leave_disabled_hosts_out(region: Region, api: st
             )
         assert answer.status == 200, answer.body
 
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await known_fleet(region, 2)
         path = f"/resource_providers/{uuid_of(1)}/traits"
         found = (await region.ask("GET", path, version="1.39")).json
@@ -117,8 +116,8 @@ def test_who_asks_placement_can_leave_disabled_hosts_out(region: Region, api: st
         ),
     ],
 )
-def test_what_cannot_be_wanted(region: Region, wanted: dict[str, Any], why: str) -> None:
-    async def story(region: Region) -> None:
+def test_what_cannot_be_wanted(region: RegionWorld, wanted: dict[str, Any], why: str) -> None:
+    async def story(region: RegionWorld) -> None:
         await known_fleet(region, 1)
         answer = await put(region, **wanted)
         assert (answer.status, answer.json["badRequest"]["message"]) == (400, why)
@@ -126,8 +125,8 @@ def test_what_cannot_be_wanted(region: Region, wanted: dict[str, Any], why: str)
     region.run(story)
 
 
-def test_forced_down_is_down_whatever_the_cell_says(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_forced_down_is_down_whatever_the_cell_says(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await known_fleet(region)
         await put(region, status="disabled", disabled_reason="fenced")
         assert (await put(region, forced_down=True)).json["service"]["state"] == "down"
@@ -140,8 +139,8 @@ def test_forced_down_is_down_whatever_the_cell_says(region: Region) -> None:
 
 
 @pytest.mark.parametrize("silent_first", [True, False])
-def test_let_up_again_a_host_is_what_its_cell_last_said(region: Region, silent_first: bool) -> None:
-    async def story(region: Region) -> None:
+def test_let_up_again_a_host_is_what_its_cell_last_said(region: RegionWorld, silent_first: bool) -> None:
+    async def story(region: RegionWorld) -> None:
         await known_fleet(region)
         if silent_first:
             await hear(region, 1, is_down=True)
@@ -156,8 +155,8 @@ def test_let_up_again_a_host_is_what_its_cell_last_said(region: Region, silent_f
     region.run(story)
 
 
-def test_the_ways_of_old(region: Region) -> None:
-    async def story(region: Region) -> None:
+def test_the_ways_of_old(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         await known_fleet(region)
         named = {"host": "host-1", "binary": "nova-compute"}
 

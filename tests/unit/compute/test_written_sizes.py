@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from berth.model.servers import Flavor, Image, Server
-from tests.unit.compute.regions import CIRROS, SMALL, Region
-from tests.unit.identity.houses import House
-from tests.unit.native.worlds import uuid_of
+from tests.worlds import CIRROS, SMALL, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -46,19 +44,19 @@ OLD = Image(
 )
 
 
-def written(region: Region) -> int:
+def written(region: RegionWorld) -> int:
     """How many bytes the journal has."""
     connection = sqlite3.connect(region.path / "journal.db")
     [(size,)] = connection.execute("SELECT sum(length(entries)) FROM journal")
     return int(size)
 
 
-async def ask_for(region: Region, **fields: Any) -> Any:
+async def ask_for(region: RegionWorld, **fields: Any) -> Any:
     body = {"server": {"name": "s", "flavorRef": SMALL.id, **fields}}
     return await region.compute("POST", "/servers", body, who="ann:blue")
 
 
-async def usable(region: Region) -> None:
+async def usable(region: RegionWorld) -> None:
     await region.fleet(2)
     await region.put(FAT, READ, OLD)
 
@@ -72,33 +70,33 @@ async def usable(region: Region) -> None:
     ],
 )
 def test_an_image_has_64_kib_of_properties(tmp_path: Path, properties: dict[str, str], message: str) -> None:
-    async def story(house: House) -> None:
-        made = await house.ask("POST", IMAGES, {"name": "fat", **properties}, token="ann:blue")
+    async def story(region: RegionWorld) -> None:
+        made = await region.ask("POST", IMAGES, {"name": "fat", **properties}, token="ann:blue")
         assert made.status == 413, made.body
         assert message in made.json["message"]
-        small = await house.ask("POST", IMAGES, {"name": "small"}, token="ann:blue")
+        small = await region.ask("POST", IMAGES, {"name": "small"}, token="ann:blue")
         steps = [{"op": "add", "path": f"/{name}", "value": value} for name, value in properties.items()]
         path = f"{IMAGES}/{small.json['id']}"
-        patched = await house.ask("PATCH", path, steps, token="ann:blue", headers=PATCH)
+        patched = await region.ask("PATCH", path, steps, token="ann:blue", headers=PATCH)
         assert patched.status == 413, patched.body
         assert message in patched.json["message"]
 
-    House(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)
 
 
 def test_of_what_the_scheduler_reads_an_image_has_16_kib(tmp_path: Path) -> None:
-    async def story(house: House) -> None:
-        answer = await house.ask("POST", IMAGES, {"name": "fat", **TRAITS}, token="ann:blue")
+    async def story(region: RegionWorld) -> None:
+        answer = await region.ask("POST", IMAGES, {"name": "fat", **TRAITS}, token="ann:blue")
         assert answer.status == 400
         assert "16384 bytes at most" in answer.json["message"]
 
-    House(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)
 
 
 def test_a_server_keeps_only_what_is_read_of_its_image(tmp_path: Path) -> None:
     """100 servers of an image of 60 KB: 6 MB were written, and as much again with every change of them."""
 
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await usable(region)
         before = written(region)
         assert (await ask_for(region, imageRef=FAT.id, min_count=100)).status == 202
@@ -106,11 +104,11 @@ def test_a_server_keeps_only_what_is_read_of_its_image(tmp_path: Path) -> None:
         for server in region.engine.view.records.all(Server):
             assert server.image_properties == {}
 
-    Region(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)
 
 
 def test_locking_a_server_writes_little(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await usable(region)
         id = await region.active(imageRef=FAT.id, who="ann:blue")
         before = written(region)
@@ -118,11 +116,11 @@ def test_locking_a_server_writes_little(tmp_path: Path) -> None:
             assert (await region.act(id, action, who="ann:blue")).status == 202
         assert written(region) - before < 20 * 2 * KIB
 
-    Region(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)
 
 
 def test_a_rebuild_keeps_only_what_is_read_of_the_image(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await usable(region)
         id = await region.active(imageRef=CIRROS.id, who="ann:blue")
         assert (await region.act(id, "rebuild", {"imageRef": FAT.id}, who="ann:blue")).status == 202
@@ -133,17 +131,17 @@ def test_a_rebuild_keeps_only_what_is_read_of_the_image(tmp_path: Path) -> None:
         assert refused.status == 400
         assert "16384 bytes at most" in refused.json["badRequest"]["message"]
 
-    Region(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)
 
 
 def test_an_image_from_before_there_was_a_limit_is_refused_by_name(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await usable(region)
         answer = await ask_for(region, imageRef=OLD.id, min_count=1000)
         assert answer.status == 400
         assert "16384 bytes at most" in answer.json["badRequest"]["message"]
 
-    Region(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +156,7 @@ def test_a_thousand_servers_that_would_write_too_much_are_refused(
 ) -> None:
     """Nothing fits, so each of them would be a record in ERROR."""
 
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await usable(region)
         before = written(region)
         answer = await ask_for(region, **fields)
@@ -169,11 +167,11 @@ def test_a_thousand_servers_that_would_write_too_much_are_refused(
         assert list(region.engine.view.records.all(Server)) == []
         await region.create(who="ann:blue")
 
-    Region(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)
 
 
 def test_the_metadata_of_a_server_has_64_kib(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await usable(region)
         metadata = {f"k{n}": "é" * 255 for n in range(128)}
         answer = await ask_for(region, metadata=metadata)
@@ -185,11 +183,11 @@ def test_the_metadata_of_a_server_has_64_kib(tmp_path: Path) -> None:
         )
         assert answer.status == 403
 
-    Region(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)
 
 
 def test_the_extra_specs_of_a_flavor_have_16_kib(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await usable(region)
         specs = {f"aggregate_instance_extra_specs:k{n}": "v" * 255 for n in range(60)}
         path = f"/flavors/{SMALL.id}/os-extra_specs"
@@ -197,15 +195,15 @@ def test_the_extra_specs_of_a_flavor_have_16_kib(tmp_path: Path) -> None:
         assert answer.status == 400
         assert "they may have 16384 at most" in answer.json["badRequest"]["message"]
 
-    Region(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)
 
 
 def test_a_server_does_not_keep_who_else_may_use_its_flavor(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await usable(region)
         projects = ("blue", *(f"project-{n}" for n in range(5000)))
         await region.put(Flavor(id="9", name="9", vcpus=1, memory_mb=1, is_public=False, projects=projects))
         id = await region.create(who="ann:blue", flavorRef="9")
         assert region.record(id).flavor.projects == ()
 
-    Region(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)

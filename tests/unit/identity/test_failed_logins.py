@@ -8,8 +8,8 @@ import pytest
 from berth.api.identity import tokens
 from berth.api.identity.tokens import FREE, WAIT_MAX_S, FailedLogins
 from tests.clocks import FakeClock
-from tests.unit.identity.houses import House
 from tests.unit.identity.test_identity import ADMIN, ANN, FILE, by_password, by_token, log_in
+from tests.worlds import RegionWorld
 
 pytestmark = pytest.mark.fast
 
@@ -17,68 +17,68 @@ WRONG = "wrong-password-0123"
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path, FILE)
+def region(tmp_path: Path) -> RegionWorld:
+    return RegionWorld(tmp_path, FILE)
 
 
-async def statuses(house: House, body: Any, count: int) -> list[int]:
-    return [(await log_in(house, body)).status for _ in range(count)]
+async def statuses(region: RegionWorld, body: Any, count: int) -> list[int]:
+    return [(await log_in(region, body)).status for _ in range(count)]
 
 
-def test_guessing_a_password_is_slowed_down(house: House) -> None:
-    async def story(house: House) -> None:
-        assert await statuses(house, by_password("ann", WRONG), FREE) == [401] * FREE
-        answer = await log_in(house, by_password("ann", WRONG))
+def test_guessing_a_password_is_slowed_down(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
+        assert await statuses(region, by_password("ann", WRONG), FREE) == [401] * FREE
+        answer = await log_in(region, by_password("ann", WRONG))
         assert (answer.status, answer.headers["retry-after"]) == (429, "1")
         assert "wait 1 s" in answer.json["error"]["message"]
         # Not even the right one is tried until then, or guessing would go on.
-        assert (await log_in(house, by_password("ann", ANN))).status == 429
+        assert (await log_in(region, by_password("ann", ANN))).status == 429
         # Nobody else is harmed.
-        assert (await log_in(house, by_password("admin", ADMIN))).status == 201
-        house.clock.advance(1)
-        assert await statuses(house, by_password("ann", WRONG), 2) == [429, 429]
-        house.clock.advance(1)
-        assert (await log_in(house, by_password("ann", ANN))).status == 429
-        house.clock.advance(1)
-        assert (await log_in(house, by_password("ann", ANN))).status == 201
+        assert (await log_in(region, by_password("admin", ADMIN))).status == 201
+        region.clock.advance(1)
+        assert await statuses(region, by_password("ann", WRONG), 2) == [429, 429]
+        region.clock.advance(1)
+        assert (await log_in(region, by_password("ann", ANN))).status == 429
+        region.clock.advance(1)
+        assert (await log_in(region, by_password("ann", ANN))).status == 201
         # Her failures are forgotten then; whoever fails at the address is still told to wait.
-        assert await statuses(house, by_password("ann", WRONG), FREE - 1) == [429] * (FREE - 1)
-        assert (await log_in(house, by_password("ann", ANN))).status == 201
+        assert await statuses(region, by_password("ann", WRONG), FREE - 1) == [429] * (FREE - 1)
+        assert (await log_in(region, by_password("ann", ANN))).status == 201
 
-    house.run(story)
+    region.run(story)
 
 
-def test_guessing_names_and_tokens_harms_nobody_at_the_same_address(house: House) -> None:
-    async def story(house: House) -> None:
+def test_guessing_names_and_tokens_harms_nobody_at_the_same_address(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         for number in range(FREE):
-            assert (await log_in(house, by_password(f"user-{number}", WRONG))).status == 401
-        assert (await log_in(house, by_password("another", WRONG))).status == 429
-        assert (await log_in(house, by_token("no-token"))).status == 429
+            assert (await log_in(region, by_password(f"user-{number}", WRONG))).status == 401
+        assert (await log_in(region, by_password("another", WRONG))).status == 429
+        assert (await log_in(region, by_token("no-token"))).status == 429
         for user, password in (("ann", ANN), ("admin", ADMIN)):
-            assert (await log_in(house, by_password(user, password))).status == 201
-        assert (await log_in(house, by_token(ANN))).status == 201
+            assert (await log_in(region, by_password(user, password))).status == 201
+        assert (await log_in(region, by_token(ANN))).status == 201
 
-    house.run(story)
+    region.run(story)
 
 
 def test_the_answers_do_not_tell_which_users_there_are(tmp_path: Path) -> None:
     """After a few names that there are not, 401 meant: there is such a user, and 429: there is not."""
 
-    async def answers(house: House, name: str) -> list[tuple[int, str | None]]:
+    async def answers(region: RegionWorld, name: str) -> list[tuple[int, str | None]]:
         said = []
         for guesses, wait_s in ((FREE, 0), (3, 60), (3, 1), (2, 600), (FREE + 3, 0)):
             for number in range(guesses):
-                await log_in(house, by_password(f"nobody-{number}", WRONG))
-                answer = await log_in(house, by_password(name, WRONG))
+                await log_in(region, by_password(f"nobody-{number}", WRONG))
+                answer = await log_in(region, by_password(name, WRONG))
                 said.append((answer.status, answer.headers.get("retry-after")))
-            house.clock.advance(wait_s)
+            region.clock.advance(wait_s)
         return said
 
     told = []
     for name in ("ann", "another"):
         folder = tmp_path / name
         folder.mkdir()
-        told.append(House(folder, FILE).run(lambda house, name=name: answers(house, name)))  # type: ignore[misc]
+        told.append(RegionWorld(folder, FILE).run(lambda region, name=name: answers(region, name)))  # type: ignore[misc]
     assert told[0] == told[1]
     assert {status for status, _ in told[0]} == {401, 429}
 

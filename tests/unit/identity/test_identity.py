@@ -9,8 +9,7 @@ import pytest
 
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.auth.tokens import Tokens
-from tests.unit.identity.houses import House
-from tests.unit.native.worlds import Answer
+from tests.worlds import Answer, RegionWorld
 
 pytestmark = pytest.mark.fast
 
@@ -28,8 +27,8 @@ FILE = entry(ADMIN, "admin", "ops", '["admin", "member"]') + entry(DIGEST, "ann"
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path, FILE)
+def region(tmp_path: Path) -> RegionWorld:
+    return RegionWorld(tmp_path, FILE)
 
 
 def by_password(user: str, password: str, **scope: Any) -> dict[str, Any]:
@@ -44,36 +43,36 @@ def by_token(token: str) -> dict[str, Any]:
     return {"auth": {"identity": {"methods": ["token"], "token": {"id": token}}}}
 
 
-async def log_in(house: House, body: object, **how: Any) -> Answer:
-    return await house.ask("POST", TOKENS, body, token=None, **how)
+async def log_in(region: RegionWorld, body: object, **how: Any) -> Answer:
+    return await region.ask("POST", TOKENS, body, token=None, **how)
 
 
-async def issued(house: House, user: str = "ann", password: str = ANN) -> str:
-    answer = await log_in(house, by_password(user, password))
+async def issued(region: RegionWorld, user: str = "ann", password: str = ANN) -> str:
+    answer = await log_in(region, by_password(user, password))
     assert answer.status == 201, answer.body
     return answer.headers["x-subject-token"]
 
 
-def test_versions_are_for_everybody(house: House) -> None:
-    async def story(house: House) -> None:
+def test_versions_are_for_everybody(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         headers = {"host": "cloud:5", "x-forwarded-proto": "https"}
         for path in ("/identity", "/identity/", "/identity/v3", "/identity/v3/"):
-            answer = await house.ask("GET", path, token=None, headers=headers)
+            answer = await region.ask("GET", path, token=None, headers=headers)
             found = answer.json
             version = found["version"] if "v3" in path else found["versions"]["values"][0]
             assert version["links"] == [{"rel": "self", "href": "https://cloud:5/identity/v3/"}]
             assert (version["id"], version["status"]) == ("v3.14", "stable")
-        refused = await house.ask("GET", "/identity/v3/projects", token=None)
+        refused = await region.ask("GET", "/identity/v3/projects", token=None)
         assert (refused.status, refused.json["error"]["title"]) == (401, "Unauthorized")
         # Not below the prefix, though it begins alike: this is Placement's to refuse.
-        assert "errors" in (await house.ask("GET", "/identities", token=ADMIN)).json
+        assert "errors" in (await region.ask("GET", "/identities", token=ADMIN)).json
 
-    house.run(story)
+    region.run(story)
 
 
-def test_a_password_gets_a_token_with_a_catalog(house: House) -> None:
-    async def story(house: House) -> None:
-        answer = await log_in(house, by_password("ann", ANN, name="blue"), headers={"host": "cloud:5"})
+def test_a_password_gets_a_token_with_a_catalog(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
+        answer = await log_in(region, by_password("ann", ANN, name="blue"), headers={"host": "cloud:5"})
         assert answer.status == 201
         token = answer.json["token"]
         domain = {"id": "default", "name": "Default"}
@@ -100,26 +99,26 @@ def test_a_password_gets_a_token_with_a_catalog(house: House) -> None:
             }
             for type, path in paths.items()
         }
-        lean = await house.ask("POST", f"{TOKENS}?nocatalog", by_password("ann", ANN), token=None)
+        lean = await region.ask("POST", f"{TOKENS}?nocatalog", by_password("ann", ANN), token=None)
         assert "catalog" not in lean.json["token"]
 
-    house.run(story)
+    region.run(story)
 
 
-def test_an_issued_token_is_good_everywhere_and_not_the_password(house: House) -> None:
-    async def story(house: House) -> None:
-        token = await issued(house, "admin", ADMIN)
+def test_an_issued_token_is_good_everywhere_and_not_the_password(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
+        token = await issued(region, "admin", ADMIN)
         assert ADMIN not in token
         for path in ("/compute/v2.1/flavors", "/image/v2/images", "/resource_providers", "/berth/v1/groups"):
-            assert (await house.ask("GET", path, token=token)).status == 200, path
+            assert (await region.ask("GET", path, token=token)).status == 200, path
         # Another worker knows nothing but the file.
-        other = Tokens(str(house.tokens_file), house.clock, issues=True)
+        other = Tokens(str(region.tokens_file), region.clock, issues=True)
         caller = await other.identify({"x-auth-token": token})
         assert caller == Caller("admin", "ops", ("admin", "member", "manager", "reader"))
         # The plain token goes on being one.
-        assert (await house.ask("GET", "/compute/v2.1/flavors", token=ADMIN)).status == 200
+        assert (await region.ask("GET", "/compute/v2.1/flavors", token=ADMIN)).status == 200
 
-    house.run(story)
+    region.run(story)
 
 
 @pytest.mark.parametrize(
@@ -137,15 +136,15 @@ def test_an_issued_token_is_good_everywhere_and_not_the_password(house: House) -
         {"auth": {"identity": {"methods": ["totp"]}}},
     ],
 )
-def test_who_is_not_let_in(house: House, body: Any) -> None:
-    async def story(house: House) -> None:
-        answer = await log_in(house, body)
+def test_who_is_not_let_in(region: RegionWorld, body: Any) -> None:
+    async def story(region: RegionWorld) -> None:
+        answer = await log_in(region, body)
         assert answer.status == 401
         error = answer.json["error"]
         assert (error["code"], error["title"]) == (401, "Unauthorized")
         assert "x-subject-token" not in answer.headers
 
-    house.run(story)
+    region.run(story)
 
 
 @pytest.mark.parametrize(
@@ -158,19 +157,19 @@ def test_who_is_not_let_in(house: House, body: Any) -> None:
         {"auth": {"identity": {"methods": ["token"], "token": {"id": ADMIN}}, "scope": {"project": {}}}},
     ],
 )
-def test_what_is_no_way_to_log_in(house: House, body: Any) -> None:
-    async def story(house: House) -> None:
-        answer = await log_in(house, body)
+def test_what_is_no_way_to_log_in(region: RegionWorld, body: Any) -> None:
+    async def story(region: RegionWorld) -> None:
+        answer = await log_in(region, body)
         assert (answer.status, answer.json["error"]["code"]) == (400, 400)
 
-    house.run(story)
+    region.run(story)
 
 
-def test_a_changed_token_is_nobodys(house: House) -> None:
-    async def story(house: House) -> None:
-        token = await issued(house)
+def test_a_changed_token_is_nobodys(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
+        token = await issued(region)
         version, name, grant, seal = token.split(".")
-        of_admin = (await issued(house, "admin", ADMIN)).split(".")
+        of_admin = (await issued(region, "admin", ADMIN)).split(".")
         for forged in (
             f"{version}.{name}.{grant}.{seal[:-2]}AA",
             f"{version}.{name}.{of_admin[2]}.{seal}",
@@ -179,76 +178,76 @@ def test_a_changed_token_is_nobodys(house: House) -> None:
             f"{version}.{name}.{grant}",
             f"{version}.{name}.{grant}.{seal}é",
         ):
-            assert (await house.ask("GET", "/compute/v2.1/flavors", token=forged)).status == 401, forged
-        assert (await house.ask("GET", "/compute/v2.1/flavors", token=token)).status == 200
+            assert (await region.ask("GET", "/compute/v2.1/flavors", token=forged)).status == 401, forged
+        assert (await region.ask("GET", "/compute/v2.1/flavors", token=token)).status == 200
 
-    house.run(story)
+    region.run(story)
 
 
-def test_a_token_ends_after_twelve_hours_and_with_its_entry(house: House) -> None:
-    async def story(house: House) -> None:
-        token = await issued(house)
+def test_a_token_ends_after_twelve_hours_and_with_its_entry(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
+        token = await issued(region)
 
         async def status() -> int:
-            return (await house.ask("GET", "/compute/v2.1/flavors", token=token)).status
+            return (await region.ask("GET", "/compute/v2.1/flavors", token=token)).status
 
-        house.clock.advance(12 * 3600 - 1)
+        region.clock.advance(12 * 3600 - 1)
         assert await status() == 200
         # A token that is got for it does not outlive it.
-        again = await log_in(house, by_token(token))
+        again = await log_in(region, by_token(token))
         assert again.json["token"]["expires_at"] == "2026-01-01T12:00:00.000000Z"
         assert again.json["token"]["methods"] == ["token", "password"]
-        house.clock.advance(1)
+        region.clock.advance(1)
         assert await status() == 401
         renewed = again.headers["x-subject-token"]
-        assert (await house.ask("GET", "/compute/v2.1/flavors", token=renewed)).status == 401
+        assert (await region.ask("GET", "/compute/v2.1/flavors", token=renewed)).status == 401
 
-        token = await issued(house)
+        token = await issued(region)
         assert await status() == 200
-        house.write_tokens(entry(ADMIN, "admin", "ops", '["admin"]') + entry(DIGEST, "ann", "red"))
-        house.clock.advance(2)
+        region.write_tokens(entry(ADMIN, "admin", "ops", '["admin"]') + entry(DIGEST, "ann", "red"))
+        region.clock.advance(2)
         # The entry is there, for another project: the token was for the old one.
         assert await status() == 401
-        house.write_tokens(entry(ADMIN, "admin", "ops", '["admin"]'))
-        house.clock.advance(2)
+        region.write_tokens(entry(ADMIN, "admin", "ops", '["admin"]'))
+        region.clock.advance(2)
         assert await status() == 401
 
-    house.run(story)
+    region.run(story)
 
 
 @pytest.mark.parametrize("methods", [["token"], ["token", "password"], ["password", "token"]])
-def test_a_token_that_is_exchanged_keeps_its_expiry(house: House, methods: list[str]) -> None:
-    async def story(house: House) -> None:
-        token = await issued(house)
+def test_a_token_that_is_exchanged_keeps_its_expiry(region: RegionWorld, methods: list[str]) -> None:
+    async def story(region: RegionWorld) -> None:
+        token = await issued(region)
         for _ in range(3):
-            house.clock.advance(3600)
+            region.clock.advance(3600)
             body = by_password("ann", ANN)
             body["auth"]["identity"] |= {"methods": methods, "token": {"id": token}}
-            exchanged = await log_in(house, body)
+            exchanged = await log_in(region, body)
             assert exchanged.status == 201
             assert exchanged.json["token"]["expires_at"] == "2026-01-01T12:00:00.000000Z"
             token = exchanged.headers["x-subject-token"]
 
-    house.run(story)
+    region.run(story)
 
 
-def test_without_cells_issued_tokens_are_not_believed(house: House) -> None:
-    async def story(house: House) -> None:
-        token = await issued(house)
-        plain = Tokens(str(house.tokens_file), house.clock)
+def test_without_cells_issued_tokens_are_not_believed(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
+        token = await issued(region)
+        plain = Tokens(str(region.tokens_file), region.clock)
         assert await plain.identify({"x-auth-token": token}) is None
         assert await plain.identify({"x-auth-token": ANN}) == Caller("ann", "blue", ("member", "reader"))
 
-    house.run(story)
+    region.run(story)
 
 
-def test_a_token_is_shown_to_its_user_and_to_admins(house: House) -> None:
-    async def story(house: House) -> None:
-        token = await issued(house)
+def test_a_token_is_shown_to_its_user_and_to_admins(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
+        token = await issued(region)
 
         async def ask(method: str, who: str, subject: str | None) -> Answer:
             headers = {} if subject is None else {"x-subject-token": subject}
-            return await house.ask(method, TOKENS, token=who, headers=headers)
+            return await region.ask(method, TOKENS, token=who, headers=headers)
 
         for who in (token, ANN, ADMIN):
             answer = await ask("GET", who, token)
@@ -261,13 +260,13 @@ def test_a_token_is_shown_to_its_user_and_to_admins(house: House) -> None:
         assert (await ask("DELETE", token, token)).status == 204
         assert (await ask("DELETE", ANN, "nobody")).status == 404
 
-    house.run(story)
+    region.run(story)
 
 
-def test_lists_of_what_there_is(house: House) -> None:
-    async def story(house: House) -> None:
+def test_lists_of_what_there_is(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         async def ids(path: str, who: str = ADMIN) -> list[str]:
-            answer = await house.ask("GET", f"/identity/v3/{path}", token=who)
+            answer = await region.ask("GET", f"/identity/v3/{path}", token=who)
             assert answer.status == 200, answer.body
             [items] = [value for value in answer.json.values() if isinstance(value, list)]
             return [item["id"] for item in items]
@@ -288,30 +287,30 @@ def test_lists_of_what_there_is(house: House) -> None:
         assert len(await ids("endpoints")) == 12
         assert len(await ids("endpoints?interface=public")) == 4
         assert len(await ids("auth/catalog", ANN)) == 4
-        one = await house.ask("GET", "/identity/v3/projects/blue", token=ANN)
+        one = await region.ask("GET", "/identity/v3/projects/blue", token=ANN)
         assert one.json["project"]["name"] == "blue"
         for path in ("projects/ops", "projects/none", "things"):
-            missing = await house.ask("GET", f"/identity/v3/{path}", token=ANN)
+            missing = await region.ask("GET", f"/identity/v3/{path}", token=ANN)
             assert (missing.status, missing.json["error"]["code"]) == (404, 404)
 
-    house.run(story)
+    region.run(story)
 
 
 @pytest.mark.parametrize("path", ["projects?tags-any=a", "users?tags=a", "endpoints?type=image", "roles?a=b"])
-def test_a_list_is_refused_with_a_word_that_it_does_not_know(house: House, path: str) -> None:
+def test_a_list_is_refused_with_a_word_that_it_does_not_know(region: RegionWorld, path: str) -> None:
     """All of it was listed."""
 
-    async def story(house: House) -> None:
-        refused = await house.ask("GET", f"/identity/v3/{path}", token=ADMIN)
+    async def story(region: RegionWorld) -> None:
+        refused = await region.ask("GET", f"/identity/v3/{path}", token=ADMIN)
         assert refused.status == 400
         assert "is not understood in a list of" in refused.json["error"]["message"]
 
-    house.run(story)
+    region.run(story)
 
 
 def test_where_everybody_is_believed_any_password_will_do(tmp_path: Path) -> None:
-    async def story(house: House) -> None:
-        answer = await log_in(house, by_password("admin", "whatever", name="ops"))
+    async def story(region: RegionWorld) -> None:
+        answer = await log_in(region, by_password("admin", "whatever", name="ops"))
         assert answer.headers["x-subject-token"] == "admin:ops"
         assert [role["name"] for role in answer.json["token"]["roles"]] == [
             "admin",
@@ -319,26 +318,26 @@ def test_where_everybody_is_believed_any_password_will_do(tmp_path: Path) -> Non
             "member",
             "reader",
         ]
-        unscoped = await log_in(house, by_password("ann", ""))
+        unscoped = await log_in(region, by_password("ann", ""))
         assert unscoped.headers["x-subject-token"] == "ann:ann"
-        assert (await log_in(house, by_token("ann:blue"))).headers["x-subject-token"] == "ann:blue"
+        assert (await log_in(region, by_token("ann:blue"))).headers["x-subject-token"] == "ann:blue"
         for user in ("", "a:b", "a\r\nset-cookie: x", "ü", "a b"):
-            assert (await log_in(house, by_password(user, ""))).status == 401, user
-        shown = await house.ask("GET", TOKENS, token="admin:ops", headers={"x-subject-token": "ann:blue"})
+            assert (await log_in(region, by_password(user, ""))).status == 401, user
+        shown = await region.ask("GET", TOKENS, token="admin:ops", headers={"x-subject-token": "ann:blue"})
         assert shown.json["token"]["project"]["id"] == "blue"
-        listed = await house.ask("GET", "/identity/v3/projects", token="admin:ops")
+        listed = await region.ask("GET", "/identity/v3/projects", token="admin:ops")
         assert [project["id"] for project in listed.json["projects"]] == ["ops"]
 
-    House(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)
 
 
 def test_entries_of_one_user_do_not_lend_each_other_roles(tmp_path: Path) -> None:
     weak, strong = "weak-token-0123456789", "strong-token-0123456789"
-    house = House(tmp_path, entry(strong, "ann", "blue", '["admin"]') + entry(weak, "ann", "blue"))
+    region = RegionWorld(tmp_path, entry(strong, "ann", "blue", '["admin"]') + entry(weak, "ann", "blue"))
 
-    async def story(house: House) -> str:
-        return await issued(house, "ann", weak)
+    async def story(region: RegionWorld) -> str:
+        return await issued(region, "ann", weak)
 
-    token = house.run(story)
-    tokens = Tokens(str(house.tokens_file), house.clock, issues=True)
+    token = region.run(story)
+    tokens = Tokens(str(region.tokens_file), region.clock, issues=True)
     assert asyncio.run(tokens.identify({"x-auth-token": token})) == Caller("ann", "blue", ())

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.identity.houses import House
-from tests.unit.native.worlds import Answer, uuid_of
+from tests.worlds import Answer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -17,55 +16,55 @@ PATCH = "application/openstack-images-v2.1-json-patch"
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    return House(tmp_path)
+def region(tmp_path: Path) -> RegionWorld:
+    return RegionWorld(tmp_path)
 
 
-async def new(house: House, name: str = "cirros", who: str = "ann:blue", **fields: Any) -> Any:
+async def new(region: RegionWorld, name: str = "cirros", who: str = "ann:blue", **fields: Any) -> Any:
     body = {"name": name, "disk_format": "qcow2", "container_format": "bare", **fields}
-    answer = await house.ask("POST", IMAGES, body, token=who)
+    answer = await region.ask("POST", IMAGES, body, token=who)
     assert answer.status == 201, answer.body
     return answer.json
 
 
-async def names(house: House, query: str = "", who: str = "ann:blue") -> list[str]:
-    answer = await house.ask("GET", f"{IMAGES}{query}", token=who)
+async def names(region: RegionWorld, query: str = "", who: str = "ann:blue") -> list[str]:
+    answer = await region.ask("GET", f"{IMAGES}{query}", token=who)
     assert answer.status == 200, answer.body
     return sorted(image["name"] for image in answer.json["images"])
 
 
 async def patch(
-    house: House, id: str, *steps: Sequence[Any], who: str = "ann:blue", media: str = PATCH
+    region: RegionWorld, id: str, *steps: Sequence[Any], who: str = "ann:blue", media: str = PATCH
 ) -> Answer:
     body = [dict(zip(("op", "path", "value"), step, strict=False)) for step in steps]
-    return await house.ask("PATCH", f"{IMAGES}/{id}", body, token=who, headers={"content-type": media})
+    return await region.ask("PATCH", f"{IMAGES}/{id}", body, token=who, headers={"content-type": media})
 
 
-async def upload(house: House, id: str, content: bytes = b"content", who: str = "ann:blue") -> Answer:
+async def upload(region: RegionWorld, id: str, content: bytes = b"content", who: str = "ann:blue") -> Answer:
     headers = {"content-type": "application/octet-stream"}
-    return await house.ask_raw("PUT", f"{IMAGES}/{id}/file", content, token=who, headers=headers)
+    return await region.ask_raw("PUT", f"{IMAGES}/{id}/file", content, token=who, headers=headers)
 
 
-def test_versions_are_for_everybody(house: House) -> None:
-    async def story(house: House) -> None:
+def test_versions_are_for_everybody(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         for path in ("/image", "/image/", "/image/versions", "/image/v2", "/image/v2/"):
-            versions = (await house.ask("GET", path, token=None, headers={"host": "c:1"})).json["versions"]
+            versions = (await region.ask("GET", path, token=None, headers={"host": "c:1"})).json["versions"]
             assert [one["status"] for one in versions].count("CURRENT") == 1
             assert versions[0] == {
                 "id": "v2.9",
                 "status": "CURRENT",
                 "links": [{"rel": "self", "href": "http://c:1/image/v2/"}],
             }
-        refused = await house.ask("GET", IMAGES, token=None)
+        refused = await region.ask("GET", IMAGES, token=None)
         assert (refused.status, refused.json["code"]) == (401, "401 Unauthorized")
-        assert (await house.ask("GET", "/image/v1/images")).status == 404
+        assert (await region.ask("GET", "/image/v1/images")).status == 404
 
-    house.run(story)
+    region.run(story)
 
 
-def test_an_image_is_queued_until_it_has_content(house: House) -> None:
-    async def story(house: House) -> None:
-        answer = await house.ask(
+def test_an_image_is_queued_until_it_has_content(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
+        answer = await region.ask(
             "POST",
             IMAGES,
             {"name": "x", "id": uuid_of(5), "disk_format": "raw", "container_format": "bare", "os": "linux"},
@@ -101,9 +100,9 @@ def test_an_image_is_queued_until_it_has_content(house: House) -> None:
             "os": "linux",
         }
         path = f"{IMAGES}/{uuid_of(5)}/file"
-        assert (await house.ask("GET", path, token="ann:blue")).status == 204
-        assert (await upload(house, uuid_of(5), b"content")).status == 204
-        shown = (await house.ask("GET", f"{IMAGES}/{uuid_of(5)}", token="ann:blue")).json
+        assert (await region.ask("GET", path, token="ann:blue")).status == 204
+        assert (await upload(region, uuid_of(5), b"content")).status == 204
+        shown = (await region.ask("GET", f"{IMAGES}/{uuid_of(5)}", token="ann:blue")).json
         assert shown == made | {
             "status": "active",
             "size": 7,
@@ -111,27 +110,27 @@ def test_an_image_is_queued_until_it_has_content(house: House) -> None:
             "os_hash_algo": "sha512",
             "os_hash_value": hashlib.sha512(b"content").hexdigest(),
         }
-        assert (await upload(house, uuid_of(5))).status == 409
-        missing = await house.ask("GET", path, token="ann:blue")
+        assert (await upload(region, uuid_of(5))).status == 409
+        missing = await region.ask("GET", path, token="ann:blue")
         assert (missing.status, missing.json["message"]) == (
             404,
             f"The content of image {uuid_of(5)} is not kept here: only its size and its digests are.",
         )
-        assert (await house.ask("POST", IMAGES, {"id": uuid_of(5)}, token="ann:blue")).status == 409
+        assert (await region.ask("POST", IMAGES, {"id": uuid_of(5)}, token="ann:blue")).status == 409
 
-    house.run(story)
+    region.run(story)
 
 
-def test_content_needs_to_be_of_a_format(house: House) -> None:
-    async def story(house: House) -> None:
-        image = await new(house, disk_format=None)
-        assert (await upload(house, image["id"])).status == 400
-        assert (await patch(house, image["id"], ("replace", "/disk_format", "raw"))).status == 200
-        assert (await upload(house, image["id"], b"")).status == 204
+def test_content_needs_to_be_of_a_format(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
+        image = await new(region, disk_format=None)
+        assert (await upload(region, image["id"])).status == 400
+        assert (await patch(region, image["id"], ("replace", "/disk_format", "raw"))).status == 200
+        assert (await upload(region, image["id"], b"")).status == 204
         # Nothing is content too, and can be had back.
-        assert (await house.ask("GET", f"{IMAGES}/{image['id']}/file", token="ann:blue")).status == 204
+        assert (await region.ask("GET", f"{IMAGES}/{image['id']}/file", token="ann:blue")).status == 204
 
-    house.run(story)
+    region.run(story)
 
 
 @pytest.mark.parametrize(
@@ -162,71 +161,75 @@ def test_content_needs_to_be_of_a_format(house: House) -> None:
         ),
     ],
 )
-def test_what_an_image_may_not_say(house: House, fields: dict[str, Any], status: int, why: str) -> None:
-    async def story(house: House) -> None:
-        answer = await house.ask("POST", IMAGES, fields, token="ann:blue")
+def test_what_an_image_may_not_say(
+    region: RegionWorld, fields: dict[str, Any], status: int, why: str
+) -> None:
+    async def story(region: RegionWorld) -> None:
+        answer = await region.ask("POST", IMAGES, fields, token="ann:blue")
         assert answer.status == status
         assert answer.json["message"].startswith(why)
-        assert await names(house) == []
+        assert await names(region) == []
 
-    house.run(story)
+    region.run(story)
 
 
-def test_whose_images_are_seen_and_changed_by_whom(house: House) -> None:
-    async def story(house: House) -> None:
-        mine = await new(house, "mine", visibility="private")
-        public = await new(house, "public", "admin", visibility="public")
-        crowd = await new(house, "crowd", "admin", visibility="community")
-        await new(house, "hidden", os_hidden=True)
-        assert await names(house) == ["mine", "public"]
-        assert await names(house, "?visibility=community") == ["crowd"]
-        assert await names(house, "?visibility=all", "bob:red") == ["crowd", "public"]
-        assert await names(house, "?os_hidden=true") == ["hidden"]
-        assert await names(house, who="admin") == ["crowd", "mine", "public"]
+def test_whose_images_are_seen_and_changed_by_whom(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
+        mine = await new(region, "mine", visibility="private")
+        public = await new(region, "public", "admin", visibility="public")
+        crowd = await new(region, "crowd", "admin", visibility="community")
+        await new(region, "hidden", os_hidden=True)
+        assert await names(region) == ["mine", "public"]
+        assert await names(region, "?visibility=community") == ["crowd"]
+        assert await names(region, "?visibility=all", "bob:red") == ["crowd", "public"]
+        assert await names(region, "?os_hidden=true") == ["hidden"]
+        assert await names(region, who="admin") == ["crowd", "mine", "public"]
         for id, who, status in (
             (mine["id"], "bob:red", 404),
             (crowd["id"], "bob:red", 200),
             (mine["id"], "admin", 200),
         ):
-            assert (await house.ask("GET", f"{IMAGES}/{id}", token=who)).status == status
+            assert (await region.ask("GET", f"{IMAGES}/{id}", token=who)).status == status
         rename = ("replace", "/name", "x")
-        assert (await patch(house, public["id"], rename)).status == 403
-        assert (await patch(house, mine["id"], rename, who="bob:red")).status == 404
-        assert (await house.ask("DELETE", f"{IMAGES}/{public['id']}", token="ann:blue")).status == 403
-        assert (await upload(house, public["id"])).status == 403
-        assert (await patch(house, mine["id"], ("replace", "/visibility", "public"))).status == 403
-        assert (await patch(house, mine["id"], ("replace", "/owner", "red"))).status == 403
-        assert (await patch(house, mine["id"], ("replace", "/owner", "red"), who="admin")).status == 200
-        assert await names(house) == ["public"]
+        assert (await patch(region, public["id"], rename)).status == 403
+        assert (await patch(region, mine["id"], rename, who="bob:red")).status == 404
+        assert (await region.ask("DELETE", f"{IMAGES}/{public['id']}", token="ann:blue")).status == 403
+        assert (await upload(region, public["id"])).status == 403
+        assert (await patch(region, mine["id"], ("replace", "/visibility", "public"))).status == 403
+        assert (await patch(region, mine["id"], ("replace", "/owner", "red"))).status == 403
+        assert (await patch(region, mine["id"], ("replace", "/owner", "red"), who="admin")).status == 200
+        assert await names(region) == ["public"]
 
-    house.run(story)
+    region.run(story)
 
 
-def test_lists_are_narrowed_and_cut_into_pages(house: House) -> None:
-    async def story(house: House) -> None:
+def test_lists_are_narrowed_and_cut_into_pages(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
         for number in range(5):
-            await new(house, f"i{number}", tags=["odd", "x"] if number % 2 else ["x"], os_distro=f"d{number}")
-            house.clock.advance(1)
-        assert await names(house, "?name=i2") == ["i2"]
-        assert await names(house, "?tag=x&tag=odd") == ["i1", "i3"]
-        assert await names(house, "?os_distro=d4&status=queued") == ["i4"]
-        assert await names(house, "?status=active") == []
-        assert await names(house, "?owner=blue&protected=false") == [f"i{number}" for number in range(5)]
-        assert await names(house, "?size_min=1") == []
-        first = (await house.ask("GET", f"{IMAGES}?tag=x&limit=2&sort=name:asc", token="ann:blue")).json
+            await new(
+                region, f"i{number}", tags=["odd", "x"] if number % 2 else ["x"], os_distro=f"d{number}"
+            )
+            region.clock.advance(1)
+        assert await names(region, "?name=i2") == ["i2"]
+        assert await names(region, "?tag=x&tag=odd") == ["i1", "i3"]
+        assert await names(region, "?os_distro=d4&status=queued") == ["i4"]
+        assert await names(region, "?status=active") == []
+        assert await names(region, "?owner=blue&protected=false") == [f"i{number}" for number in range(5)]
+        assert await names(region, "?size_min=1") == []
+        first = (await region.ask("GET", f"{IMAGES}?tag=x&limit=2&sort=name:asc", token="ann:blue")).json
         assert [image["name"] for image in first["images"]] == ["i0", "i1"]
         marker = first["images"][-1]["id"]
         assert first["next"] == f"/v2/images?tag=x&limit=2&sort=name%3Aasc&marker={marker}"
-        rest = (await house.ask("GET", f"/image{first['next']}", token="ann:blue")).json
+        rest = (await region.ask("GET", f"/image{first['next']}", token="ann:blue")).json
         assert [image["name"] for image in rest["images"]] == ["i2", "i3"]
-        last = (await house.ask("GET", f"/image{rest['next']}", token="ann:blue")).json
+        last = (await region.ask("GET", f"/image{rest['next']}", token="ann:blue")).json
         assert ([image["name"] for image in last["images"]], "next" in last) == (["i4"], False)
-        newest = (await house.ask("GET", f"{IMAGES}?limit=2", token="ann:blue")).json
+        newest = (await region.ask("GET", f"{IMAGES}?limit=2", token="ann:blue")).json
         assert [image["name"] for image in newest["images"]] == ["i4", "i3"]
         for query in ("?marker=none", "?limit=x", "?size_min=-1"):
-            assert (await house.ask("GET", f"{IMAGES}{query}", token="ann:blue")).status == 400
+            assert (await region.ask("GET", f"{IMAGES}{query}", token="ann:blue")).status == 400
 
-    house.run(story)
+    region.run(story)
 
 
 @pytest.mark.parametrize(
@@ -242,15 +245,15 @@ def test_lists_are_narrowed_and_cut_into_pages(house: House) -> None:
         ("no_such_property=x", []),
     ],
 )
-def test_a_list_is_what_was_asked_for(house: House, query: str, found: list[str]) -> None:
-    async def story(house: House) -> None:
+def test_a_list_is_what_was_asked_for(region: RegionWorld, query: str, found: list[str]) -> None:
+    async def story(region: RegionWorld) -> None:
         for number in range(3):
-            await new(house, f"i{number}")
-            house.clock.advance(1)
-        answer = await house.ask("GET", f"{IMAGES}?{query}", token="ann:blue")
+            await new(region, f"i{number}")
+            region.clock.advance(1)
+        answer = await region.ask("GET", f"{IMAGES}?{query}", token="ann:blue")
         assert [image["name"] for image in answer.json["images"]] == found
 
-    house.run(story)
+    region.run(story)
 
 
 @pytest.mark.parametrize(
@@ -267,32 +270,32 @@ def test_a_list_is_what_was_asked_for(house: House, query: str, found: list[str]
         "name=a&name=b",
     ],
 )
-def test_a_list_is_refused_with_a_word_that_it_does_not_know(house: House, query: str) -> None:
-    async def story(house: House) -> None:
-        assert (await house.ask("GET", f"{IMAGES}?{query}", token="ann:blue")).status == 400
+def test_a_list_is_refused_with_a_word_that_it_does_not_know(region: RegionWorld, query: str) -> None:
+    async def story(region: RegionWorld) -> None:
+        assert (await region.ask("GET", f"{IMAGES}?{query}", token="ann:blue")).status == 400
 
-    house.run(story)
+    region.run(story)
 
 
-def test_a_query_of_too_many_parameters_is_refused(house: House) -> None:
+def test_a_query_of_too_many_parameters_is_refused(region: RegionWorld) -> None:
     """It was answered with 500, in another API's shape."""
 
-    async def story(house: House) -> None:
-        answer = await house.ask(
+    async def story(region: RegionWorld) -> None:
+        answer = await region.ask(
             "GET", f"{IMAGES}?" + "&".join(f"tag=t{n}" for n in range(101)), token="ann:blue"
         )
         assert answer.status == 400
         assert answer.json["message"] == "The query has more than 100 parameters."
 
-    house.run(story)
+    region.run(story)
 
 
-def test_a_patch_adds_replaces_and_removes(house: House) -> None:
-    async def story(house: House) -> None:
-        image = await new(house, old="1", gone="2", tags=["b"])
-        house.clock.advance(5)
+def test_a_patch_adds_replaces_and_removes(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
+        image = await new(region, old="1", gone="2", tags=["b"])
+        region.clock.advance(5)
         answer = await patch(
-            house,
+            region,
             image["id"],
             ("add", "/trait:HW_CPU_X86_AVX2", "required"),
             ("replace", "/old", "3"),
@@ -315,7 +318,7 @@ def test_a_patch_adds_replaces_and_removes(house: House) -> None:
         }
         assert image.keys() - answer.json.keys() == {"gone"}
 
-    house.run(story)
+    region.run(story)
 
 
 @pytest.mark.parametrize(
@@ -335,59 +338,61 @@ def test_a_patch_adds_replaces_and_removes(house: House) -> None:
         (("add", "/trait:X", "forbidden"), 400),
     ],
 )
-def test_a_step_that_cannot_be_done_undoes_the_others(house: House, step: Sequence[Any], status: int) -> None:
-    async def story(house: House) -> None:
-        image = await new(house)
-        answer = await patch(house, image["id"], ("replace", "/name", "y"), step)
+def test_a_step_that_cannot_be_done_undoes_the_others(
+    region: RegionWorld, step: Sequence[Any], status: int
+) -> None:
+    async def story(region: RegionWorld) -> None:
+        image = await new(region)
+        answer = await patch(region, image["id"], ("replace", "/name", "y"), step)
         assert answer.status == status, answer.body
-        assert (await house.ask("GET", f"{IMAGES}/{image['id']}", token="ann:blue")).json == image
+        assert (await region.ask("GET", f"{IMAGES}/{image['id']}", token="ann:blue")).json == image
 
-    house.run(story)
+    region.run(story)
 
 
-def test_a_patch_is_known_by_its_type(house: House) -> None:
-    async def story(house: House) -> None:
-        image = await new(house)
-        answer = await patch(house, image["id"], ("replace", "/name", "y"), media="application/json")
+def test_a_patch_is_known_by_its_type(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
+        image = await new(region)
+        answer = await patch(region, image["id"], ("replace", "/name", "y"), media="application/json")
         assert (answer.status, answer.json["code"]) == (415, "415 Unsupported Media Type")
 
-    house.run(story)
+    region.run(story)
 
 
-def test_tags_protection_and_deactivation(house: House) -> None:
-    async def story(house: House) -> None:
-        image = await new(house, protected=True)
+def test_tags_protection_and_deactivation(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
+        image = await new(region, protected=True)
         path = f"{IMAGES}/{image['id']}"
 
         async def status(method: str, below: str, who: str = "ann:blue") -> int:
-            return (await house.ask(method, path + below, token=who)).status
+            return (await region.ask(method, path + below, token=who)).status
 
         assert await status("PUT", "/tags/blue") == 204
         assert await status("PUT", "/tags/blue") == 204
-        assert (await house.ask("GET", path, token="ann:blue")).json["tags"] == ["blue"]
+        assert (await region.ask("GET", path, token="ann:blue")).json["tags"] == ["blue"]
         assert await status("DELETE", "/tags/blue") == 204
         assert await status("DELETE", "/tags/blue") == 404
         assert await status("DELETE", "") == 403
         assert await status("POST", "/actions/deactivate", "admin") == 403
-        await upload(house, image["id"])
+        await upload(region, image["id"])
         assert await status("POST", "/actions/deactivate", "bob:red") == 404
         assert await status("POST", "/actions/deactivate") == 204
-        assert (await house.ask("GET", path, token="ann:blue")).json["status"] == "deactivated"
+        assert (await region.ask("GET", path, token="ann:blue")).json["status"] == "deactivated"
         assert await status("POST", "/actions/reactivate", "admin") == 204
-        assert (await house.ask("GET", f"{path}/members", token="ann:blue")).json["members"] == []
-        await patch(house, image["id"], ("replace", "/protected", False))
+        assert (await region.ask("GET", f"{path}/members", token="ann:blue")).json["members"] == []
+        await patch(region, image["id"], ("replace", "/protected", False))
         assert await status("DELETE", "") == 204
         assert await status("DELETE", "") == 404
 
-    house.run(story)
+    region.run(story)
 
 
-def test_schemas_say_what_an_image_looks_like(house: House) -> None:
-    async def story(house: House) -> None:
-        image = await new(house)
-        schema = (await house.ask("GET", "/image/v2/schemas/image")).json
+def test_schemas_say_what_an_image_looks_like(region: RegionWorld) -> None:
+    async def story(region: RegionWorld) -> None:
+        image = await new(region)
+        schema = (await region.ask("GET", "/image/v2/schemas/image")).json
         assert schema["properties"].keys() == image.keys()
-        images = (await house.ask("GET", "/image/v2/schemas/images")).json
+        images = (await region.ask("GET", "/image/v2/schemas/images")).json
         assert images["properties"]["images"]["items"] == schema
 
-    house.run(story)
+    region.run(story)

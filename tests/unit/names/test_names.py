@@ -32,10 +32,8 @@ from berth.scheduler.spec_table import (
     wrong_image_property,
     wrong_metadata,
 )
-from tests.unit.compute.regions import CIRROS, SMALL, Region
-from tests.unit.identity.houses import House
 from tests.unit.image.test_images import IMAGES
-from tests.unit.native.worlds import uuid_of
+from tests.worlds import CIRROS, SMALL, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -227,7 +225,7 @@ def test_every_refused_key_is_refused_by_name() -> None:
 
 
 def test_refused_extra_specs_are_refused_at_flavors_and_servers(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         for number, key in enumerate(refused_specs()):
             given = {key: SPECS[key]}
@@ -243,28 +241,28 @@ def test_refused_extra_specs_are_refused_at_flavors_and_servers(tmp_path: Path) 
             answer = await region.compute("POST", "/servers", body)
             assert (answer.status, key in answer.json["badRequest"]["message"]) == (400, True), key
 
-    Region(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)
 
 
 def test_refused_properties_are_refused_at_images(tmp_path: Path) -> None:
-    async def story(house: House) -> None:
+    async def story(region: RegionWorld) -> None:
         for key in refused_properties():
-            answer = await house.ask("POST", IMAGES, {"name": "x", key: "1"}, token="ann:blue")
+            answer = await region.ask("POST", IMAGES, {"name": "x", key: "1"}, token="ann:blue")
             assert (answer.status, key in answer.body.decode()) == (400, True), key
-        made = await house.ask("POST", IMAGES, {"name": "x", "os_distro": "debian"}, token="ann:blue")
+        made = await region.ask("POST", IMAGES, {"name": "x", "os_distro": "debian"}, token="ann:blue")
         assert made.status == 201
         patch = [{"op": "add", "path": "/hw_cpu_policy", "value": "dedicated"}]
         media = {"content-type": "application/openstack-images-v2.1-json-patch"}
-        answer = await house.ask(
+        answer = await region.ask(
             "PATCH", f"{IMAGES}/{made.json['id']}", patch, token="ann:blue", headers=media
         )
         assert answer.status == 400
 
-    House(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)
 
 
 def test_refused_properties_are_refused_at_servers(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.fleet()
         for number, key in enumerate(refused_properties()):
             old = type(CIRROS)(
@@ -279,4 +277,4 @@ def test_refused_properties_are_refused_at_servers(tmp_path: Path) -> None:
             answer = await region.compute("POST", "/servers", body)
             assert (answer.status, key in answer.json["badRequest"]["message"]) == (400, True), key
 
-    Region(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)

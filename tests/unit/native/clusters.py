@@ -11,15 +11,14 @@ from berth.model.saga_runs import Outbox
 from berth.runtime.ids import Ids
 from berth.sagas.proposals import Context, read_quotas
 from berth.scheduler.options import scheduler_options
-from tests.unit.compute.regions import CIRROS, INVENTORY, LARGE, SECRET, SMALL, Region
-from tests.unit.native.worlds import Answer, uuid_of
+from tests.worlds import CIRROS, INVENTORY, LARGE, SECRET, SMALL, Answer, RegionWorld, uuid_of
 
 CLUSTERS = "/berth/v1/clusters"
 CELL, RACKS = 500, 600
 _IDS = Ids(seed=3)
 
 
-async def fleet(region: Region, hosts: int, racks: int = 0) -> None:
+async def fleet(region: RegionWorld, hosts: int, racks: int = 0) -> None:
     """Hosts host-1.. of one cell, in racks r1.. in turn, where there are racks."""
     for number in range(1, hosts + 1):
         await region.host(number, INVENTORY)
@@ -31,7 +30,7 @@ async def fleet(region: Region, hosts: int, racks: int = 0) -> None:
     await region.put(SMALL, LARGE, SECRET, CIRROS)
 
 
-async def label(region: Region, number: int, kind: str, name: str) -> None:
+async def label(region: RegionWorld, number: int, kind: str, name: str) -> None:
     body = {"aggregate": {"kind": kind, "name": name}}
     await region.change("PUT", f"/berth/v1/aggregates/{uuid_of(number)}", body)
 
@@ -56,23 +55,23 @@ def cluster(*groups: dict[str, Any], ratio: int | None = 2, **fields: Any) -> di
     return {"cluster": {**body, **fields}}
 
 
-async def created(region: Region, body: dict[str, Any], **how: Any) -> Any:
+async def created(region: RegionWorld, body: dict[str, Any], **how: Any) -> Any:
     answer = await region.ask("POST", CLUSTERS, body, **how)
     assert answer.status == 202, answer.body
     return answer.json["cluster"]
 
 
-async def shown(region: Region, id: str, **how: Any) -> Any:
+async def shown(region: RegionWorld, id: str, **how: Any) -> Any:
     answer = await region.ask("GET", f"{CLUSTERS}/{id}", **how)
     assert answer.status == 200, answer.body
     return answer.json["cluster"]
 
 
-async def scaled(region: Region, id: str, **body: Any) -> Answer:
+async def scaled(region: RegionWorld, id: str, **body: Any) -> Answer:
     return await region.ask("POST", f"{CLUSTERS}/{id}/scale", body)
 
 
-async def kept(region: Region, error: str | None = None) -> None:
+async def kept(region: RegionWorld, error: str | None = None) -> None:
     """Orders are carried out and clusters brought on until there is nothing left to do now. With an error,
     nothing can be built."""
     for _ in range(1_000):
@@ -91,13 +90,13 @@ async def kept(region: Region, error: str | None = None) -> None:
     raise AssertionError("there is no end to it")
 
 
-async def _carried_out(region: Region, outbox: Outbox, error: str | None) -> None:
+async def _carried_out(region: RegionWorld, outbox: Outbox, error: str | None) -> None:
     await region.enact(lambda view, _: Enact((remove_record(view, outbox),)))
     assert outbox.run is not None
     await region.carry_out(outbox.run, error if outbox.run.saga == "create" else None)
 
 
-async def _brought_on(region: Region, one: Cluster) -> None:
+async def _brought_on(region: RegionWorld, one: Cluster) -> None:
     quotas = read_quotas(region.settings)
     asked = Context("req-reconciler", one.project, one.user, _IDS, scheduler_options(), quotas=quotas)
     await region.enact(lambda view, now_s: propose_next(view, now_s, asked, one.id) or Enact(()))

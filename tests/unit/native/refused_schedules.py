@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from tests.unit.native.worlds import uuid_of
+from tests.worlds import uuid_of
 
 REFUSED: Final[list[tuple[dict[str, Any], str]]] = [
     ({}, "nothing is asked for"),

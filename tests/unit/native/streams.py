@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from berth.api.kernel.application import Application
-from tests.unit.native.worlds import scope_of
+from tests.worlds import scope_of
 
 PATIENCE_S = 5.0
 

@@ -10,9 +10,8 @@ import msgspec
 import pytest
 
 from tests.servers import ROOT
-from tests.unit.compute.regions import CIRROS, SMALL, Region
 from tests.unit.native.clusters import CLUSTERS, cluster, created, data, fleet, kept, scaled, shown
-from tests.unit.native.worlds import uuid_of
+from tests.worlds import CIRROS, SMALL, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -20,12 +19,14 @@ MASTER = {"name": "master", "flavor": "1", "count": 1, "processes": ["namenode"]
 MEMBER = {"x-roles": "member"}
 
 
-def tell(tmp_path: Path, story: Callable[[Region], Awaitable[None]], hosts: int = 5, racks: int = 0) -> None:
-    async def told(region: Region) -> None:
+def tell(
+    tmp_path: Path, story: Callable[[RegionWorld], Awaitable[None]], hosts: int = 5, racks: int = 0
+) -> None:
+    async def told(region: RegionWorld) -> None:
         await fleet(region, hosts, racks)
         await story(region)
 
-    Region(tmp_path).run(told)
+    RegionWorld(tmp_path).run(told)
 
 
 def hosts_of(one: Any, process: str = "data") -> Counter[str]:
@@ -40,7 +41,7 @@ def groups_of(one: Any) -> Counter[str | None]:
 
 
 def test_a_flavor_or_an_image_that_no_server_could_be_made_of_is_refused(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         flavor = msgspec.structs.replace(
             SMALL, id="pinned", name="pinned", extra_specs={"hw:cpu_policy": "dedicated"}
         )
@@ -59,7 +60,7 @@ def test_a_flavor_or_an_image_that_no_server_could_be_made_of_is_refused(tmp_pat
 
 
 def test_ten_nodes_on_five_hosts_with_ratio_two(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         answer = await region.ask("POST", CLUSTERS, cluster(data(10), MASTER))
         assert answer.status == 202
         one = answer.json["cluster"]
@@ -93,7 +94,7 @@ def test_ten_nodes_on_five_hosts_with_ratio_two(tmp_path: Path) -> None:
 
 
 def test_a_ratio_that_is_too_small_is_refused_with_the_one_that_fits(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         answer = await region.ask("POST", CLUSTERS, cluster(data(10), ratio=1))
         assert (answer.status, answer.error["code"]) == (409, "berth.no_fit")
         assert "no place for its 10 new nodes together" in answer.error["detail"]
@@ -110,7 +111,7 @@ def test_a_ratio_that_is_too_small_is_refused_with_the_one_that_fits(tmp_path: P
 def test_ratio_three_on_five_domains(tmp_path: Path, count: int, fits: bool, racks: int) -> None:
     domain = {"anti_affinity_domain": "rack"} if racks else {}
 
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         body = cluster(data(count, flavor="small"), ratio=3, **domain)
         answer = await region.ask("POST", CLUSTERS, body)
         assert answer.status == (202 if fits else 409)
@@ -124,7 +125,7 @@ def test_ratio_three_on_five_domains(tmp_path: Path, count: int, fits: bool, rac
 
 
 def test_everything_but_the_size_has_a_default(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         body = {"cluster": {"name": "c", "node_groups": [{"name": "n", "flavor": "1", "count": 6}]}}
         one = await created(region, body)
         assert one["anti_affinity"] == []
@@ -177,7 +178,7 @@ def bad(**fields: Any) -> dict[str, Any]:
     ],
 )
 def test_what_is_refused_of_a_cluster(tmp_path: Path, body: dict[str, Any], words: str) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         answer = await region.ask("POST", CLUSTERS, body)
         assert (answer.status, answer.error["code"]) == (400, "berth.bad_body")
         assert words in answer.error["detail"]
@@ -190,7 +191,7 @@ def test_what_is_refused_of_a_cluster(tmp_path: Path, body: dict[str, Any], word
 
 
 def test_up_and_down_and_groups_stay_even(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         id = (await created(region, cluster(data(4), MASTER)))["uuid"]
         await kept(region)
         answer = await scaled(region, id, counts={"data": 9})
@@ -215,7 +216,7 @@ def test_up_and_down_and_groups_stay_even(tmp_path: Path) -> None:
 
 
 def test_a_node_group_is_added(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         id = (await created(region, cluster(data(3))))["uuid"]
         await kept(region)
         answer = await scaled(region, id, add=[data(3, name="more", flavor="2")], anti_affinity_ratio=2)
@@ -256,7 +257,7 @@ def test_a_node_group_is_added(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_refused_of_scaling(tmp_path: Path, body: dict[str, Any], status: int, words: str) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         id = (await created(region, cluster(data(4))))["uuid"]
         await kept(region)
         before = await shown(region, id)
@@ -269,7 +270,7 @@ def test_what_is_refused_of_scaling(tmp_path: Path, body: dict[str, Any], status
 
 
 def test_the_words_for_another_ratio_are_exactly_these(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         id = (await created(region, cluster(data(2))))["uuid"]
         answer = await scaled(region, id, anti_affinity_ratio=5)
         words = "This cluster was created with 2 ratio, but now the ratio is 5. You will need to recreate"
@@ -282,7 +283,7 @@ def test_the_words_for_another_ratio_are_exactly_these(tmp_path: Path) -> None:
 
 
 def test_a_node_that_failed_is_replaced_in_its_group(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         id = (await created(region, cluster(data(4))))["uuid"]
         await kept(region, error="no more loop devices")
         one = await shown(region, id)
@@ -304,7 +305,7 @@ def test_a_node_that_failed_is_replaced_in_its_group(tmp_path: Path) -> None:
 
 
 def test_a_node_whose_host_is_down_is_replaced_elsewhere(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         id = (await created(region, cluster(data(4), ratio=1)))["uuid"]
         await kept(region)
         before = (await shown(region, id))["nodes"][0]
@@ -325,7 +326,7 @@ def test_a_node_whose_host_is_down_is_replaced_elsewhere(tmp_path: Path) -> None
 
 
 def test_a_cluster_is_deleted_with_everything(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         id = (await created(region, cluster(data(4), MASTER)))["uuid"]
         await kept(region)
         answer = await region.ask("DELETE", f"{CLUSTERS}/{id}")
@@ -351,7 +352,7 @@ def test_a_cluster_is_deleted_with_everything(tmp_path: Path) -> None:
     ],
 )
 def test_a_cluster_that_is_not_there(tmp_path: Path, method: str, path: str, body: object) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         answer = await region.ask(method, f"{CLUSTERS}/{uuid_of(9)}{path}", body)
         assert (answer.status, answer.error["code"]) == (404, "berth.not_found")
         assert answer.error["detail"] == f"There is no cluster {uuid_of(9)}."
@@ -360,7 +361,7 @@ def test_a_cluster_that_is_not_there(tmp_path: Path, method: str, path: str, bod
 
 
 def test_a_node_that_is_not_there(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         id = (await created(region, cluster(data(1))))["uuid"]
         answer = await region.ask("POST", f"{CLUSTERS}/{id}/nodes/data-7/replace", {})
         assert (answer.status, answer.error["detail"]) == (404, f"Cluster {id} has no node data-7.")
@@ -372,7 +373,7 @@ def test_a_node_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_cluster_is_its_projects_and_an_administrators(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         id = (await created(region, cluster(data(2)), token="u:blue", headers=MEMBER))["uuid"]
         mine = await shown(region, id, token="u:blue", headers=MEMBER)
         assert (mine["project_id"], mine["user_id"]) == ("blue", "u")
@@ -396,7 +397,7 @@ def test_a_cluster_is_its_projects_and_an_administrators(tmp_path: Path) -> None
 
 
 def test_a_flavor_of_others_is_not_there(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         body = cluster(data(1, flavor="secret"))
         for token, status in (("u:blue", 202), ("u:red", 400), ("admin", 202)):
             headers = {} if token == "admin" else MEMBER
@@ -417,7 +418,7 @@ def test_a_flavor_of_others_is_not_there(tmp_path: Path) -> None:
     ],
 )
 def test_somebody_who_may_not(tmp_path: Path, method: str, path: str, rule: str) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         answer = await region.ask(method, path, token="guest", headers={"x-roles": ""})
         assert answer.status == 403
         assert answer.error["detail"] == f"Policy doesn't allow berth:clusters:{rule} to be performed."
@@ -429,7 +430,7 @@ def test_somebody_who_may_not(tmp_path: Path, method: str, path: str, rule: str)
 
 
 def test_pages_and_names(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         for number in range(3):
             await created(region, cluster(data(1), name=f"c{number}"))
         first = (await region.get(f"{CLUSTERS}?limit=2")).json
@@ -443,7 +444,7 @@ def test_pages_and_names(tmp_path: Path) -> None:
 
 
 def test_who_has_the_answer_is_told_so_and_nobody_elses(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         id = (await created(region, cluster(data(2))))["uuid"]
         tag = (await region.get(f"{CLUSTERS}/{id}")).headers["etag"]
         assert (await region.get(f"{CLUSTERS}/{id}", if_none_match=tag)).status == 304
@@ -465,7 +466,7 @@ def test_the_requests_of_the_guide_are_answered_as_it_says(tmp_path: Path) -> No
     )
     assert len(requests) >= 7
 
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         await region.put(msgspec.structs.replace(SMALL, name="m1.small"))
         id = ""
         for method, path, status, code, body in requests:
@@ -483,7 +484,7 @@ def test_the_requests_of_the_guide_are_answered_as_it_says(tmp_path: Path) -> No
 
 
 def test_a_node_whose_host_is_down_is_not_ready(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         one = await created(region, cluster(data(4)))
         await kept(region)
         name = one["nodes"][0]["host_name"]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.native.worlds import Answer, World, uuid_of
+from tests.worlds import Answer, ApplicationWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -35,21 +35,21 @@ SEARCHES = [
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> ApplicationWorld:
+    return ApplicationWorld(tmp_path)
 
 
-async def fill(world: World) -> None:
+async def fill(world: ApplicationWorld) -> None:
     await world.host(1)
     await world.claim(11, {1: {"VCPU": 1}})
 
 
-async def again(world: World, path: str, tag: str) -> Answer:
+async def again(world: ApplicationWorld, path: str, tag: str) -> Answer:
     return await world.get(path, if_none_match=tag)
 
 
-def test_an_answer_that_is_still_so_is_spared(world: World) -> None:
-    async def story(world: World) -> None:
+def test_an_answer_that_is_still_so_is_spared(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fill(world)
         for path in SINGLE + SEARCHES:
             whole = await world.get(path)
@@ -64,16 +64,16 @@ def test_an_answer_that_is_still_so_is_spared(world: World) -> None:
     world.run(story)
 
 
-def test_tags_are_the_same_in_another_process(world: World) -> None:
-    async def tags(world: World) -> list[str]:
+def test_tags_are_the_same_in_another_process(world: ApplicationWorld) -> None:
+    async def tags(world: ApplicationWorld) -> list[str]:
         return [(await world.get(path)).headers["etag"] for path in SINGLE + SEARCHES]
 
     world.run(fill)
     assert world.run(tags) == world.run(tags)
 
 
-def test_what_is_small_keeps_its_tag_through_other_changes(world: World) -> None:
-    async def story(world: World) -> None:
+def test_what_is_small_keeps_its_tag_through_other_changes(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fill(world)
         tags = {path: (await world.get(path)).headers["etag"] for path in SINGLE + SEARCHES}
         await world.host(2)
@@ -85,8 +85,8 @@ def test_what_is_small_keeps_its_tag_through_other_changes(world: World) -> None
 
 
 @pytest.mark.parametrize("path", [P, "/resource_providers", "/allocation_candidates?resources=VCPU:1"])
-def test_a_rename_is_another_answer_even_within_a_second(world: World, path: str) -> None:
-    async def story(world: World) -> None:
+def test_a_rename_is_another_answer_even_within_a_second(world: ApplicationWorld, path: str) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fill(world)
         for number in range(3):
             tag = (await world.get(path)).headers["etag"]
@@ -96,8 +96,8 @@ def test_a_rename_is_another_answer_even_within_a_second(world: World, path: str
     world.run(story)
 
 
-def test_a_class_that_is_renamed_is_another_answer(world: World) -> None:
-    async def story(world: World) -> None:
+def test_a_class_that_is_renamed_is_another_answer(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await world.change("PUT", "/resource_classes/CUSTOM_A")
         await world.host(1, {"CUSTOM_A": 1})
         tag = (await world.get(f"{P}/inventories")).headers["etag"]
@@ -107,8 +107,8 @@ def test_a_class_that_is_renamed_is_another_answer(world: World) -> None:
     world.run(story)
 
 
-def test_versions_and_urls_have_tags_of_their_own(world: World) -> None:
-    async def story(world: World) -> None:
+def test_versions_and_urls_have_tags_of_their_own(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fill(world)
         tag = (await world.get("/resource_providers")).headers["etag"]
         older = await world.ask("GET", "/resource_providers", version="1.5", headers={"if-none-match": tag})
@@ -120,8 +120,8 @@ def test_versions_and_urls_have_tags_of_their_own(world: World) -> None:
 
 
 @pytest.mark.parametrize("listed", ['"x", {tag}', "W/{tag}", '{tag},W/"y"', "*"])
-def test_a_list_of_tags(world: World, listed: str) -> None:
-    async def story(world: World) -> None:
+def test_a_list_of_tags(world: ApplicationWorld, listed: str) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fill(world)
         for path in (P, "/resource_providers", "/berth/v1/consumers"):
             tag = (await world.get(path)).headers["etag"].removeprefix("W/")
@@ -130,8 +130,8 @@ def test_a_list_of_tags(world: World, listed: str) -> None:
     world.run(story)
 
 
-def test_only_a_success_of_get_is_judged(world: World) -> None:
-    async def story(world: World) -> None:
+def test_only_a_success_of_get_is_judged(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fill(world)
         condition = {"if-none-match": "*"}
         missing = await again(world, f"/resource_providers/{uuid_of(9)}", "*")
@@ -148,8 +148,8 @@ def test_only_a_success_of_get_is_judged(world: World) -> None:
     world.run(story)
 
 
-def test_who_may_not_read_learns_nothing_from_a_tag(world: World) -> None:
-    async def story(world: World) -> None:
+def test_who_may_not_read_learns_nothing_from_a_tag(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fill(world)
         for path in (P, "/resource_providers", "/berth/v1/consumers"):
             tag = (await world.get(path)).headers["etag"]
@@ -167,10 +167,10 @@ CALLERS: list[dict[str, str]] = [
 
 
 @pytest.mark.parametrize("path", ["/berth/v1/groups", "/berth/v1/hosts"])
-def test_a_tag_is_of_what_its_caller_may_see(world: World, path: str) -> None:
+def test_a_tag_is_of_what_its_caller_may_see(world: ApplicationWorld, path: str) -> None:
     """A list says to each caller what that caller may see: another's tag is no proof of having seen that."""
 
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fill(world)
         wholes = [await world.ask("GET", path, headers=who) for who in CALLERS]
         assert {whole.headers["vary"] for whole in wholes} == {"x-auth-token"}
@@ -185,16 +185,18 @@ def test_a_tag_is_of_what_its_caller_may_see(world: World, path: str) -> None:
 
 
 def test_a_random_choice_has_no_tag(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fill(world)
         assert "etag" not in (await world.get("/allocation_candidates?resources=VCPU:1")).headers
 
-    World(tmp_path, randomize_allocation_candidates=True).run(story)
+    ApplicationWorld(tmp_path, randomize_allocation_candidates=True).run(story)
 
 
 def test_settings_that_shape_answers_are_part_of_the_tag(tmp_path: Path) -> None:
-    async def tag(world: World) -> str:
+    async def tag(world: ApplicationWorld) -> str:
         return (await world.get("/allocation_candidates?resources=VCPU:1")).headers["etag"]
 
-    World(tmp_path).run(fill)
-    assert World(tmp_path).run(tag) != World(tmp_path, max_allocation_candidates=1).run(tag)
+    ApplicationWorld(tmp_path).run(fill)
+    assert ApplicationWorld(tmp_path).run(tag) != ApplicationWorld(tmp_path, max_allocation_candidates=1).run(
+        tag
+    )

@@ -13,21 +13,21 @@ from berth.engine import Engine, Pruned, Unavailable
 from berth.model.batches import Batch
 from berth.model.ids import Index
 from tests.unit.native.streams import PATIENCE_S, Stream, listening
-from tests.unit.native.worlds import World, uuid_of
+from tests.worlds import ApplicationWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> ApplicationWorld:
+    return ApplicationWorld(tmp_path)
 
 
 # -- pages --------------------------------------------------------------------------------------
 
 
-def test_changes_are_told_by_name(world: World) -> None:
-    async def story(world: World) -> None:
+def test_changes_are_told_by_name(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await world.change("PUT", "/resource_classes/CUSTOM_A")
         await world.change("PUT", "/traits/CUSTOM_T")
         await world.host(1, {"CUSTOM_A": 8})
@@ -67,8 +67,8 @@ def test_changes_are_told_by_name(world: World) -> None:
     world.run(story)
 
 
-def test_a_class_that_is_gone_shows_as_its_number(world: World) -> None:
-    async def story(world: World) -> None:
+def test_a_class_that_is_gone_shows_as_its_number(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await world.change("PUT", "/resource_classes/CUSTOM_A")
         await world.host(1, {"CUSTOM_A": 8})
         await world.change("DELETE", f"/resource_providers/{uuid_of(1)}/inventories")
@@ -80,8 +80,8 @@ def test_a_class_that_is_gone_shows_as_its_number(world: World) -> None:
     world.run(story)
 
 
-def test_pages_go_on_where_the_last_one_ended(world: World) -> None:
-    async def story(world: World) -> None:
+def test_pages_go_on_where_the_last_one_ended(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         for number in range(40):
             await world.change("PUT", f"/traits/CUSTOM_{number}")
         seen, after = [], 0
@@ -99,8 +99,8 @@ def test_pages_go_on_where_the_last_one_ended(world: World) -> None:
     world.run(story)
 
 
-def test_events_of_one_index_are_never_on_two_pages(world: World) -> None:
-    async def story(world: World) -> None:
+def test_events_of_one_index_are_never_on_two_pages(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         # While the first is on its way the others wait, and are then written together.
         await asyncio.gather(*(world.change("PUT", f"/traits/CUSTOM_{number}") for number in range(10)))
         assert world.engine.view.index < 10, "nothing was written together"
@@ -124,10 +124,10 @@ def prune(monkeypatch: pytest.MonkeyPatch, oldest: int) -> None:
     monkeypatch.setattr(Engine, "history", history)
 
 
-def test_what_is_no_longer_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_no_longer_kept(world: ApplicationWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     prune(monkeypatch, 3)
 
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         for number in range(5):
             await world.change("PUT", f"/traits/CUSTOM_{number}")
         answer = await world.get("/berth/v1/events?after=1")
@@ -144,8 +144,8 @@ def test_what_is_no_longer_kept(world: World, monkeypatch: pytest.MonkeyPatch) -
 # -- streams ------------------------------------------------------------------------------------
 
 
-def test_a_stream_tells_what_comes(world: World) -> None:
-    async def story(world: World) -> None:
+def test_a_stream_tells_what_comes(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await world.change("PUT", "/traits/CUSTOM_BEFORE")
         async with listening(world.application) as (stream, _):
             assert stream.status == 200
@@ -162,8 +162,8 @@ def test_a_stream_tells_what_comes(world: World) -> None:
 
 
 @pytest.mark.parametrize("how", ["after", "last-event-id", "both"])
-def test_a_stream_is_resumed(world: World, how: str) -> None:
-    async def story(world: World) -> None:
+def test_a_stream_is_resumed(world: ApplicationWorld, how: str) -> None:
+    async def story(world: ApplicationWorld) -> None:
         for number in range(40):
             await world.change("PUT", f"/traits/CUSTOM_{number}")
         path = {"after": "?after=5", "last-event-id": "", "both": "?after=2"}[how]
@@ -176,8 +176,8 @@ def test_a_stream_is_resumed(world: World, how: str) -> None:
     world.run(story)
 
 
-def test_an_id_comes_with_the_last_event_of_its_index(world: World) -> None:
-    async def story(world: World) -> None:
+def test_an_id_comes_with_the_last_event_of_its_index(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         async with listening(world.application) as (stream, _):
             await asyncio.gather(*(world.change("PUT", f"/traits/CUSTOM_{number}") for number in range(10)))
             await stream.until(lambda stream: len(stream.events) == 10)
@@ -190,15 +190,15 @@ def test_an_id_comes_with_the_last_event_of_its_index(world: World) -> None:
 
 
 def test_silence_is_broken_by_comments(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         async with listening(world.application) as (stream, _):
             await stream.until(lambda stream: ": nothing new after 0\n\n" in stream.text)
 
-    World(tmp_path, event_heartbeat_seconds=1).run(story)
+    ApplicationWorld(tmp_path, event_heartbeat_seconds=1).run(story)
 
 
 def test_there_is_an_end_to_streams(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         async with listening(world.application):
             refused = await world.get("/berth/v1/events?stream=true")
             assert refused.status == 503
@@ -207,11 +207,11 @@ def test_there_is_an_end_to_streams(tmp_path: Path) -> None:
         async with listening(world.application) as (stream, _):
             assert stream.status == 200
 
-    World(tmp_path, event_streams_max=1).run(story)
+    ApplicationWorld(tmp_path, event_streams_max=1).run(story)
 
 
-def test_a_stream_ends_when_its_server_drains(world: World) -> None:
-    async def story(world: World) -> None:
+def test_a_stream_ends_when_its_server_drains(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         async with listening(world.application) as (stream, task), listening(world.application) as (other, _):
             world.application.drain()
             await stream.until(lambda stream: stream.ended)
@@ -222,8 +222,8 @@ def test_a_stream_ends_when_its_server_drains(world: World) -> None:
     world.run(story)
 
 
-def test_a_stream_ends_with_its_engine(world: World) -> None:
-    async def story(world: World) -> None:
+def test_a_stream_ends_with_its_engine(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         async with listening(world.application) as (stream, _):
             await world.engine.stop()
             await stream.until(lambda stream: stream.ended)
@@ -231,10 +231,12 @@ def test_a_stream_ends_with_its_engine(world: World) -> None:
     world.run(story)
 
 
-def test_a_stream_that_has_fallen_behind_what_is_kept(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_that_has_fallen_behind_what_is_kept(
+    world: ApplicationWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     prune(monkeypatch, 3)
 
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         for number in range(5):
             await world.change("PUT", f"/traits/CUSTOM_{number}")
         async with listening(world.application, "?after=0") as (stream, _):
@@ -247,11 +249,11 @@ def test_a_stream_that_has_fallen_behind_what_is_kept(world: World, monkeypatch:
     world.run(story)
 
 
-def test_a_stream_says_why_it_ends_early(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_says_why_it_ends_early(world: ApplicationWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     async def away(*_: object) -> Index:
         raise Unavailable("the database is away")
 
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         monkeypatch.setattr(Engine, "wait_beyond", away)
         async with listening(world.application) as (stream, _):
             await stream.until(lambda stream: stream.ended)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.unit.native.refused_schedules import REFUSED_GROUPS
-from tests.unit.native.worlds import Answer, World, uuid_of
+from tests.worlds import Answer, ApplicationWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -14,22 +14,24 @@ HOSTS = 3
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> ApplicationWorld:
+    return ApplicationWorld(tmp_path)
 
 
-async def fleet(world: World) -> None:
+async def fleet(world: ApplicationWorld) -> None:
     for number in range(1, HOSTS + 1):
         await world.host(number)
 
 
-async def group(world: World, **fields: Any) -> str:
+async def group(world: ApplicationWorld, **fields: Any) -> str:
     body = {"group": {"name": "db", "policy": "anti-affinity", **fields}}
     id: str = (await world.change("POST", "/berth/v1/groups", body))["group"]["uuid"]
     return id
 
 
-async def claim(world: World, consumer: int, host: int | None, generation: int | None = None) -> Answer:
+async def claim(
+    world: ApplicationWorld, consumer: int, host: int | None, generation: int | None = None
+) -> Answer:
     held = {} if host is None else {uuid_of(host): {"resources": {"VCPU": 1}}}
     body = {
         "allocations": held,
@@ -41,7 +43,7 @@ async def claim(world: World, consumer: int, host: int | None, generation: int |
     return await world.ask("PUT", f"/allocations/{uuid_of(consumer)}", body)
 
 
-async def post(world: World, **held: tuple[int | None, int | None]) -> Answer:
+async def post(world: ApplicationWorld, **held: tuple[int | None, int | None]) -> Answer:
     """POST /allocations: by consumer number, the host and the generation."""
     body = {
         uuid_of(int(consumer[1:])): {
@@ -56,8 +58,8 @@ async def post(world: World, **held: tuple[int | None, int | None]) -> Answer:
     return await world.ask("POST", "/allocations", body)
 
 
-def test_a_group_is_created_shown_listed_changed_and_deleted(world: World) -> None:
-    async def story(world: World) -> None:
+def test_a_group_is_created_shown_listed_changed_and_deleted(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world)
         made = await world.ask(
             "POST",
@@ -94,8 +96,8 @@ def test_a_group_is_created_shown_listed_changed_and_deleted(world: World) -> No
     world.run(story)
 
 
-def test_a_claim_that_breaks_a_policy_is_refused_whoever_asks(world: World) -> None:
-    async def story(world: World) -> None:
+def test_a_claim_that_breaks_a_policy_is_refused_whoever_asks(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world)
         id = await group(world, members=[uuid_of(101), uuid_of(102)])
         assert (await claim(world, 101, 1)).status == 204
@@ -115,8 +117,8 @@ def test_a_claim_that_breaks_a_policy_is_refused_whoever_asks(world: World) -> N
     world.run(story)
 
 
-def test_while_a_move_waits_nobody_takes_the_place_it_came_from(world: World) -> None:
-    async def story(world: World) -> None:
+def test_while_a_move_waits_nobody_takes_the_place_it_came_from(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world)
         id = await group(world, members=[uuid_of(101), uuid_of(102)])
         await claim(world, 101, 1)
@@ -140,8 +142,8 @@ def test_while_a_move_waits_nobody_takes_the_place_it_came_from(world: World) ->
     world.run(story)
 
 
-def test_racks_and_zones_are_aggregates_with_a_kind(world: World) -> None:
-    async def story(world: World) -> None:
+def test_racks_and_zones_are_aggregates_with_a_kind(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world)
         racks = [uuid_of(501), uuid_of(502)]
         for number, rack in ((1, racks[0]), (2, racks[0]), (3, racks[1])):
@@ -167,8 +169,8 @@ def test_racks_and_zones_are_aggregates_with_a_kind(world: World) -> None:
     world.run(story)
 
 
-def test_hosts_say_how_they_are_doing(world: World) -> None:
-    async def story(world: World) -> None:
+def test_hosts_say_how_they_are_doing(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world)
         await world.host(4, parent=1)
         body = {"host": {"disabled": True, "reason": "new disks"}}
@@ -193,8 +195,8 @@ def test_hosts_say_how_they_are_doing(world: World) -> None:
     world.run(story)
 
 
-def test_a_pool_is_not_listed_as_a_host(world: World) -> None:
-    async def story(world: World) -> None:
+def test_a_pool_is_not_listed_as_a_host(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world)
         await world.host(4, {"DISK_GB": 100})
         path = f"/resource_providers/{uuid_of(4)}/traits"
@@ -207,14 +209,14 @@ def test_a_pool_is_not_listed_as_a_host(world: World) -> None:
 
 
 @pytest.mark.parametrize(("body", "words"), REFUSED_GROUPS)
-def test_a_group_that_cannot_be(world: World, body: object, words: str) -> None:
+def test_a_group_that_cannot_be(world: ApplicationWorld, body: object, words: str) -> None:
     answer = world.run(lambda world: world.ask("POST", "/berth/v1/groups", body))
     assert (answer.status, answer.error["code"]) == (400, "berth.bad_body")
     assert words in answer.error["detail"]
 
 
-def test_a_consumer_is_in_one_group(world: World) -> None:
-    async def story(world: World) -> None:
+def test_a_consumer_is_in_one_group(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         id = await group(world, members=[uuid_of(101)])
         other = await world.ask(
             "POST",
@@ -229,14 +231,14 @@ def test_a_consumer_is_in_one_group(world: World) -> None:
     world.run(story)
 
 
-def test_a_body_of_another_kind_is_refused(world: World) -> None:
+def test_a_body_of_another_kind_is_refused(world: ApplicationWorld) -> None:
     headers = {"content-type": "text/plain"}
     answer = world.run(lambda world: world.ask("POST", "/berth/v1/groups", {}, headers=headers))
     assert (answer.status, answer.error["code"]) == (415, "berth.unsupported_media")
 
 
-def test_events_tell_of_groups(world: World) -> None:
-    async def story(world: World) -> None:
+def test_events_tell_of_groups(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world)
         id = await group(world, members=[uuid_of(101)])
         await world.change("PUT", f"/berth/v1/hosts/{uuid_of(1)}", {"host": {"down": True}})

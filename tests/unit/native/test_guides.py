@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.servers import ROOT
-from tests.unit.native.worlds import World, uuid_of
+from tests.worlds import ApplicationWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -40,7 +40,7 @@ def test_a_guide_can_be_followed(name: str, tmp_path: Path) -> None:
     guide = Guide(name)
     assert len(guide.requests) >= 8
 
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         for number in range(1, HOSTS + 1):
             await world.host(number)
         for method, path, status, code, body in guide.requests:
@@ -54,4 +54,4 @@ def test_a_guide_can_be_followed(name: str, tmp_path: Path) -> None:
             elif answer.body:
                 guide.learn(answer.json)
 
-    World(tmp_path).run(story)
+    ApplicationWorld(tmp_path).run(story)

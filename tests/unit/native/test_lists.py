@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.unit.native.worlds import World, uuid_of
+from tests.worlds import ApplicationWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -14,11 +14,11 @@ OTHER_AGGREGATE = uuid_of(901)
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> ApplicationWorld:
+    return ApplicationWorld(tmp_path)
 
 
-async def fill(world: World) -> None:
+async def fill(world: ApplicationWorld) -> None:
     """Hosts 1 (with cell 2 below) and 3; consumers 11 to 14."""
     await world.host(1, {"VCPU": 8, "MEMORY_MB": 1000})
     await world.host(2, {"VCPU": 4}, parent=1)
@@ -32,9 +32,9 @@ async def fill(world: World) -> None:
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> World:
+def filled(tmp_path_factory: pytest.TempPathFactory) -> ApplicationWorld:
     """Filled once, for tests that only read."""
-    world = World(tmp_path_factory.mktemp("filled"))
+    world = ApplicationWorld(tmp_path_factory.mktemp("filled"))
     world.run(fill)
     return world
 
@@ -46,8 +46,8 @@ def numbers(rows: list[dict[str, Any]], key: str) -> list[int]:
 # -- consumers ----------------------------------------------------------------------------------
 
 
-def test_a_consumer_is_told_whole(filled: World) -> None:
-    async def story(world: World) -> None:
+def test_a_consumer_is_told_whole(filled: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         first, *_ = (await world.get("/berth/v1/consumers")).json["consumers"]
         assert first.pop("created_at") == first.pop("updated_at")
         assert first == {
@@ -83,8 +83,8 @@ def test_a_consumer_is_told_whole(filled: World) -> None:
         (f"?marker={uuid_of(99)}", []),
     ],
 )
-def test_consumers_are_filtered(filled: World, query: str, expected: list[int]) -> None:
-    async def story(world: World) -> None:
+def test_consumers_are_filtered(filled: ApplicationWorld, query: str, expected: list[int]) -> None:
+    async def story(world: ApplicationWorld) -> None:
         answer = (await world.get(f"/berth/v1/consumers{query}")).json
         assert numbers(answer["consumers"], "uuid") == expected
         assert answer["next"] is None
@@ -92,8 +92,8 @@ def test_consumers_are_filtered(filled: World, query: str, expected: list[int]) 
     filled.run(story)
 
 
-def test_pages_stay_in_step_while_consumers_come_and_go(world: World) -> None:
-    async def story(world: World) -> None:
+def test_pages_stay_in_step_while_consumers_come_and_go(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await world.host(1, {"VCPU": 1000})
         for number in range(20, 60, 2):
             await world.claim(number, {1: {"VCPU": 1}})
@@ -116,8 +116,8 @@ def test_pages_stay_in_step_while_consumers_come_and_go(world: World) -> None:
 # -- allocations --------------------------------------------------------------------------------
 
 
-def test_an_allocation_is_told_whole(filled: World) -> None:
-    async def story(world: World) -> None:
+def test_an_allocation_is_told_whole(filled: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         rows = (await world.get(f"/berth/v1/allocations?provider={uuid_of(2)}&project=a")).json
         assert rows["allocations"] == [
             {
@@ -145,8 +145,10 @@ def test_an_allocation_is_told_whole(filled: World) -> None:
         (f"?provider={uuid_of(3)}&type=unknown", [(13, 3)]),
     ],
 )
-def test_allocations_are_filtered(filled: World, query: str, expected: list[tuple[int, int]]) -> None:
-    async def story(world: World) -> None:
+def test_allocations_are_filtered(
+    filled: ApplicationWorld, query: str, expected: list[tuple[int, int]]
+) -> None:
+    async def story(world: ApplicationWorld) -> None:
         rows = (await world.get(f"/berth/v1/allocations{query}")).json["allocations"]
         found = zip(numbers(rows, "consumer_uuid"), numbers(rows, "resource_provider_uuid"), strict=True)
         assert list(found) == expected
@@ -157,8 +159,10 @@ def test_allocations_are_filtered(filled: World, query: str, expected: list[tupl
 @pytest.mark.parametrize(
     ("limit", "pages"), [(1, [[11, 11], [12], [13], [14, 14]]), (3, [[11, 11, 12], [13, 14, 14]]), (6, None)]
 )
-def test_a_consumers_rows_are_on_one_page(filled: World, limit: int, pages: list[list[int]] | None) -> None:
-    async def story(world: World) -> None:
+def test_a_consumers_rows_are_on_one_page(
+    filled: ApplicationWorld, limit: int, pages: list[list[int]] | None
+) -> None:
+    async def story(world: ApplicationWorld) -> None:
         found, path = [], f"/berth/v1/allocations?limit={limit}"
         while path:
             answer = (await world.get(path)).json
@@ -201,8 +205,8 @@ MEMORY = {"capacity": 1000, "used": 107, "free": 893}
         (f"by=provider&aggregate={uuid_of(99)}", {}),
     ],
 )
-def test_usage_of_places(filled: World, query: str, expected: dict[int, object]) -> None:
-    async def story(world: World) -> None:
+def test_usage_of_places(filled: ApplicationWorld, query: str, expected: dict[int, object]) -> None:
+    async def story(world: ApplicationWorld) -> None:
         answer = (await world.get(f"/berth/v1/usage?{query}")).json
         assert {int(row["key"][-12:]): row["resources"] for row in answer["usage"]} == expected
         named = query.startswith(("by=provider", "by=root"))
@@ -223,8 +227,8 @@ def test_usage_of_places(filled: World, query: str, expected: dict[int, object])
         ),
     ],
 )
-def test_usage_by_class(filled: World, query: str, expected: dict[str, object]) -> None:
-    async def story(world: World) -> None:
+def test_usage_by_class(filled: ApplicationWorld, query: str, expected: dict[str, object]) -> None:
+    async def story(world: ApplicationWorld) -> None:
         answer = (await world.get(f"/berth/v1/usage?by=resource_class{query}")).json
         assert {row["key"]: row["resources"][row["key"]] for row in answer["usage"]} == expected
 
@@ -245,16 +249,16 @@ def test_usage_by_class(filled: World, query: str, expected: dict[str, object]) 
         (f"&tree={uuid_of(3)}&resource_class=MEMORY_MB", {}),
     ],
 )
-def test_usage_by_project(filled: World, query: str, expected: dict[str, object]) -> None:
-    async def story(world: World) -> None:
+def test_usage_by_project(filled: ApplicationWorld, query: str, expected: dict[str, object]) -> None:
+    async def story(world: ApplicationWorld) -> None:
         answer = (await world.get(f"/berth/v1/usage?by=project{query}")).json
         assert {row["key"]: (row["used"], row["consumers"]) for row in answer["usage"]} == expected
 
     filled.run(story)
 
 
-def test_usage_has_pages_too(filled: World) -> None:
-    async def story(world: World) -> None:
+def test_usage_has_pages_too(filled: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         keys, path = [], "/berth/v1/usage?by=provider&limit=1"
         while path:
             answer = (await world.get(path)).json
@@ -265,8 +269,8 @@ def test_usage_has_pages_too(filled: World) -> None:
     filled.run(story)
 
 
-def test_what_is_over_capacity_takes_nothing_from_the_others(world: World) -> None:
-    async def story(world: World) -> None:
+def test_what_is_over_capacity_takes_nothing_from_the_others(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await world.host(1)
         await world.host(2)
         await world.claim(11, {1: {"VCPU": 8}})

@@ -31,7 +31,7 @@ from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId, Row
 from berth.model.placement import Consumer, Holdings, Inventory
 from berth.view import ConsumerRecord, ProviderRecord, View, ordered_ids
 from berth.view import consumers as consumer_index
-from tests.unit.native.worlds import uuid_of
+from tests.worlds import uuid_of
 
 pytestmark = pytest.mark.fast
 

@@ -30,9 +30,8 @@ from berth.model.servers import (
     QuotaSet,
     Server,
 )
-from tests.unit.compute.regions import Region
 from tests.unit.native.streams import listening
-from tests.unit.native.worlds import World
+from tests.worlds import ApplicationWorld, RegionWorld
 
 pytestmark = pytest.mark.fast
 
@@ -163,7 +162,7 @@ def test_a_change_that_cannot_be_shown_stops_nobody(
     monkeypatch.setitem(changes._RENDERERS, e.TraitChanged, fails)
     monkeypatch.setattr(changes, "_unreadable", set())
 
-    async def story(world: World) -> list[Any]:
+    async def story(world: ApplicationWorld) -> list[Any]:
         for number in range(3):
             await world.change("PUT", f"/traits/CUSTOM_{number}")
         await world.change("PUT", "/resource_classes/CUSTOM_A")
@@ -175,7 +174,7 @@ def test_a_change_that_cannot_be_shown_stops_nobody(
             return [json.loads(event["data"]) for event in stream.events]
 
     with caplog.at_level(logging.ERROR):
-        told = World(tmp_path).run(story)
+        told = ApplicationWorld(tmp_path).run(story)
     kinds = [change["kind"] for event in told for change in event["changes"]]
     assert kinds == ["unreadable"] * 3 + ["resource_class"]
     assert told[0]["changes"] == [{"kind": "unreadable", "event": "TraitChanged"}]
@@ -185,7 +184,7 @@ def test_a_change_that_cannot_be_shown_stops_nobody(
 
 
 def test_a_region_tells_of_its_records(tmp_path: Path) -> None:
-    async def story(region: Region) -> None:
+    async def story(region: RegionWorld) -> None:
         flavor = {"flavor": {"name": "small", "vcpus": 1, "ram": 64, "disk": 1, "id": "small"}}
         assert (await region.compute("POST", "/flavors", flavor)).status == 200
         answer = await region.ask("GET", "/berth/v1/events")
@@ -194,4 +193,4 @@ def test_a_region_tells_of_its_records(tmp_path: Path) -> None:
         assert [change["kind"] for change in told] == ["flavor"]
         assert (told[0]["before"], told[0]["after"]["name"]) == (None, "small")
 
-    Region(tmp_path).run(story)
+    RegionWorld(tmp_path).run(story)

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.native.worlds import World, uuid_of
+from tests.worlds import ApplicationWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> ApplicationWorld:
+    return ApplicationWorld(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def world(tmp_path: Path) -> World:
         ("events?stream=yes", "bad_parameter", "one of false, true"),
     ],
 )
-def test_parameters(world: World, path: str, code: str, words: str) -> None:
+def test_parameters(world: ApplicationWorld, path: str, code: str, words: str) -> None:
     answer = world.run(lambda world: world.get(f"/berth/v1/{path}"))
     assert answer.status == 400
     assert answer.headers["content-type"] == "application/json"
@@ -49,19 +49,19 @@ def test_parameters(world: World, path: str, code: str, words: str) -> None:
     assert len(answer.body) < 1000
 
 
-def test_nobody(world: World) -> None:
+def test_nobody(world: ApplicationWorld) -> None:
     answer = world.run(lambda world: world.ask("GET", "/berth/v1/consumers", token=None))
     assert answer.status == 401
     assert answer.error["code"] == "berth.unauthorized"
 
 
-def test_somebody_who_may_not(world: World) -> None:
+def test_somebody_who_may_not(world: ApplicationWorld) -> None:
     answer = world.run(lambda world: world.ask("GET", "/berth/v1/events", token="guest"))
     assert answer.status == 403
     assert answer.error["detail"] == "Policy doesn't allow berth:events:list to be performed."
 
 
-def test_the_description_is_for_everybody_who_is_known(world: World) -> None:
+def test_the_description_is_for_everybody_who_is_known(world: ApplicationWorld) -> None:
     answer = world.run(lambda world: world.ask("GET", "/berth/v1/openapi.json", token="guest"))
     assert answer.status == 200
 
@@ -69,42 +69,42 @@ def test_the_description_is_for_everybody_who_is_known(world: World) -> None:
 @pytest.mark.parametrize(
     "path", ["/berth/v1", "/berth/v1/", "/berth/v1/consumers/", "/berth/v1/groups//members"]
 )
-def test_no_such_path(world: World, path: str) -> None:
+def test_no_such_path(world: ApplicationWorld, path: str) -> None:
     answer = world.run(lambda world: world.get(path))
     assert answer.status == 404
     assert answer.error["code"] == "berth.not_found"
     assert "/berth/v1/consumers" in answer.error["detail"]
 
 
-def test_a_path_that_only_looks_like_ours(world: World) -> None:
+def test_a_path_that_only_looks_like_ours(world: ApplicationWorld) -> None:
     answer = world.run(lambda world: world.get("/berth/v10", accept="application/json"))
     assert answer.status == 404
     assert "code" in answer.error
     assert not answer.error["code"].startswith("berth.")
 
 
-def test_only_get(world: World) -> None:
+def test_only_get(world: ApplicationWorld) -> None:
     answer = world.run(lambda world: world.ask("POST", "/berth/v1/consumers", {}))
     assert answer.status == 405
     assert answer.headers["allow"] == "GET"
     assert answer.error["code"] == "berth.method_not_allowed"
 
 
-def test_only_json(world: World) -> None:
+def test_only_json(world: ApplicationWorld) -> None:
     answer = world.run(lambda world: world.get("/berth/v1/consumers", accept="text/event-stream"))
     assert answer.status == 406
     assert answer.error["code"] == "berth.not_acceptable"
 
 
 def test_a_body_that_is_too_large(tmp_path: Path) -> None:
-    world = World(tmp_path, body_bytes_max=1024)
+    world = ApplicationWorld(tmp_path, body_bytes_max=1024)
     answer = world.run(lambda world: world.ask("GET", "/berth/v1/consumers", {"x": "y" * 2000}))
     assert answer.status == 413
     assert answer.error["code"] == "berth.body_too_large"
 
 
-def test_an_engine_that_is_gone(world: World) -> None:
-    async def story(world: World) -> None:
+def test_an_engine_that_is_gone(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await world.engine.stop()
         answer = await world.get("/berth/v1/events?after=0")
         assert answer.status == 503
@@ -114,8 +114,8 @@ def test_an_engine_that_is_gone(world: World) -> None:
     world.run(story)
 
 
-def test_providers_may_be_spelled_in_capitals(world: World) -> None:
-    async def story(world: World) -> None:
+def test_providers_may_be_spelled_in_capitals(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         id = "abcdef00-0000-0000-0000-000000000001"
         await world.change("POST", "/resource_providers", {"name": "h", "uuid": id})
         answer = await world.get(f"/berth/v1/usage?by=provider&tree={id.upper()}")

@@ -12,7 +12,7 @@ import pytest
 from berth.api.native.plan_tokens import Chosen, Token, read_token
 from berth.model.ids import ConsumerId, ProviderId
 from tests.unit.native.refused_schedules import REFUSED
-from tests.unit.native.worlds import Answer, World, uuid_of
+from tests.worlds import Answer, ApplicationWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -20,31 +20,31 @@ HOSTS = 3
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> World:
-    return World(tmp_path)
+def world(tmp_path: Path) -> ApplicationWorld:
+    return ApplicationWorld(tmp_path)
 
 
-async def fleet(world: World, vcpus: int = 8) -> None:
+async def fleet(world: ApplicationWorld, vcpus: int = 8) -> None:
     for number in range(1, HOSTS + 1):
         await world.host(number, {"VCPU": vcpus, "MEMORY_MB": 4096})
 
 
-async def ask(world: World, **body: Any) -> Answer:
+async def ask(world: ApplicationWorld, **body: Any) -> Answer:
     return await world.ask("POST", "/berth/v1/schedule", body)
 
 
-async def placed(world: World, **body: Any) -> Any:
+async def placed(world: ApplicationWorld, **body: Any) -> Any:
     answer = await ask(world, **body)
     assert answer.status == 200, answer.body
     return answer.json
 
 
-async def held(world: World) -> Any:
+async def held(world: ApplicationWorld) -> Any:
     return (await world.get("/berth/v1/allocations?limit=1000")).json["allocations"]
 
 
-def test_what_is_claimed_says_who_made_it(world: World) -> None:
-    async def story(world: World) -> None:
+def test_what_is_claimed_says_who_made_it(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world)
         await placed(world, resources={"VCPU": 1}, consumers=[uuid_of(101)])
         await placed(world, resources={"VCPU": 1}, consumers=[uuid_of(102)], consumer_type="INSTANCE")
@@ -58,8 +58,8 @@ def test_what_is_claimed_says_who_made_it(world: World) -> None:
     world.run(story)
 
 
-def test_what_is_answered_is_claimed(world: World) -> None:
-    async def story(world: World) -> None:
+def test_what_is_answered_is_claimed(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world)
         answer = await placed(
             world,
@@ -93,8 +93,8 @@ def test_what_is_answered_is_claimed(world: World) -> None:
     world.run(story)
 
 
-def test_many_are_placed_whole_or_not_at_all(world: World) -> None:
-    async def story(world: World) -> None:
+def test_many_are_placed_whole_or_not_at_all(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world, vcpus=4)
         answer = await placed(world, resources={"VCPU": 2}, min_count=2, max_count=20)
         assert len(answer["placements"]) == 6
@@ -106,8 +106,8 @@ def test_many_are_placed_whole_or_not_at_all(world: World) -> None:
     world.run(story)
 
 
-def test_fewer_than_needed_leave_nothing_behind(world: World) -> None:
-    async def story(world: World) -> None:
+def test_fewer_than_needed_leave_nothing_behind(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world, vcpus=4)
         refused = await ask(world, resources={"VCPU": 2}, max_count=7)
         assert refused.status == 409
@@ -117,8 +117,8 @@ def test_fewer_than_needed_leave_nothing_behind(world: World) -> None:
     world.run(story)
 
 
-def test_a_batch_sees_itself(world: World) -> None:
-    async def story(world: World) -> None:
+def test_a_batch_sees_itself(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world)
         made = await world.change(
             "POST", "/berth/v1/groups", {"group": {"name": "db", "policy": "anti-affinity"}}
@@ -136,8 +136,8 @@ def test_a_batch_sees_itself(world: World) -> None:
     world.run(story)
 
 
-def test_hosts_that_are_disabled_down_or_ignored_are_not_chosen(world: World) -> None:
-    async def story(world: World) -> None:
+def test_hosts_that_are_disabled_down_or_ignored_are_not_chosen(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world)
         await world.change("PUT", f"/berth/v1/hosts/{uuid_of(1)}", {"host": {"disabled": True}})
         await world.change("PUT", f"/berth/v1/hosts/{uuid_of(2)}", {"host": {"down": True}})
@@ -154,8 +154,8 @@ def test_hosts_that_are_disabled_down_or_ignored_are_not_chosen(world: World) ->
     world.run(story)
 
 
-def test_a_dry_run_claims_nothing_and_its_token_claims_exactly_that(world: World) -> None:
-    async def story(world: World) -> None:
+def test_a_dry_run_claims_nothing_and_its_token_claims_exactly_that(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world)
         planned = await placed(world, resources={"VCPU": 8}, max_count=2, dry_run=True)
         assert planned["claimed"] is False
@@ -172,8 +172,8 @@ def test_a_dry_run_claims_nothing_and_its_token_claims_exactly_that(world: World
     world.run(story)
 
 
-def test_a_token_is_refused_when_its_host_has_been_taken_or_disabled(world: World) -> None:
-    async def story(world: World) -> None:
+def test_a_token_is_refused_when_its_host_has_been_taken_or_disabled(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world)
         planned = await placed(world, resources={"VCPU": 8}, dry_run=True)
         host = planned["placements"][0]["host_name"]
@@ -191,8 +191,8 @@ def test_a_token_is_refused_when_its_host_has_been_taken_or_disabled(world: Worl
     world.run(story)
 
 
-def test_a_token_that_was_made_up_gets_no_further_than_a_request_would(world: World) -> None:
-    async def story(world: World) -> None:
+def test_a_token_that_was_made_up_gets_no_further_than_a_request_would(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world)
         planned = await placed(world, resources={"VCPU": 2}, dry_run=True)
         true = read_token(planned["token"])
@@ -225,21 +225,21 @@ def test_a_token_that_was_made_up_gets_no_further_than_a_request_would(world: Wo
 
 
 @pytest.mark.parametrize("token", ["", "?", "AAAA", base64.urlsafe_b64encode(b"x" * 64).decode(), "ä"])
-def test_a_token_that_is_none(world: World, token: str) -> None:
+def test_a_token_that_is_none(world: ApplicationWorld, token: str) -> None:
     answer = world.run(lambda world: ask(world, token=token))
     assert (answer.status, answer.error["code"]) == (400, "berth.bad_body")
     assert "not one that a dry run gave out" in answer.error["detail"]
 
 
 @pytest.mark.parametrize(("body", "words"), REFUSED)
-def test_a_request_that_cannot_be(world: World, body: dict[str, Any], words: str) -> None:
+def test_a_request_that_cannot_be(world: ApplicationWorld, body: dict[str, Any], words: str) -> None:
     answer = world.run(lambda world: ask(world, **body))
     assert (answer.status, answer.error["code"]) == (400, "berth.bad_body")
     assert words in answer.error["detail"]
 
 
-def test_names_that_are_not_known(world: World) -> None:
-    async def story(world: World) -> None:
+def test_names_that_are_not_known(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world)
         for body in ({"resources": {"CUSTOM_X": 1}}, {"resources": {"VCPU": 1}, "required": ["CUSTOM_T"]}):
             answer = await ask(world, **body)
@@ -249,8 +249,8 @@ def test_names_that_are_not_known(world: World) -> None:
     world.run(story)
 
 
-def test_a_consumer_that_is_there_already(world: World) -> None:
-    async def story(world: World) -> None:
+def test_a_consumer_that_is_there_already(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world)
         await placed(world, resources={"VCPU": 1}, consumers=[uuid_of(101)])
         answer = await ask(world, resources={"VCPU": 1}, consumers=[uuid_of(101)])
@@ -260,8 +260,8 @@ def test_a_consumer_that_is_there_already(world: World) -> None:
     world.run(story)
 
 
-def test_why_nowhere(world: World) -> None:
-    async def story(world: World) -> None:
+def test_why_nowhere(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world)
         refused = await ask(world, resources={"VCPU": 9}, explain=True)
         explanation = refused.error["explanation"]
@@ -278,8 +278,8 @@ def test_why_nowhere(world: World) -> None:
     world.run(story)
 
 
-def test_why_there(world: World) -> None:
-    async def story(world: World) -> None:
+def test_why_there(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world)
         answer = await placed(world, resources={"VCPU": 1}, explain=True)
         assert answer["explanation"]["fitting"] == 1
@@ -287,8 +287,8 @@ def test_why_there(world: World) -> None:
     world.run(story)
 
 
-def test_how_many_more(world: World) -> None:
-    async def story(world: World) -> None:
+def test_how_many_more(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world)
         body = {"flavor": {"vcpus": 3, "ram": 512}}
         answer = await world.ask("POST", "/berth/v1/capacity", body)
@@ -299,8 +299,8 @@ def test_how_many_more(world: World) -> None:
     world.run(story)
 
 
-def test_the_same_seed_chooses_the_same(world: World) -> None:
-    async def story(world: World) -> None:
+def test_the_same_seed_chooses_the_same(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world)
         chosen = set()
         for _ in range(5):
@@ -311,10 +311,12 @@ def test_the_same_seed_chooses_the_same(world: World) -> None:
     world.run(story)
 
 
-def test_aggregates_must_say_what_the_flavor_wants_and_what_the_request_wants(world: World) -> None:
+def test_aggregates_must_say_what_the_flavor_wants_and_what_the_request_wants(
+    world: ApplicationWorld,
+) -> None:
     """What the request wanted took the place of what its flavor wanted under the same key."""
 
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world)
         for number, ranks in ((1, "5"), (2, "5, 9")):
             await world.join(number, uuid_of(800 + number))
@@ -332,8 +334,8 @@ def test_aggregates_must_say_what_the_flavor_wants_and_what_the_request_wants(wo
     world.run(story)
 
 
-def test_an_explanation_is_for_the_project_of_who_asks(world: World) -> None:
-    async def story(world: World) -> None:
+def test_an_explanation_is_for_the_project_of_who_asks(world: ApplicationWorld) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world)
         for number in range(1, HOSTS + 1):
             await world.join(number, uuid_of(800))
@@ -352,8 +354,8 @@ def test_an_explanation_is_for_the_project_of_who_asks(world: World) -> None:
 
 
 @pytest.mark.parametrize("path", ["schedule", "explain", "capacity"])
-def test_flavors_and_images_are_judged_as_those_of_servers(world: World, path: str) -> None:
-    async def story(world: World) -> None:
+def test_flavors_and_images_are_judged_as_those_of_servers(world: ApplicationWorld, path: str) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fleet(world)
         flavor = {"vcpus": 1, "ram": 0}
         for body, key in (

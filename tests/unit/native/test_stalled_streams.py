@@ -12,7 +12,7 @@ import pytest
 
 from berth.api.native import changes, feed
 from tests.unit.native.streams import Stream, listening
-from tests.unit.native.worlds import World, uuid_of
+from tests.worlds import ApplicationWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -22,7 +22,7 @@ FAT = 1500
 """Aggregates of a provider: each change of them is told with what was before, 100 KB and more."""
 
 
-async def fill(world: World, batches: int = BATCHES) -> None:
+async def fill(world: ApplicationWorld, batches: int = BATCHES) -> None:
     await world.host(1, {"VCPU": 8})
     for number in range(batches):
         body = {
@@ -55,14 +55,14 @@ class Stalling(Stream):
         await super().send(message)
 
 
-async def stall(stack: AsyncExitStack, world: World, after: int) -> "asyncio.Task[None]":
+async def stall(stack: AsyncExitStack, world: ApplicationWorld, after: int) -> "asyncio.Task[None]":
     following = listening(world.application, f"?after={after}", Stalling())
     stream, task = await stack.enter_async_context(following)
     await stream.until(lambda stream: "data: " in stream.text)
     return task
 
 
-async def all_of_it(world: World) -> Stream:
+async def all_of_it(world: ApplicationWorld) -> Stream:
     """What a client that reads gets, from the beginning to the end."""
     end = f"id: {world.engine.view.index}\n\n"
     async with listening(world.application, "?after=0") as (stream, _):
@@ -74,7 +74,7 @@ async def all_of_it(world: World) -> Stream:
 def test_a_hundred_that_stall_cost_little_and_delay_nobody(
     tmp_path: Path, renderings: list[int], spread: bool
 ) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fill(world)
         tracemalloc.start()
         try:
@@ -90,7 +90,7 @@ def test_a_hundred_that_stall_cost_little_and_delay_nobody(
         if not spread:
             assert len(renderings) < STREAMS + 2 * BATCHES, "what others hold is not rendered anew"
 
-    World(tmp_path, event_streams_max=STREAMS + 1).run(story)
+    ApplicationWorld(tmp_path, event_streams_max=STREAMS + 1).run(story)
 
 
 def test_those_that_hold_too_much_are_waited_for_until_they_are_dropped(
@@ -98,7 +98,7 @@ def test_those_that_hold_too_much_are_waited_for_until_they_are_dropped(
 ) -> None:
     monkeypatch.setattr(feed, "_RENDERED_BYTES_MAX", 1 << 20)
 
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fill(world)
         dropped = []
         async with AsyncExitStack() as stack:
@@ -107,15 +107,15 @@ def test_those_that_hold_too_much_are_waited_for_until_they_are_dropped(
             assert (await all_of_it(world)).ids == list(range(1, world.engine.view.index + 1))
             assert any(task.done() for task in dropped)
 
-    World(tmp_path, event_streams_max=STREAMS, event_heartbeat_seconds=1).run(story)
+    ApplicationWorld(tmp_path, event_streams_max=STREAMS, event_heartbeat_seconds=1).run(story)
 
 
 def test_what_is_sent_comes_in_small_pieces_and_is_whole(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await fill(world, 3)
         stream = await all_of_it(world)
         assert max(map(len, stream.text.split("\n\n"))) > 64 << 10 >= max(stream.sizes)
         page = (await world.get("/berth/v1/events")).json
         assert [json.loads(event["data"]) for event in stream.events] == page["events"]
 
-    World(tmp_path).run(story)
+    ApplicationWorld(tmp_path).run(story)

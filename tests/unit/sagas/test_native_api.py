@@ -16,8 +16,8 @@ from berth.model.rejections import Rejection
 from berth.model.servers import Host, Place, Server
 from berth.sagas.hosts import cell_aggregate
 from tests.servers import ROOT
-from tests.unit.native.worlds import World, uuid_of
 from tests.unit.sagas.regions import BANDWIDTH, SMALL
+from tests.worlds import ApplicationWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -26,10 +26,10 @@ NEEDS = f"/berth/v1/servers/{uuid_of(SERVER)}/needs"
 ORIGIN = Origin("req-1", "test", None, "test")
 
 
-def tell(tmp_path: Path, story: Callable[[World], Awaitable[None]], **settings: Any) -> None:
+def tell(tmp_path: Path, story: Callable[[ApplicationWorld], Awaitable[None]], **settings: Any) -> None:
     """A story of a region with one host, its network card, and a server on it."""
 
-    async def told(world: World) -> None:
+    async def told(world: ApplicationWorld) -> None:
         await world.host(HOST, {"VCPU": 8})
         await world.host(CARD, {BANDWIDTH: 1000}, parent=HOST)
         await world.join(HOST, cell_aggregate("cell1"))
@@ -38,7 +38,7 @@ def tell(tmp_path: Path, story: Callable[[World], Awaitable[None]], **settings: 
         await write(world, server())
         await story(world)
 
-    World(tmp_path, **settings).run(told)
+    ApplicationWorld(tmp_path, **settings).run(told)
 
 
 def server() -> Server:
@@ -55,19 +55,19 @@ def server() -> Server:
     )
 
 
-async def write(world: World, record: AnyRecord) -> None:
+async def write(world: ApplicationWorld, record: AnyRecord) -> None:
     def propose(view: Any, now_s: int) -> Enact:
         return Enact((RecordChanged(view.records.current(record), record),))
 
     assert not isinstance(await world.engine.submit(propose, ORIGIN, lambda view, _: None), Rejection)
 
 
-async def held(world: World, number: int) -> Any:
+async def held(world: ApplicationWorld, number: int) -> Any:
     answer = await world.get(f"/allocations/{uuid_of(number)}")
     return {id[-2:]: there["resources"] for id, there in answer.json["allocations"].items()}
 
 
-async def write_over(world: World) -> None:
+async def write_over(world: ApplicationWorld) -> None:
     """Another client gives the server one VCPU more."""
     claim = {
         "allocations": {uuid_of(HOST): {"resources": {"VCPU": 3}}},
@@ -97,7 +97,7 @@ def test_the_guide_can_be_followed(tmp_path: Path, guide: str, count: int, left:
     )
     assert len(requests) >= count
 
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         for method, path, status, code, body in requests:
             sent = body.encode() if body.strip() else None
             answer = await world.ask_raw(method, path, sent)
@@ -112,7 +112,7 @@ def test_the_guide_can_be_followed(tmp_path: Path, guide: str, count: int, left:
 def test_a_server_shows_what_another_client_has_changed(tmp_path: Path) -> None:
     path = f"/berth/v1/servers/{uuid_of(SERVER)}"
 
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         before = (await world.get(path)).json["server"]
         assert (before["name"], before["host"], before["conflict"]) == ("web", "host-1", None)
         assert before["allocations"] == {uuid_of(HOST): {"VCPU": 2}}
@@ -130,7 +130,7 @@ def test_a_server_shows_what_another_client_has_changed(tmp_path: Path) -> None:
 
 
 def test_a_need_is_shown_with_where_it_is_met(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         answer = await world.ask("PUT", f"{NEEDS}/port", {"resources": {BANDWIDTH: 10}})
         shown = {
             "name": "port",
@@ -164,7 +164,7 @@ def test_a_need_is_shown_with_where_it_is_met(tmp_path: Path) -> None:
 def test_what_is_refused_of_a_need(
     tmp_path: Path, name: str, body: object, status: int, code: str, words: str
 ) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         answer = await world.ask("PUT", f"{NEEDS}/{name}", body)
         assert (answer.status, answer.error["code"]) == (status, f"berth.{code}")
         assert words in answer.error["detail"]
@@ -174,7 +174,7 @@ def test_what_is_refused_of_a_need(
 
 
 def test_a_server_that_is_not_there_or_busy(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         body = {"resources": {BANDWIDTH: 1}}
         answer = await world.ask("PUT", f"/berth/v1/servers/{uuid_of(99)}/needs/port", body)
         assert answer.status == 404
@@ -191,7 +191,7 @@ def test_a_server_that_is_not_there_or_busy(tmp_path: Path) -> None:
 def test_the_policy_comes_with_the_request_or_from_the_settings(tmp_path: Path) -> None:
     body = {"resources": {BANDWIDTH: 5}}
 
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await write_over(world)
         answer = await world.ask("PUT", f"{NEEDS}/port", body)
         assert answer.status == 409
@@ -218,7 +218,7 @@ def test_the_policy_comes_with_the_request_or_from_the_settings(tmp_path: Path) 
     ],
 )
 def test_somebody_who_may_not(tmp_path: Path, method: str, path: str, rule: str) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         answer = await world.ask(method, path, token="guest")
         assert answer.status == 403
         assert answer.error["detail"] == f"Policy doesn't allow berth:{rule} to be performed."
@@ -230,7 +230,7 @@ def test_somebody_who_may_not(tmp_path: Path, method: str, path: str, rule: str)
 
 
 def test_nothing_is_wrong(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         assert (await world.get("/berth/v1/doctor")).json == {"findings": [], "truncated": False}
         answer = await world.ask("POST", "/berth/v1/doctor/repair", {"findings": "all", "dry_run": False})
         assert answer.json == {"dry_run": False, "repairs": []}
@@ -239,7 +239,7 @@ def test_nothing_is_wrong(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_changes_nothing_and_a_repair_repairs(tmp_path: Path) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         await world.claim(GHOST, {HOST: {"VCPU": 1}})
         await world.change("DELETE", f"/allocations/{uuid_of(SERVER)}")
         found = (await world.get("/berth/v1/doctor")).json["findings"]
@@ -279,7 +279,7 @@ def test_a_dry_run_changes_nothing_and_a_repair_repairs(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_refused_of_a_repair(tmp_path: Path, body: object) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ApplicationWorld) -> None:
         answer = await world.ask("POST", "/berth/v1/doctor/repair", body)
         assert (answer.status, answer.error["code"]) == (400, "berth.bad_body")
 

@@ -1,44 +1,242 @@
-"""A region without a network: hosts in cells, the compute API, and somebody who carries out orders.
+"""The worlds that tests play in: an application or a whole region, composed as the server composes it, on a
+journal of its own and without a network.
 
-Agents are believed to do what they are told, at once; books are written the way a conductor writes them,
-through the Placement API.
+``ApplicationWorld`` has Placement and the native API. ``RegionWorld`` has a cell as well, with all APIs; its
+agents do what they are told at once. The sim cloud (``berth.sim.cloud``) has everything but hypervisors.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+import contextlib
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, Self, TypeVar, cast
 
-from berth.api.compute.api import ComputeApi
 from berth.api.kernel.application import Application
-from berth.api.kernel.auth.noauth import NoAuth
+from berth.api.kernel.auth.caller import Authenticator
 from berth.api.kernel.auth.policy import Policy
-from berth.api.kernel.call import Services
-from berth.api.kernel.cors import Cors
-from berth.api.kernel.health import Health
-from berth.api.native.api import NativeApi
-from berth.api.placement.api import PlacementApi
 from berth.cell.placement import VERSION, ClaimRefused, ClaimWriter
 from berth.client import Answer as ClientAnswer
 from berth.client import Client
 from berth.engine import Engine
+from berth.engine.engine import Observer
 from berth.journal import SqliteAddress, open_journal
+from berth.main import Composition, compose
 from berth.model.batches import Origin
 from berth.model.commands import Enact
 from berth.model.events import AnyRecord, RecordChanged
+from berth.model.quotas import RESOURCES
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import Flavor, Image, Migration, Server
 from berth.region.status_sync import apply_progress
+from berth.runtime.clock import Clock, SystemClock
 from berth.runtime.ids import Ids
-from berth.runtime.telemetry import Telemetry
+from berth.runtime.settings import Settings
 from berth.sagas import runner
-from berth.scheduler.options import scheduler_options
 from berth.view import View
 from tests.clocks import FakeClock
-from tests.unit.native.worlds import Answer, World, uuid_of
 
 T = TypeVar("T")
+
+
+def uuid_of(number: int) -> str:
+    return f"00000000-0000-0000-0000-{number:012}"
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> Any:
+        [error] = self.json["errors"]
+        return error
+
+
+NO_QUOTAS: dict[str, Any] = {f"quota_{name}": -1 for name in RESOURCES if name != "metadata_items"}
+
+
+class ApplicationWorld:
+    """An application with Placement and the native API. Without quotas, unless ``settings`` have some."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        clock: Clock | None = None,
+        authenticator: Authenticator | None = None,
+        policy: Policy | None = None,
+        **settings: Any,
+    ) -> None:
+        self.path = path
+        self.settings = Settings(**{"log_level": "error"} | NO_QUOTAS | settings)
+        self.ids = Ids(seed=1)
+        self._clock = clock or SystemClock()
+        self._authenticator = authenticator
+        self._policy = policy
+        self.parts: Composition
+
+    @property
+    def engine(self) -> Engine:
+        return self.parts.services.engine
+
+    @property
+    def application(self) -> Application:
+        return self.parts.application
+
+    async def start(self) -> None:
+        """As a process starts: on its journal, with nothing remembered."""
+        self.parts = await compose(
+            self.settings,
+            self._open_engine,
+            self._clock,
+            self.ids,
+            authenticator=self._authenticator,
+            policy=self._policy,
+        )
+
+    async def _open_engine(self, observer: Observer) -> Engine:
+        journal = open_journal(SqliteAddress(self.path / "journal.db"), shared=False)
+        return Engine(journal, self._clock, self.ids, observer)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        await self.start()
+        try:
+            yield self
+        finally:
+            await self.parts.stop()
+
+    def run(self, story: Callable[[Self], Awaitable[T]]) -> T:
+        async def told() -> T:
+            async with self.running():
+                return await story(self)
+
+        return asyncio.run(told())
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        token: str | None = "admin",
+        version: str = "1.39",
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        content = None if body is None else json.dumps(body).encode()
+        return await self.ask_raw(method, path, content, token=token, version=version, headers=headers)
+
+    async def ask_raw(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None,
+        *,
+        token: str | None = "admin",
+        version: str = "1.39",
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        sent = {"openstack-api-version": f"placement {version}"}
+        if content:
+            sent |= {"content-length": str(len(content)), "content-type": "application/json"}
+        sent |= headers or {}
+        if token is not None:
+            sent["x-auth-token"] = token
+        return await self.send(scope_of(method, path, sent), content or b"")
+
+    async def send(self, scope: MutableMapping[str, Any], body: bytes) -> Answer:
+        """The answer to a request, exactly as it stands."""
+        messages: list[MutableMapping[str, Any]] = []
+
+        async def receive() -> MutableMapping[str, Any]:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            messages.append(message)
+
+        await self.application(scope, receive, send)
+        start, rest = messages
+        received = {name.decode(): value.decode() for name, value in start["headers"]}
+        return Answer(start["status"], received, rest["body"])
+
+    async def get(self, path: str, **headers: str) -> Answer:
+        return await self.ask("GET", path, headers={k.replace("_", "-"): v for k, v in headers.items()})
+
+    # -- filling --------------------------------------------------------------------------------
+
+    async def change(self, method: str, path: str, body: object = None, version: str = "1.39") -> Any:
+        answer = await self.ask(method, path, body, version=version)
+        assert answer.status < 300, answer.body
+        return answer.json if answer.body else None
+
+    async def host(
+        self, number: int, inventories: Mapping[str, int] | None = None, parent: int | None = None
+    ) -> str:
+        """A provider with these totals, below the given one."""
+        id = uuid_of(number)
+        body = {"name": f"host-{number}", "uuid": id}
+        if parent is not None:
+            body["parent_provider_uuid"] = uuid_of(parent)
+        await self.change("POST", "/resource_providers", body)
+        await self.change(
+            "PUT",
+            f"/resource_providers/{id}/inventories",
+            {
+                "resource_provider_generation": 0,
+                "inventories": {
+                    name: {"total": total} for name, total in (inventories or {"VCPU": 8}).items()
+                },
+            },
+        )
+        return id
+
+    async def join(self, number: int, *aggregates: str) -> None:
+        path = f"/resource_providers/{uuid_of(number)}/aggregates"
+        await self.change("PUT", path, aggregates, version="1.18")
+
+    async def claim(
+        self,
+        number: int,
+        held: Mapping[int, Mapping[str, int]],
+        *,
+        project: str = "p",
+        user: str = "u",
+        type: str | None = "INSTANCE",
+    ) -> str:
+        """A consumer that holds these amounts, by the numbers of hosts."""
+        body: dict[str, object] = {
+            "allocations": {uuid_of(host): {"resources": amounts} for host, amounts in held.items()},
+            "project_id": project,
+            "user_id": user,
+            "consumer_generation": None,
+        }
+        if type is not None:
+            body["consumer_type"] = type
+        version = "1.39" if type is not None else "1.37"
+        await self.change("PUT", f"/allocations/{uuid_of(number)}", body, version=version)
+        return uuid_of(number)
+
+
+def scope_of(method: str, path: str, headers: Mapping[str, str]) -> dict[str, Any]:
+    path, _, query = path.partition("?")
+    return {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "query_string": query.encode(),
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "client": ("192.0.2.1", 5),
+    }
+
+
+# -- regions --
 
 SMALL = Flavor(id="1", name="small", vcpus=2, memory_mb=2048, disk_gb=10)
 LARGE = Flavor(id="2", name="large", vcpus=4, memory_mb=4096, disk_gb=20, extra_specs={"site:note": "x"})
@@ -57,47 +255,29 @@ PRIVATE = Image(id=uuid_of(903), name="private", status="active", visibility="pr
 WIDE = Image(id=uuid_of(904), name="wide", status="active", visibility="public", min_disk_gb=15)
 INVENTORY = {"VCPU": 8, "MEMORY_MB": 16384, "DISK_GB": 100}
 ORIGIN = Origin("req-test", None, None, "test")
-IDS_SEED = 7
 
 
 class Refusing(Exception):
     """A change that a test makes was refused."""
 
 
-class Region(World):
-    """``ids`` are those that the compute API draws."""
+class RegionWorld(ApplicationWorld):
+    """A region with a cell, all APIs and a clock that stands still. With ``tokens``, the text of a tokens
+    file, callers are known by that; without, all are believed."""
 
-    def __init__(self, path: Path, **settings: Any) -> None:
-        super().__init__(path, **{"cells": ("cell-1=sqlite:///cell-1.db",)} | settings)
+    def __init__(self, path: Path, tokens: str | None = None, /, **settings: Any) -> None:
+        self.tokens_file = path / "tokens.toml"
+        if tokens is not None:
+            self.write_tokens(tokens)
+            settings |= {"auth": "tokens", "tokens_file": str(self.tokens_file)}
         self.clock = FakeClock()
+        settings = {"cells": ("cell-1=sqlite:///cell-1.db",)} | settings
+        super().__init__(path, clock=self.clock, **settings)
         self.claims = ClaimWriter(cast(Client, _InProcess(self)))
 
-    def run(self, story: Callable[["Region"], Awaitable[T]]) -> T:
-        async def told() -> T:
-            clock, ids = self.clock, Ids(seed=1)
-            telemetry = Telemetry(self.settings, clock)
-            journal = open_journal(SqliteAddress(self.path / "journal.db"), shared=False)
-            self.engine = Engine(journal, clock, ids, telemetry)
-            await self.engine.start()
-            policy = Policy(None, "legacy", clock)
-            options = scheduler_options()
-            services = Services(self.engine, Ids(seed=IDS_SEED), clock, options, self.settings, policy)
-            self.application = Application(
-                (PlacementApi(services), NativeApi(services), ComputeApi(services)),
-                Health(self.engine, telemetry.exposition),
-                NoAuth(),
-                Cors((), ()),
-                clock,
-                ids,
-                telemetry,
-                body_bytes_max=self.settings.body_bytes_max,
-            )
-            try:
-                return await story(self)
-            finally:
-                await self.engine.stop()
-
-        return asyncio.run(told())
+    def write_tokens(self, text: str) -> None:
+        self.tokens_file.write_text(text)
+        self.tokens_file.chmod(0o600)
 
     # -- asking ---------------------------------------------------------------------------------
 
@@ -233,7 +413,7 @@ class Region(World):
 class _InProcess:
     """As a conductor's client: asks the Placement API of the same process."""
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: RegionWorld) -> None:
         self._region = region
 
     async def ask(self, method: str, path: str, body: object, timeout_s: float) -> ClientAnswer:
