@@ -17,6 +17,7 @@ from berth.cli.command import (
     add_ca_file,
     add_fleet,
     add_logging,
+    add_token_file,
     cell_name,
     describe,
     url,
@@ -37,12 +38,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     add_ca_file(command)
     command.add_argument("--driver", choices=("sim",), help="sim: simulated hosts (required)")
     command.add_argument("--data", metavar="DIR", type=Path, help="folder of the hosts' state (required)")
-    command.add_argument(
-        "--agent-token-file",
-        metavar="FILE",
-        type=Path,
-        help="file with the token, instead of BERTH_AGENT_TOKEN",
-    )
+    add_token_file(command, "--agent-token-file", "BERTH_AGENT_TOKEN")
     add_fleet(command, hosts=1, build_s=0.5, live_migrate_s=3)
     command.add_argument(
         "--prefix", metavar="NAME", type=_prefix, default="host", help="prefix of the hosts' names [host]"

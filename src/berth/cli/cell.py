@@ -26,6 +26,7 @@ from berth.cli.command import (
     add_heartbeat_timeout,
     add_logging,
     add_seconds,
+    add_token_file,
     add_worker_hung_seconds,
     cell_name,
     describe,
@@ -81,18 +82,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="address of the agent API",
     )
     add_ca_file(command)
-    command.add_argument(
-        "--placement-token-file",
-        metavar="FILE",
-        type=Path,
-        help="file with the token, instead of BERTH_PLACEMENT_TOKEN",
-    )
-    command.add_argument(
-        "--agent-token-file",
-        metavar="FILE",
-        type=Path,
-        help="file with the token, instead of BERTH_AGENT_TOKEN",
-    )
+    add_token_file(command, "--placement-token-file", "BERTH_PLACEMENT_TOKEN")
+    add_token_file(command, "--agent-token-file", "BERTH_AGENT_TOKEN")
     add_heartbeat_timeout(command, 30)
     add_worker_hung_seconds(command, "a conductor")
     add_seconds(command, "--step-seconds", 60, 0.1, DAY_S, "timeout of an agent command")

@@ -72,6 +72,10 @@ def _ca_file(text: str) -> Path:
     return Path(text)
 
 
+def add_token_file(command: argparse.ArgumentParser, flag: str, variable: str) -> None:
+    command.add_argument(flag, metavar="FILE", type=Path, help=f"file with the token, instead of {variable}")
+
+
 def add_fleet(command: argparse.ArgumentParser, *, hosts: int, build_s: float, live_migrate_s: float) -> None:
     which = command.add_mutually_exclusive_group()
     which.add_argument(

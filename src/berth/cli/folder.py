@@ -30,7 +30,7 @@ _PRIVATE: Final = 0o700
 
 
 class Secrets(msgspec.Struct, frozen=True, kw_only=True):
-    """Passwords of the users, the token of the conductors, and the one that agents show."""
+    """The passwords of the users, the token of the conductors, and the join token of agents."""
 
     admin: str
     demo: str
@@ -112,13 +112,13 @@ class Folder:
         return lock
 
     def prepare(self) -> Secrets:
-        """Make what is missing; the secrets."""
+        """Make what is missing; returns the secrets."""
         try:
             is_new = not (self.path / "secrets.json").exists()
             for folder in (self.path, self.agents, self.path / "log"):
                 folder.mkdir(_PRIVATE, parents=True, exist_ok=True)
                 if not is_new:
-                    # An older Berth has let others read it.
+                    # Made by an older Berth, which let others read it.
                     folder.chmod(_PRIVATE)
             if is_new:
                 made = Secrets(**{name: secrets.token_urlsafe(24) for name in Secrets.__struct_fields__})

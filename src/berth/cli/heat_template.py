@@ -1,4 +1,4 @@
-"""A cluster as OpenStack Heat templates (HOT), for those who deploy it on a stock OpenStack.
+"""A cluster as OpenStack Heat templates (HOT), for a deployment on a stock OpenStack.
 
     NAME.yaml              the server groups, and a ResourceGroup for each node group
     NAME-apart-node.yaml   a node of an anti-affinity process: a server with a hint
@@ -6,8 +6,8 @@
 
 Heat resolves functions in a ResourceGroup before it knows an index, and puts the index into texts only after
 that. So what is chosen by index is chosen one level below: each node is given the whole list
-``SERVER_GROUP_NAMES``, as long as its node group, with the group that node i was dealt to at index i, and its
-own index, and reads its scheduler hint from there. Nodes are dealt as Berth deals them.
+``SERVER_GROUP_NAMES``, as long as its node group, with the group of node i at index i, and its
+own index, and reads its scheduler hint from there. Nodes are distributed over groups as Berth does it.
 
 The network is a parameter. Without one Nova is asked to choose (``auto``), which Berth's own compute API
 accepts too: it has no networks, and refuses a server that names one.
@@ -35,7 +35,7 @@ class Written(NamedTuple):
 
 
 def write(cluster: NewCluster, folder: Path, *, overwrite: bool) -> Written:
-    """Write a cluster's templates into a folder; CommandError if that cannot be."""
+    """Write a cluster's templates into a folder; CommandError if they cannot be written."""
     texts = {folder / name: text for name, text in templates(cluster).items()}
     taken = [str(path) for path in texts if path.exists()]
     if taken and not overwrite:

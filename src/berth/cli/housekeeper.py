@@ -1,9 +1,8 @@
-"""The process beside a server that sees to it that snapshots are taken, and the thread that keeps it running.
+"""The housekeeper: a process beside a server that has snapshots taken, and the thread that keeps it running.
 
-It looks at the journal now and then, and has ``berth db snapshot`` run when enough has come: the memory that
-takes is given back when it ends. It ends with the server. Whatever goes wrong with one look or one snapshot
-is logged, and the next one is tried; if the process dies or hangs all the same, it is started again after a
-pause.
+It checks the journal every few seconds, and runs ``berth db snapshot`` when enough was appended: that process
+gives its memory back when it ends. The housekeeper ends with the server. A check or a snapshot that fails is
+logged and tried again; if the housekeeper dies or hangs, it is restarted after a pause.
 """
 
 import contextlib
@@ -46,9 +45,9 @@ _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 @contextlib.contextmanager
 def housekeeper(settings: Settings) -> Iterator[None]:
-    """A housekeeper beside whatever is done meanwhile."""
+    """Run a housekeeper while the context is open."""
     keeping = _Keeping(settings)
-    # The thread must not hear signals that are meant for the main one: it inherits that they are blocked.
+    # The thread must not handle signals that are meant for the main one: it inherits the block.
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     keeping.start()
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -73,7 +72,7 @@ class _Keeping(threading.Thread):
         super().__init__(name="housekeeper watch", daemon=True)
         self._settings = settings
         self._stopping = threading.Event()
-        # Held to start a process, so that none is started once all is to stop.
+        # Held while a process is started, so that none is started after the stop.
         self._starting = threading.Lock()
         self._heartbeat = Heartbeat()
         self._watch = Watch(self._heartbeat, settings.worker_hung_seconds)
@@ -122,8 +121,8 @@ class _Keeping(threading.Thread):
 
 
 def _fork(settings: Settings, heartbeat: Heartbeat) -> _Running:
-    # The first one is forked: a process that begins afresh spends half a second on reading the program, which
-    # those who come first would feel.
+    # The first one is forked: a new process would spend half a second on imports, which the first requests
+    # would feel.
     process = multiprocessing.get_context("fork").Process(
         target=keep_house, args=(settings, heartbeat), name="housekeeper", daemon=True
     )
@@ -183,7 +182,7 @@ def _describe_exit(status: int) -> str:
 
 
 def keep_house(settings: Settings, heartbeat: Heartbeat) -> None:
-    """Until told to stop, or until the server is gone."""
+    """Check the journal until told to stop, or until the server is gone."""
     stop = threading.Event()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
@@ -203,7 +202,7 @@ def keep_house(settings: Settings, heartbeat: Heartbeat) -> None:
 
 
 def _wait_for_next(stop: threading.Event, heartbeat: Heartbeat) -> bool:
-    """Wait until it is time for the next look; False if there is to be none."""
+    """Wait until the next check is due; False if there is none."""
     look_s = time.monotonic() + _LOOK_EVERY_S
     while not heartbeat.is_orphan:
         heartbeat.beat()

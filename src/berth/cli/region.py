@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from berth.cli.command import add_ca_file, url
+from berth.cli.command import add_ca_file, add_token_file, url
 from berth.cli.folder import Folder
 from berth.cli.secrets import require_secret
 from berth.client import Client
@@ -24,9 +24,7 @@ def add_region(command: argparse.ArgumentParser) -> None:
         help="folder of a 'berth up': its region is asked, with the admin's token",
     )
     add_ca_file(command)
-    command.add_argument(
-        "--token-file", metavar="FILE", type=Path, help="file with the token, instead of BERTH_TOKEN"
-    )
+    add_token_file(command, "--token-file", "BERTH_TOKEN")
 
 
 def region_client(arguments: argparse.Namespace, role: str) -> Client:

@@ -43,7 +43,7 @@ from berth.serving import (
 _log = logging.getLogger(__name__)
 
 Build = Callable[[Settings, Turns | None, int], Application]
-"""Makes the application of the worker of a number, which takes turns with the others."""
+"""Makes the application of a worker, given its number; workers take turns to write."""
 
 
 def add_arguments(command: argparse.ArgumentParser) -> None:
@@ -94,8 +94,8 @@ def serve(settings: Settings, build: Build) -> int:
 
 
 def limits_of(settings: Settings) -> Limits:
-    """What the connections of a process may take, as far as the process may open files for them; CommandError
-    if that is next to nothing."""
+    """The limits of the connections of a process, as far as it may open files for them; CommandError if it
+    may open too few."""
     wanted = settings.connections_max
     try:
         connections = room_for_connections(wanted)
