@@ -8,7 +8,6 @@ any failure before it is received, or an abort: undone step by step, back to whe
 from berth.ledger.records import replace_record
 from berth.model.commands import Enact
 from berth.model.rejections import (
-    HostIsDown,
     MigrationNotAbortable,
     MigrationNotFound,
     Rejection,
@@ -17,9 +16,8 @@ from berth.model.rejections import (
 from berth.model.saga_runs import Outbox
 from berth.model.servers import Migration, Server
 from berth.sagas.endings import arrive, return_to_source
-from berth.sagas.hosts import is_down
-from berth.sagas.move import propose_move
-from berth.sagas.proposals import Context, find_startable
+from berth.sagas.move import find_movable, propose_move
+from berth.sagas.proposals import Context
 from berth.sagas.saga import (
     AS_BEFORE,
     CLAIM_MOVE,
@@ -64,12 +62,9 @@ SAGA = Saga(
 
 def propose(view: View, now_s: int, context: Context, id: str, host: str | None = None) -> Enact | Rejection:
     """``host``: the only one considered."""
-    server = find_startable(view, id, SAGA)
+    server = find_movable(view, id, SAGA)
     if isinstance(server, Rejection):
         return server
-    assert server.place is not None, "a server that is active is on a host"
-    if is_down(view, server.place):
-        return HostIsDown(server.place.name, SAGA.action)
     return propose_move(view, now_s, context, SAGA, "live-migration", server, server, host=host)
 
 

@@ -16,7 +16,7 @@ from berth.ledger import decide
 from berth.ledger.records import next_number
 from berth.model.commands import UNCHECKED, Claim, Enact, ReplaceAllocations
 from berth.model.ids import ConsumerId, ProviderId
-from berth.model.rejections import HostInAnotherCell, NoFit, Rejection, ServerChangedByOthers
+from berth.model.rejections import HostInAnotherCell, HostIsDown, NoFit, Rejection, ServerChangedByOthers
 from berth.model.requests import CandidatesRequest
 from berth.model.saga_runs import Destination
 from berth.model.scheduling import ANY_CELL, ScheduleRequest
@@ -30,12 +30,23 @@ from berth.sagas.conflicts import (
     minus,
     overlap,
 )
-from berth.sagas.proposals import Context, start_at_place
+from berth.sagas.hosts import is_down
+from berth.sagas.proposals import Context, find_startable, reject_unsettled, start_at_place
 from berth.sagas.requests import ask_place, kept_needs
 from berth.sagas.saga import Saga
 from berth.scheduler.plan import plan
 from berth.view import View
 from berth.view.trial import Trial
+
+
+def find_movable(view: View, id: str, saga: Saga) -> Server | Rejection:
+    """The server, if it may be moved from its host now, which must be up."""
+    server = find_startable(view, id, saga)
+    if isinstance(server, Rejection):
+        return server
+    if server.place is None or server.migration is not None:
+        return reject_unsettled(server, saga)
+    return HostIsDown(server.place.name, saga.action) if is_down(view, server.place) else server
 
 
 def propose_move(

@@ -10,12 +10,11 @@ While it runs and until it is confirmed, the migration holds the source and the 
 import msgspec
 
 from berth.model.commands import Enact
-from berth.model.rejections import HostIsDown, Rejection, SameFlavor
+from berth.model.rejections import Rejection, SameFlavor
 from berth.model.servers import Flavor
 from berth.sagas.endings import await_confirmation, return_to_source
-from berth.sagas.hosts import is_down
-from berth.sagas.move import propose_move
-from berth.sagas.proposals import Context, find_startable
+from berth.sagas.move import find_movable, propose_move
+from berth.sagas.proposals import Context
 from berth.sagas.saga import AS_BEFORE, CLAIM_MOVE, PREPARE, RECEIVE, SEND, Outcome, Saga, states
 from berth.view import View
 
@@ -41,14 +40,11 @@ def propose(
 ) -> Enact | Rejection:
     """Claim the new place and hand the old one to a migration, in one change. ``host``: the only one
     considered."""
-    server = find_startable(view, id, SAGA)
+    server = find_movable(view, id, SAGA)
     if isinstance(server, Rejection):
         return server
     if flavor.id == server.flavor.id:
         return SameFlavor(flavor.id)
-    assert server.place is not None, "a server that is active or stopped is on a host"
-    if is_down(view, server.place):
-        return HostIsDown(server.place.name, SAGA.action)
     after = msgspec.structs.replace(server, flavor=flavor, flavor_before=server.flavor)
     may_stay = context.resizes_in_place
     return propose_move(view, now_s, context, SAGA, "resize", server, after, host=host, may_stay=may_stay)
