@@ -172,7 +172,11 @@ def is_there(view: View, provider: ProviderId, query: dict[str, str]) -> bool:
 def check_consumers(view: View, rng: random.Random) -> None:
     query = owner_and_place(rng)
     found = walked(
-        view, consumers.page, ConsumersQuery, query | {"limit": str(rng.choice([1, 3, 100]))}, "consumers"
+        view,
+        consumers.list_consumers,
+        ConsumersQuery,
+        query | {"limit": str(rng.choice([1, 3, 100]))},
+        "consumers",
     )
     assert [row["uuid"] for row in found] == [
         id
@@ -184,7 +188,7 @@ def check_consumers(view: View, rng: random.Random) -> None:
 def check_allocations(view: View, rng: random.Random) -> None:
     query = owner_and_place(rng) | asked(rng, resource_class=list(CLASSES))
     limit = {"limit": str(rng.choice([1, 4, 100]))}
-    found = walked(view, allocations.page, AllocationsQuery, query | limit, "allocations")
+    found = walked(view, allocations.list_allocations, AllocationsQuery, query | limit, "allocations")
     wanted = CLASSES.get(query.get("resource_class", ""))
     assert [(row["consumer_uuid"], row["resource_provider_uuid"]) for row in found] == [
         (id, provider)
@@ -210,7 +214,7 @@ def check_usage(view: View, rng: random.Random) -> None:
     if by != "project":
         query |= asked(rng, project=list(PROJECTS))
     limit = {"limit": str(rng.choice([1, 2, 100]))}
-    found = walked(view, usage.page, UsageQuery, {"by": by} | query | limit, "usage")
+    found = walked(view, usage.show_usage, UsageQuery, {"by": by} | query | limit, "usage")
     chosen = [
         record
         for record in view.providers.values()

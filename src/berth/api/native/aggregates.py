@@ -75,15 +75,15 @@ class AggregatesQuery(msgspec.Struct, frozen=True, kw_only=True):
 _SPELLING: Final = re.compile("[0-9a-fA-F-]{32,36}")
 
 
-def page(view: View, call: NativeCall) -> Aggregates:
+def list_aggregates(view: View, call: NativeCall) -> Aggregates:
     query: AggregatesQuery = call.query
     labels = view.groups.labels
     ids = labels if query.kind is None else view.groups.of_kind(query.kind)
     found, more = cut(behind(ids, query.marker), query.limit)
-    return Aggregates(*shown_page(call.request, query, found, more, lambda id: _aggregate(view, id)))
+    return Aggregates(*shown_page(call.request, query, found, more, lambda id: _describe(view, id)))
 
 
-async def put(call: NativeCall) -> Response:
+async def label_aggregate(call: NativeCall) -> Response:
     asked: NewLabel = call.body.aggregate
     id = AggregateId(call.params[0])
     if not _SPELLING.fullmatch(id):
@@ -96,16 +96,16 @@ async def put(call: NativeCall) -> Response:
     label = Label(asked.kind, asked.name, tuple(sorted(asked.metadata.items())))
     return await call.submit(
         LabelAggregate(id, label),
-        lambda view: encoded(OneAggregate(_aggregate(view, id))),
+        lambda view: encoded(OneAggregate(_describe(view, id))),
     )
 
 
-async def delete(call: NativeCall) -> Response:
+async def unlabel_aggregate(call: NativeCall) -> Response:
     command = LabelAggregate(AggregateId(call.params[0]), None)
     return await call.submit(command, lambda _: Response(204))
 
 
-def _aggregate(view: View, id: AggregateId) -> LabelledAggregate:
+def _describe(view: View, id: AggregateId) -> LabelledAggregate:
     label = view.groups.labels[id]
     return LabelledAggregate(
         id, label.kind, label.name, dict(label.metadata), len(view.rows_in_aggregate(id))
@@ -116,7 +116,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/aggregates",
-        listing(page),
+        listing(list_aggregates),
         policy="berth:aggregates:list",
         name="list_aggregates",
         query=AggregatesQuery,
@@ -127,7 +127,7 @@ ROUTES: Final = (
     NativeRoute(
         "PUT",
         "/aggregates/{aggregate}",
-        put,
+        label_aggregate,
         policy="berth:aggregates:update",
         name="label_aggregate",
         body=LabelBody,
@@ -139,7 +139,7 @@ ROUTES: Final = (
     NativeRoute(
         "DELETE",
         "/aggregates/{aggregate}",
-        delete,
+        unlabel_aggregate,
         policy="berth:aggregates:update",
         name="unlabel_aggregate",
         status=204,

@@ -40,7 +40,7 @@ class AllocationsQuery(ConsumersQuery, frozen=True, kw_only=True):
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def page(view: View, call: NativeCall) -> Allocations:
+def list_allocations(view: View, call: NativeCall) -> Allocations:
     """Whole consumers until the limit is reached, or the page is full; the first one whatever it holds."""
     query: AllocationsQuery = call.query
     class_id = None if query.resource_class is None else class_named(view, query.resource_class)
@@ -50,7 +50,7 @@ def page(view: View, call: NativeCall) -> Allocations:
     size = 0
     last: ConsumerId | None = None
     for id in candidates:
-        own = list(_rows(view, id, holders))
+        own = list(_describe_rows(view, id, holders))
         size += len(_encode(own))
         if rows and (len(rows) + len(own) > query.limit or size > PAGE_BYTES_MAX):
             more = True
@@ -60,7 +60,7 @@ def page(view: View, call: NativeCall) -> Allocations:
     return Allocations(rows, next_link(call.request, query, last) if more and last is not None else None)
 
 
-def _rows(view: View, id: ConsumerId, holders: Holders) -> Iterator[Allocation]:
+def _describe_rows(view: View, id: ConsumerId, holders: Holders) -> Iterator[Allocation]:
     record = view.consumers[id]
     consumer = record.consumer
     name_of = view.classes.name_of
@@ -82,7 +82,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/allocations",
-        listing(page),
+        listing(list_allocations),
         policy="berth:allocations:list",
         name="list_allocations",
         query=AllocationsQuery,

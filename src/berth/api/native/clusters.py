@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Meta
 
 from berth.api.kernel.access import Access
-from berth.api.kernel.codes import BAD_BODY
 from berth.api.kernel.disclosure import host_id_of, words_for
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import behind, cut, shown_page
@@ -28,6 +27,7 @@ from berth.api.native.cluster_bodies import (
     objection,
     objection_to_scale,
 )
+from berth.api.native.decoding import bad_body
 from berth.api.native.fields import LIMIT_DEFAULT, KeyMarker, Limit, Next, Time, Uuid
 from berth.clusters import proposals as operation
 from berth.clusters.status import ClusterProgress, ClusterStatus, NodeProgress, summarize_cluster
@@ -135,7 +135,7 @@ class ClustersQuery(msgspec.Struct, frozen=True, kw_only=True):
 # -- handlers -----------------------------------------------------------------------------------
 
 
-def reading(reader: Reader) -> NativeHandler:
+def answer_for_caller(reader: Reader) -> NativeHandler:
     """The handler that answers with what a reader says of the view. The tag is of the answer itself: it is
     not the same for every caller."""
 
@@ -148,7 +148,7 @@ def reading(reader: Reader) -> NativeHandler:
     return handle
 
 
-def page(view: View, call: NativeCall) -> Clusters:
+def list_clusters(view: View, call: NativeCall) -> Clusters:
     query: ClustersQuery = call.query
     found = {
         cluster.id: cluster
@@ -157,28 +157,28 @@ def page(view: View, call: NativeCall) -> Clusters:
     }
     ids, more = cut(behind(found, query.marker), query.limit)
     return Clusters(
-        *shown_page(call.request, query, ids, more, lambda id: summary(call.access, view, found[id]))
+        *shown_page(call.request, query, ids, more, lambda id: _summarize(call.access, view, found[id]))
     )
 
 
-def show(view: View, call: NativeCall) -> OneCluster:
-    return _one(view, call, _visible(view, call).id)
+def show_cluster(view: View, call: NativeCall) -> OneCluster:
+    return _respond(view, call, _find_cluster(view, call).id)
 
 
-async def create(call: NativeCall) -> Response:
+async def create_cluster(call: NativeCall) -> Response:
     asked: NewCluster = call.body.cluster
     _refuse_objection(objection(asked))
     id = call.services.ids.uuid()
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
-        return operation.create(view, now_s, call.context(), cluster_of(call, view, id, asked))
+        return operation.create(view, now_s, call.context(), _make_cluster(call, view, id, asked))
 
-    response = await call.submit(propose, lambda view: encoded(_one(view, call, id), 202))
+    response = await call.submit(propose, lambda view: encoded(_respond(view, call, id), 202))
     response.headers.append(("location", f"{call.request.path}/{id}"))
     return response
 
 
-async def scale(call: NativeCall) -> Response:
+async def scale_cluster(call: NativeCall) -> Response:
     asked: ScaleCluster = call.body
     _refuse_objection(objection_to_scale(asked))
 
@@ -187,39 +187,39 @@ async def scale(call: NativeCall) -> Response:
             view,
             now_s,
             call.context(),
-            _visible(view, call).id,
+            _find_cluster(view, call).id,
             asked.counts,
-            tuple(node_group_of(call, view, group) for group in asked.add),
+            tuple(_make_node_group(call, view, group) for group in asked.add),
             asked.remove,
             asked.anti_affinity_ratio,
         )
 
-    return await call.submit(propose, lambda view: _accepted(view, call))
+    return await call.submit(propose, lambda view: _accept(view, call))
 
 
-async def replace(call: NativeCall) -> Response:
+async def replace_node(call: NativeCall) -> Response:
     asked: ReplaceNode = call.body
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
-        id, name = _visible(view, call).id, call.params[1]
+        id, name = _find_cluster(view, call).id, call.params[1]
         return operation.replace(view, now_s, call.context(), id, name, force=asked.force)
 
-    return await call.submit(propose, lambda view: _accepted(view, call))
+    return await call.submit(propose, lambda view: _accept(view, call))
 
 
-async def delete(call: NativeCall) -> Response:
+async def delete_cluster(call: NativeCall) -> Response:
     return await call.submit(
-        lambda view, now_s: operation.delete(view, now_s, call.context(), _visible(view, call).id),
-        lambda view: _accepted(view, call),
+        lambda view, now_s: operation.delete(view, now_s, call.context(), _find_cluster(view, call).id),
+        lambda view: _accept(view, call),
     )
 
 
 def _refuse_objection(objection: str | None) -> None:
     if objection is not None:
-        raise Problem(400, f"The body is not what is expected here: {objection}.", BAD_BODY)
+        raise bad_body(objection)
 
 
-def _visible(view: View, call: NativeCall) -> Cluster:
+def _find_cluster(view: View, call: NativeCall) -> Cluster:
     """The cluster, if there is one for the caller."""
     id = call.params[0].lower()
     cluster = view.records.get(Cluster, id)
@@ -229,25 +229,25 @@ def _visible(view: View, call: NativeCall) -> Cluster:
     return cluster
 
 
-def _one(view: View, call: NativeCall, id: str) -> OneCluster:
+def _respond(view: View, call: NativeCall, id: str) -> OneCluster:
     cluster = view.records.get(Cluster, id)
     if cluster is None:
         raise berth_problem(ClusterNotFound(id))
-    return OneCluster(whole(call.access, view, cluster))
+    return OneCluster(_describe(call.access, view, cluster))
 
 
-def _accepted(view: View, call: NativeCall) -> Response:
-    return encoded(_one(view, call, call.params[0].lower()), 202)
+def _accept(view: View, call: NativeCall) -> Response:
+    return encoded(_respond(view, call, call.params[0].lower()), 202)
 
 
 # -- from what is sent to the cluster that is asked for -----------------------------------------
 
 
-def cluster_of(call: NativeCall, view: View, id: str, asked: NewCluster) -> Cluster:
+def _make_cluster(call: NativeCall, view: View, id: str, asked: NewCluster) -> Cluster:
     """The cluster, without its nodes."""
     caller = call.caller
     if not caller.project_id:
-        raise _bad("a cluster belongs to a project, and the token is of none")
+        raise bad_body("a cluster belongs to a project, and the token is of none")
     return Cluster(
         id=id,
         name=asked.name,
@@ -256,13 +256,13 @@ def cluster_of(call: NativeCall, view: View, id: str, asked: NewCluster) -> Clus
         anti_affinity=asked.anti_affinity,
         ratio=asked.ratio,
         domain=asked.domain,
-        node_groups=tuple(node_group_of(call, view, group) for group in asked.node_groups),
+        node_groups=tuple(_make_node_group(call, view, group) for group in asked.node_groups),
     )
 
 
-def node_group_of(call: NativeCall, view: View, asked: NewNodeGroup) -> NodeGroup:
-    flavor = _flavor(call, view, asked)
-    image = None if asked.image is None else _image(call, view, asked, asked.image)
+def _make_node_group(call: NativeCall, view: View, asked: NewNodeGroup) -> NodeGroup:
+    flavor = _find_flavor(call, view, asked)
+    image = None if asked.image is None else _find_image(call, view, asked, asked.image)
     if image is not None:
         _require_room(asked, flavor, image)
     return NodeGroup(
@@ -270,49 +270,51 @@ def node_group_of(call: NativeCall, view: View, asked: NewNodeGroup) -> NodeGrou
     )
 
 
-def _flavor(call: NativeCall, view: View, asked: NewNodeGroup) -> Flavor:
+def _find_flavor(call: NativeCall, view: View, asked: NewNodeGroup) -> Flavor:
     by_id = view.records.get(Flavor, asked.flavor)
     called = view.records.find(Flavor, "name", asked.flavor)
     found = [by_id] if by_id is not None else called
     usable = [flavor for flavor in found if call.access.may_use_flavor(flavor)]
     if not usable:
-        raise _bad(
+        raise bad_body(
             f"node group {asked.name} asks for the flavor {asked.flavor}, and there is none of that id or "
             "name"
         )
-    _refuse(asked, f"flavor {asked.flavor}", wrong_extra_spec(usable[0].extra_specs))
+    _refuse_spec(asked, f"flavor {asked.flavor}", wrong_extra_spec(usable[0].extra_specs))
     return msgspec.structs.replace(usable[0], projects=())
 
 
-def _refuse(asked: NewNodeGroup, what: str, wrong: SpecInvalid | None) -> None:
+def _refuse_spec(asked: NewNodeGroup, what: str, wrong: SpecInvalid | None) -> None:
     if wrong is not None:
-        raise _bad(
+        raise bad_body(
             f"node group {asked.name} cannot use the {what}: {wrong.key} is {wrong.value!r}; it must be "
             f"{wrong.accepted}"
         )
 
 
-def _image(call: NativeCall, view: View, asked: NewNodeGroup, ref: str) -> Image:
+def _find_image(call: NativeCall, view: View, asked: NewNodeGroup, ref: str) -> Image:
     by_id = view.records.get(Image, ref)
     # Names of images are nobody's alone, and are not looked for often: there is no index of them.
     called = (one for one in view.records.all(Image) if one.name == ref and call.access.finds_by_name(one))
     found = [by_id] if by_id is not None else called
     usable = [image for image in found if call.access.may_use_image(image)]
     if not usable:
-        raise _bad(f"node group {asked.name} asks for the image {ref}, and there is none of that id or name")
+        raise bad_body(
+            f"node group {asked.name} asks for the image {ref}, and there is none of that id or name"
+        )
     active = [image for image in usable if image.status == "active"]
     if len(active) > 1:
         ids = ", ".join(sorted(image.id for image in active)[:10])
-        raise _bad(
+        raise bad_body(
             f"node group {asked.name} asks for the image {ref}, and several are called so: name one by its "
             f"id, {ids}"
         )
     if not active:
-        raise _bad(
+        raise bad_body(
             f"node group {asked.name} asks for the image {ref}, which is {usable[0].status}: it must be "
             "active"
         )
-    _refuse(asked, f"image {ref}", wrong_image_property(active[0].properties))
+    _refuse_spec(asked, f"image {ref}", wrong_image_property(active[0].properties))
     kept = keep_properties(active[0].properties)
     if isinstance(kept, SpecInvalid):
         raise berth_problem(kept)
@@ -326,36 +328,32 @@ def _require_room(asked: NewNodeGroup, flavor: Flavor, image: Image) -> None:
         ("GB of disk", flavor.disk_gb or image.min_disk_gb, image.min_disk_gb),
     ):
         if has < needs:
-            raise _bad(
+            raise bad_body(
                 f"node group {asked.name}: the flavor {flavor.name} has {has} {what}, and the image "
                 f"{asked.image} needs {needs}: choose a larger flavor"
             )
 
 
-def _bad(reason: str) -> Problem:
-    return Problem(400, f"The body is not what is expected here: {reason}.", BAD_BODY)
-
-
 # -- from the cluster to what is shown ----------------------------------------------------------
 
 
-def summary(access: Access, view: View, cluster: Cluster) -> ClusterSummary:
-    return _summary(access, cluster, summarize_cluster(view, cluster))
+def _summarize(access: Access, view: View, cluster: Cluster) -> ClusterSummary:
+    return _describe_summary(access, cluster, summarize_cluster(view, cluster))
 
 
-def whole(access: Access, view: View, cluster: Cluster) -> ClusterDetail:
+def _describe(access: Access, view: View, cluster: Cluster) -> ClusterDetail:
     """With the names of hosts for callers that may know them."""
     seen = summarize_cluster(view, cluster)
-    above = _summary(access, cluster, seen)
+    above = _describe_summary(access, cluster, seen)
     return ClusterDetail(
         **{name: getattr(above, name) for name in above.__struct_fields__},
         groups=list(cluster.groups),
-        node_groups=[_node_group(group) for group in cluster.node_groups],
-        nodes=[_node(access, view, one) for one in seen.nodes],
+        node_groups=[_describe_node_group(group) for group in cluster.node_groups],
+        nodes=[_describe_node(access, view, one) for one in seen.nodes],
     )
 
 
-def _summary(access: Access, cluster: Cluster, seen: ClusterProgress) -> ClusterSummary:
+def _describe_summary(access: Access, cluster: Cluster, seen: ClusterProgress) -> ClusterSummary:
     return ClusterSummary(
         uuid=cluster.id,
         name=cluster.name,
@@ -368,21 +366,21 @@ def _summary(access: Access, cluster: Cluster, seen: ClusterProgress) -> Cluster
         user_id=cluster.user,
         created_at=show_time(cluster.created_at_s),
         updated_at=show_time(cluster.updated_at_s),
-        fault=_fault(access, cluster.fault),
+        fault=_show_fault(access, cluster.fault),
     )
 
 
-def _node_group(group: NodeGroup) -> ClusterNodeGroup:
+def _describe_node_group(group: NodeGroup) -> ClusterNodeGroup:
     image = None if group.image is None else group.image.name or group.image.id
     return ClusterNodeGroup(group.name, group.flavor.name, image, group.count, list(group.processes))
 
 
-def _fault(access: Access, fault: str | None) -> str | None:
+def _show_fault(access: Access, fault: str | None) -> str | None:
     """What stands behind the bracket tells of hosts."""
     return fault if fault is None or access.sees_hosts else fault.partition(" (")[0]
 
 
-def _node(access: Access, view: View, one: NodeProgress) -> ClusterNode:
+def _describe_node(access: Access, view: View, one: NodeProgress) -> ClusterNode:
     node, server = one.node, one.server
     return ClusterNode(
         name=node.name,
@@ -396,11 +394,11 @@ def _node(access: Access, view: View, one: NodeProgress) -> ClusterNode:
         host_id=None if server is None or one.host is None else host_id_of(server.project, one.host),
         host_down=one.is_host_down,
         group_uuid=node.group,
-        fault=_node_fault(access, view, one),
+        fault=_show_node_fault(access, view, one),
     )
 
 
-def _node_fault(access: Access, view: View, one: NodeProgress) -> str | None:
+def _show_node_fault(access: Access, view: View, one: NodeProgress) -> str | None:
     server = one.server
     if server is None:
         return None
@@ -413,7 +411,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/clusters",
-        reading(page),
+        answer_for_caller(list_clusters),
         policy="berth:clusters:list",
         name="list_clusters",
         query=ClustersQuery,
@@ -425,7 +423,7 @@ ROUTES: Final = (
     NativeRoute(
         "POST",
         "/clusters",
-        create,
+        create_cluster,
         policy="berth:clusters:create",
         name="create_cluster",
         body=CreateCluster,
@@ -440,7 +438,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/clusters/{cluster}",
-        reading(show),
+        answer_for_caller(show_cluster),
         policy="berth:clusters:show",
         name="show_cluster",
         answer=OneCluster,
@@ -450,7 +448,7 @@ ROUTES: Final = (
     NativeRoute(
         "DELETE",
         "/clusters/{cluster}",
-        delete,
+        delete_cluster,
         policy="berth:clusters:delete",
         name="delete_cluster",
         answer=OneCluster,
@@ -462,7 +460,7 @@ ROUTES: Final = (
     NativeRoute(
         "POST",
         "/clusters/{cluster}/scale",
-        scale,
+        scale_cluster,
         policy="berth:clusters:update",
         name="scale_cluster",
         body=ScaleCluster,
@@ -476,7 +474,7 @@ ROUTES: Final = (
     NativeRoute(
         "POST",
         "/clusters/{cluster}/nodes/{node}/replace",
-        replace,
+        replace_node,
         policy="berth:clusters:update",
         name="replace_node",
         body=ReplaceNode,

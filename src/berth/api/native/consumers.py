@@ -33,15 +33,15 @@ class Consumers(msgspec.Struct):
     next: Next = None
 
 
-def page(view: View, call: NativeCall) -> Consumers:
+def list_consumers(view: View, call: NativeCall) -> Consumers:
     query: ConsumersQuery = call.query
     found, more = Holders(view, query).page()
     return Consumers(
-        *shown_page(call.request, query, found, more, lambda id: _consumer(id, view.consumers[id]))
+        *shown_page(call.request, query, found, more, lambda id: _describe(id, view.consumers[id]))
     )
 
 
-def _consumer(id: ConsumerId, record: ConsumerRecord) -> Consumer:
+def _describe(id: ConsumerId, record: ConsumerRecord) -> Consumer:
     consumer = record.consumer
     return Consumer(
         id,
@@ -59,7 +59,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/consumers",
-        listing(page),
+        listing(list_consumers),
         policy="berth:consumers:list",
         name="list_consumers",
         query=ConsumersQuery,

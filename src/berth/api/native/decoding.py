@@ -112,7 +112,11 @@ def decode_body(body: bytes, kind: type[B]) -> B:
     try:
         decoded: B = _decoder(kind).decode(body)
     except msgspec.ValidationError as error:
-        raise Problem(400, f"The body is not what is expected here: {error}.", BAD_BODY) from None
+        raise bad_body(str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Problem(400, f"The body is not JSON: {error}.", BAD_BODY) from None
     return decoded
+
+
+def bad_body(reason: str) -> Problem:
+    return Problem(400, f"The body is not what is expected here: {reason}.", BAD_BODY)

@@ -81,20 +81,20 @@ FINDINGS_MAX: Final = 1_000
 
 
 async def examine(call: NativeCall) -> Response:
-    found, is_cut = await _found(call, Moment(_now_s(call)))
-    return encoded(Findings([_shown(finding) for finding in found], is_cut))
+    found, is_cut = await _find(call, Moment(_now_s(call)))
+    return encoded(Findings([_describe(finding) for finding in found], is_cut))
 
 
-async def mend(call: NativeCall) -> Response:
+async def repair_findings(call: NativeCall) -> Response:
     """Repair findings one by one, or say what would be done."""
     asked: Repair = call.body
     moment = Moment(_now_s(call), asked.grace_s)
     if asked.findings == "all":
-        found, _ = await _found(call, moment)
+        found, _ = await _find(call, moment)
         ids = [finding.id for finding in found]
     else:
         ids = list(dict.fromkeys(asked.findings))
-    one_by_one = _tried if asked.dry_run else _repaired
+    one_by_one = _try_repair if asked.dry_run else _repair
     return encoded(Repairs(asked.dry_run, [await one_by_one(call, id, moment) for id in ids]))
 
 
@@ -102,47 +102,49 @@ def _now_s(call: NativeCall) -> int:
     return call.services.clock.now_ns() // 1_000_000_000
 
 
-async def _found(call: NativeCall, moment: Moment) -> tuple[list[Finding], bool]:
+async def _find(call: NativeCall, moment: Moment) -> tuple[list[Finding], bool]:
     found: list[Finding] = []
     for check in CHECKS:
         if len(found) <= FINDINGS_MAX:
             room = FINDINGS_MAX + 1 - len(found)
-            found += await call.read(lambda view: _some(view, check, moment, room))  # noqa: B023
+            found += await call.read(lambda view: _find_some(view, check, moment, room))  # noqa: B023
     return found[:FINDINGS_MAX], len(found) > FINDINGS_MAX
 
 
-def _some(view: View, check: FindingCheck, moment: Moment, count: int) -> list[Finding]:
+def _find_some(view: View, check: FindingCheck, moment: Moment, count: int) -> list[Finding]:
     return [finding for finding, _ in zip(run_check(view, check, moment), range(count), strict=False)]
 
 
-async def _tried(call: NativeCall, id: str, moment: Moment) -> Repaired:
+async def _try_repair(call: NativeCall, id: str, moment: Moment) -> Repaired:
     def answer(view: View) -> Repaired:
         finding = find_again(view, id, moment)
         command = repair(view, id, moment)
         verdict = command if isinstance(command, Rejection) else decide(view, command, moment.now_s)
         if isinstance(verdict, Rejection) or finding is None:
-            return _told(id, "refused", berth_problem(verdict).text if isinstance(verdict, Rejection) else "")
-        return _told(id, "would repair", finding.repair or "")
+            return _report(
+                id, "refused", berth_problem(verdict).text if isinstance(verdict, Rejection) else ""
+            )
+        return _report(id, "would repair", finding.repair or "")
 
     return await call.read(answer)
 
 
-async def _repaired(call: NativeCall, id: str, moment: Moment) -> Repaired:
+async def _repair(call: NativeCall, id: str, moment: Moment) -> Repaired:
     finding = await call.read(lambda view: find_again(view, id, moment))
     try:
         await call.submit(
             lambda view, now_s: repair(view, id, moment._replace(now_s=now_s)), lambda _: Response(204)
         )
     except Problem as refused:
-        return _told(id, "refused", refused.text)
-    return _told(id, "repaired", finding.repair or "" if finding is not None else "")
+        return _report(id, "refused", refused.text)
+    return _report(id, "repaired", finding.repair or "" if finding is not None else "")
 
 
-def _told(id: str, outcome: Literal["would repair", "repaired", "refused"], detail: str) -> Repaired:
+def _report(id: str, outcome: Literal["would repair", "repaired", "refused"], detail: str) -> Repaired:
     return Repaired(id, outcome, detail)
 
 
-def _shown(finding: Finding) -> FindingDetail:
+def _describe(finding: Finding) -> FindingDetail:
     return FindingDetail(
         finding.id,
         finding.kind,
@@ -171,7 +173,7 @@ ROUTES: Final = (
     NativeRoute(
         "POST",
         "/doctor/repair",
-        mend,
+        repair_findings,
         policy="berth:doctor:repair",
         name="repair",
         body=Repair,

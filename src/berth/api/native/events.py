@@ -50,15 +50,15 @@ LAST_EVENT_ID: Final = "last-event-id"
 _encode: Final = msgspec.json.Encoder().encode
 
 
-async def show(call: NativeCall) -> Response:
+async def list_events(call: NativeCall) -> Response:
     query: EventsQuery = call.query
     current = await call.read(lambda view: view.index)
     if query.stream == "true" or EVENT_STREAM in call.request.headers.get("accept", ""):
-        after = _resumed(call.request)
+        after = _read_last_event_id(call.request)
         after = query.after if after is None else after
-        return _stream(call, current if after is None else _reached(after, current), current)
+        return _respond_stream(call, current if after is None else _reached(after, current), current)
     after = query.after
-    return encoded(await _page(call, None if after is None else _reached(after, current), current))
+    return encoded(await _respond_page(call, None if after is None else _reached(after, current), current))
 
 
 def _reached(after: int, current: Index) -> Index:
@@ -67,7 +67,7 @@ def _reached(after: int, current: Index) -> Index:
     return Index(after)
 
 
-async def _page(call: NativeCall, after: Index | None, current: Index) -> wire.Events:
+async def _respond_page(call: NativeCall, after: Index | None, current: Index) -> wire.Events:
     names = await call.read(class_names)
     events: list[wire.Event] = []
     start = Index(0) if after is None else after
@@ -77,7 +77,7 @@ async def _page(call: NativeCall, after: Index | None, current: Index) -> wire.E
         if after is not None:
             raise pruned(too_old.oldest) from too_old
         start = Index(too_old.oldest - 1)
-        found = await _history(call.services.engine, start)
+        found = await _read_history(call.services.engine, start)
     last = start
     size = 0
     while found:
@@ -88,18 +88,18 @@ async def _page(call: NativeCall, after: Index | None, current: Index) -> wire.E
             events += more
             size += len(_encode(more))
             last = batch.index
-        found = await _history(call.services.engine, last)
+        found = await _read_history(call.services.engine, last)
     return wire.Events(events, last, max(current, last))
 
 
-async def _history(engine: Engine, after: Index) -> list[Batch]:
+async def _read_history(engine: Engine, after: Index) -> list[Batch]:
     try:
         return await engine.history(after, STEP_BATCHES)
     except Pruned as too_old:
         raise pruned(too_old.oldest) from too_old
 
 
-def _stream(call: NativeCall, after: Index, current: Index) -> Response:
+def _respond_stream(call: NativeCall, after: Index, current: Index) -> Response:
     feed = call.feed
     feed.open(current)
     pieces = feed.pieces(after, lambda problem: _encode(refusal(problem, call.request)))
@@ -108,7 +108,7 @@ def _stream(call: NativeCall, after: Index, current: Index) -> Response:
     return response
 
 
-def _resumed(request: Request) -> int | None:
+def _read_last_event_id(request: Request) -> int | None:
     """The index that a client which comes back has got to."""
     text = request.headers.get(LAST_EVENT_ID)
     if not text:
@@ -125,7 +125,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/events",
-        show,
+        list_events,
         policy="berth:events:list",
         name="list_events",
         query=EventsQuery,

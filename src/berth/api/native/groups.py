@@ -27,7 +27,7 @@ from berth.model import commands as c
 from berth.model.groups import HOST, MEMBERS_MAX, Group, Policy
 from berth.model.ids import GroupId
 from berth.model.rejections import GroupNotFound
-from berth.sagas.groups import delete_group
+from berth.sagas.groups import delete_group as propose_deletion
 from berth.view import View
 from berth.view.groups import GroupRecord
 
@@ -160,7 +160,7 @@ class DeleteGroupQuery(msgspec.Struct, frozen=True, kw_only=True):
 # -- handlers -----------------------------------------------------------------------------------
 
 
-def page(view: View, call: NativeCall) -> Groups:
+def list_groups(view: View, call: NativeCall) -> Groups:
     query: GroupsQuery = call.query
     records = view.groups.records
     ids = (
@@ -169,14 +169,14 @@ def page(view: View, call: NativeCall) -> Groups:
         if query.project in (None, record.group.project) and call.may_touch(record.group.project)
     )
     found, more = cut(behind(ids, query.marker), query.limit)
-    return Groups(*shown_page(call.request, query, found, more, lambda id: _summary(records[id])))
+    return Groups(*shown_page(call.request, query, found, more, lambda id: _summarize(records[id])))
 
 
-def show(view: View, call: NativeCall) -> OneGroup:
-    return OneGroup(_whole(view, _found(view, call)))
+def show_group(view: View, call: NativeCall) -> OneGroup:
+    return OneGroup(_describe(view, _find_group(view, call)))
 
 
-async def create(call: NativeCall) -> Response:
+async def create_group(call: NativeCall) -> Response:
     asked: NewGroup = call.body.group
     id = GroupId((asked.uuid or call.services.ids.uuid()).lower())
     limit = asked.max_per_domain
@@ -194,26 +194,26 @@ async def create(call: NativeCall) -> Response:
         0,
     )
     command = c.CreateGroup(id, group, consumers_of(asked.members))
-    response = await call.submit(_within_quotas(call, command), lambda view: _answer(view, id, 201))
+    response = await call.submit(_judge_quotas(call, command), lambda view: _respond(view, id, 201))
     response.headers.append(("location", f"{call.request.path}/{id}"))
     return response
 
 
-async def change(call: NativeCall) -> Response:
+async def change_group(call: NativeCall) -> Response:
     asked: ChangedGroup = call.body.group
 
     def propose(view: View, now_s: int) -> c.Command:
-        id = _found(view, call).id
+        id = _find_group(view, call).id
         return c.ChangeGroup(id, asked.name, asked.policy, asked.max_per_domain, asked.max_skew)
 
-    return await call.submit(propose, lambda view: _answer(view, _id(call)))
+    return await call.submit(propose, lambda view: _respond(view, _read_id(call)))
 
 
-async def delete(call: NativeCall) -> Response:
+async def delete_group(call: NativeCall) -> Response:
     query: DeleteGroupQuery = call.query
     is_forced = query.force == "true"
     return await call.submit(
-        lambda view, _: delete_group(view, _found(view, call).id, is_forced=is_forced),
+        lambda view, _: propose_deletion(view, _find_group(view, call).id, is_forced=is_forced),
         lambda _: Response(204),
     )
 
@@ -222,32 +222,32 @@ async def change_members(call: NativeCall) -> Response:
     asked: ChangeMembers = call.body
     add, remove = consumers_of(asked.add), consumers_of(asked.remove)
     return await call.submit(
-        lambda view, _: _within_quotas(call, c.ChangeMembers(_found(view, call).id, add, remove)),
-        lambda view: _answer(view, _id(call)),
+        lambda view, _: _judge_quotas(call, c.ChangeMembers(_find_group(view, call).id, add, remove)),
+        lambda view: _respond(view, _read_id(call)),
     )
 
 
-def _within_quotas(call: NativeCall, command: c.LedgerCommand) -> c.Enact:
+def _judge_quotas(call: NativeCall, command: c.LedgerCommand) -> c.Enact:
     return c.Enact((), (command,), quotas=call.quotas_judged)
 
 
-def _id(call: NativeCall) -> GroupId:
+def _read_id(call: NativeCall) -> GroupId:
     return GroupId(call.params[0].lower())
 
 
-def _found(view: View, call: NativeCall) -> GroupRecord:
+def _find_group(view: View, call: NativeCall) -> GroupRecord:
     """The group of the path, if there is one for the caller."""
-    record = view.groups.records.get(_id(call))
+    record = view.groups.records.get(_read_id(call))
     if record is None or not call.may_touch(record.group.project):
-        raise berth_problem(GroupNotFound(_id(call)))
+        raise berth_problem(GroupNotFound(_read_id(call)))
     return record
 
 
-def _answer(view: View, id: GroupId, status: int = 200) -> Response:
-    return encoded(OneGroup(_whole(view, view.groups.records[id])), status)
+def _respond(view: View, id: GroupId, status: int = 200) -> Response:
+    return encoded(OneGroup(_describe(view, view.groups.records[id])), status)
 
 
-def _summary(record: GroupRecord) -> GroupSummary:
+def _summarize(record: GroupRecord) -> GroupSummary:
     group = record.group
     return GroupSummary(
         record.id,
@@ -263,12 +263,12 @@ def _summary(record: GroupRecord) -> GroupSummary:
     )
 
 
-def _whole(view: View, record: GroupRecord) -> GroupDetail:
-    summary = msgspec.structs.asdict(_summary(record))
-    return GroupDetail(**summary, members=_members(view, record), domains=_domains(view, record))
+def _describe(view: View, record: GroupRecord) -> GroupDetail:
+    summary = msgspec.structs.asdict(_summarize(record))
+    return GroupDetail(**summary, members=_list_members(view, record), domains=_count_domains(view, record))
 
 
-def _members(view: View, record: GroupRecord) -> list[Member]:
+def _list_members(view: View, record: GroupRecord) -> list[Member]:
     found = []
     for id, stands_for in sorted(record.members.items()):
         consumer = view.consumers.get(id)
@@ -281,7 +281,7 @@ def _members(view: View, record: GroupRecord) -> list[Member]:
     return found
 
 
-def _domains(view: View, record: GroupRecord) -> list[DomainCount]:
+def _count_domains(view: View, record: GroupRecord) -> list[DomainCount]:
     groups = view.groups
     return [
         DomainCount(domain, groups.domain_name(domain, record.hosts), len(members))
@@ -293,7 +293,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/groups",
-        listing(page),
+        listing(list_groups),
         policy="berth:groups:list",
         name="list_groups",
         query=GroupsQuery,
@@ -304,7 +304,7 @@ ROUTES: Final = (
     NativeRoute(
         "POST",
         "/groups",
-        create,
+        create_group,
         policy="berth:groups:create",
         name="create_group",
         body=CreateGroup,
@@ -318,7 +318,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/groups/{group}",
-        listing(show),
+        listing(show_group),
         policy="berth:groups:show",
         name="show_group",
         answer=OneGroup,
@@ -328,7 +328,7 @@ ROUTES: Final = (
     NativeRoute(
         "PATCH",
         "/groups/{group}",
-        change,
+        change_group,
         policy="berth:groups:update",
         name="change_group",
         body=ChangeGroup,
@@ -339,7 +339,7 @@ ROUTES: Final = (
     NativeRoute(
         "DELETE",
         "/groups/{group}",
-        delete,
+        delete_group,
         policy="berth:groups:delete",
         name="delete_group",
         query=DeleteGroupQuery,

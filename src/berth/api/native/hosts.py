@@ -82,7 +82,7 @@ class HostsQuery(msgspec.Struct, frozen=True, kw_only=True):
 # -- handlers -----------------------------------------------------------------------------------
 
 
-def page(view: View, call: NativeCall) -> Hosts:
+def list_hosts(view: View, call: NativeCall) -> Hosts:
     query: HostsQuery = call.query
     providers = view.providers
     in_order = view.provider_order.behind(query.marker)
@@ -91,30 +91,30 @@ def page(view: View, call: NativeCall) -> Hosts:
     known = (ProviderId(host.id) for host in view.records.all(Host))
     bare = behind((id for id in known if id not in providers), query.marker)
     found, more = cut(merge(hosts, bare), query.limit)
-    return Hosts(*shown_page(call.request, query, found, more, lambda id: _host(view, id)))
+    return Hosts(*shown_page(call.request, query, found, more, lambda id: _describe(view, id)))
 
 
-def show(view: View, call: NativeCall) -> OneHost:
+def show_host(view: View, call: NativeCall) -> OneHost:
     id = ProviderId(call.params[0].lower())
     record = view.providers.get(id)
     if record is None and view.records.get(Host, id) is None:
         raise berth_problem(ProviderNotFound(id))
     if record is not None and record.parent is not None:
         raise berth_problem(NotAHost(id, record.root.id))
-    return OneHost(_host(view, id))
+    return OneHost(_describe(view, id))
 
 
-async def put(call: NativeCall) -> Response:
+async def set_host_status(call: NativeCall) -> Response:
     asked: NewStatus = call.body.host
     id = ProviderId(call.params[0].lower())
     status = HostStatus(asked.disabled, asked.down, asked.build_failures, asked.reason)
     return await call.submit(
         SetHostStatus(id, status),
-        lambda view: encoded(OneHost(_host(view, id))),
+        lambda view: encoded(OneHost(_describe(view, id))),
     )
 
 
-def _host(view: View, id: ProviderId) -> HostDetail:
+def _describe(view: View, id: ProviderId) -> HostDetail:
     """A host by its provider, by its agent, or by both."""
     record, agent = view.providers.get(id), view.records.get(Host, id)
     status = view.hosts.get(id, HEALTHY) if agent is None else status_of(view, agent)
@@ -141,7 +141,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/hosts",
-        listing(page),
+        listing(list_hosts),
         policy="berth:hosts:list",
         name="list_hosts",
         query=HostsQuery,
@@ -152,7 +152,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/hosts/{host}",
-        listing(show),
+        listing(show_host),
         policy="berth:hosts:list",
         name="show_host",
         answer=OneHost,
@@ -163,7 +163,7 @@ ROUTES: Final = (
     NativeRoute(
         "PUT",
         "/hosts/{host}",
-        put,
+        set_host_status,
         policy="berth:hosts:update",
         name="set_host_status",
         body=SetStatus,

@@ -43,7 +43,7 @@ class Token(msgspec.Struct, frozen=True, array_like=True):
 _DECODER: Final = msgspec.msgpack.Decoder(Token)
 
 
-def token_of(plan: Plan, asked: NewSchedule) -> str:
+def make_token(plan: Plan, asked: NewSchedule) -> str:
     members = plan.request.members
     named = msgspec.structs.replace(asked, consumers=members, dry_run=False, explain=False)
     chosen = tuple(Chosen(one.member, one.chosen.host, one.chosen.wanted) for one in plan.placements)
@@ -68,7 +68,7 @@ def read_token(text: str) -> Token:
     return token
 
 
-def plan_of(token: Token, request: ScheduleRequest, view: View) -> Plan | str:
+def read_plan(token: Token, request: ScheduleRequest, view: View) -> Plan | str:
     """The plan that a token says was made for the request; or what about it cannot be, or no longer."""
     members = [one.member for one in token.chosen]
     if not request.at_least <= len(members) <= len(request.members) or len(set(members)) < len(members):
@@ -80,14 +80,14 @@ def plan_of(token: Token, request: ScheduleRequest, view: View) -> Plan | str:
         host = view.providers.get(one.host)
         if host is None or host.parent is not None:
             return f"host {one.host} is gone"
-        objection = _objection(view, one, request.ask)
+        objection = _find_objection(view, one, request.ask)
         if objection is not None:
             return objection
         placements.append(Placement(one.member, HostCandidate(one.host, host.name, one.wanted, ())))
     return Plan(request, tuple(placements), token.index)
 
 
-def _objection(view: View, one: Chosen, ask: CandidatesRequest) -> str | None:
+def _find_objection(view: View, one: Chosen, ask: CandidatesRequest) -> str | None:
     """Why what was chosen for a member is not what it asked for, there."""
     if len(dict(one.wanted)) < len(one.wanted):
         return "it takes from a provider twice"

@@ -27,7 +27,7 @@ from berth.api.native.openapi import description
 PREFIX: Final = "/berth/v1"
 
 
-async def describe(call: NativeCall) -> Response:
+async def show_openapi(call: NativeCall) -> Response:
     return fixed(call, openapi_json())
 
 
@@ -46,7 +46,7 @@ ROUTES: Final[tuple[NativeRoute, ...]] = (
     NativeRoute(
         "GET",
         "/openapi.json",
-        describe,
+        show_openapi,
         policy="berth:openapi:show",
         name="show_openapi",
         summary="Describe this API",

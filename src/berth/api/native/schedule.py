@@ -17,8 +17,14 @@ from berth.api.kernel.problem import Denied, Problem
 from berth.api.kernel.rejections import berth_problem
 from berth.api.native.calls import NativeCall, NativeRoute, encoded
 from berth.api.native.fields import Amounts, Index, Uuid
-from berth.api.native.plan_tokens import Token, plan_of, read_token, token_of
-from berth.api.native.schedule_requests import Ask, Explain, NewSchedule, explain_request, schedule_request
+from berth.api.native.plan_tokens import Token, make_token, read_plan, read_token
+from berth.api.native.schedule_requests import (
+    Ask,
+    Explain,
+    NewSchedule,
+    make_explain_request,
+    make_schedule_request,
+)
 from berth.engine import Planned
 from berth.model import explanations as model
 from berth.model.commands import ReplaceAllocations
@@ -27,7 +33,7 @@ from berth.model.placement import Wanted
 from berth.model.rejections import ConstraintStep, Rejection
 from berth.model.scheduling import HostCandidate, Plan, ScheduleRequest
 from berth.runtime.ids import Ids
-from berth.scheduler.capacity.members import capacity as count_capacity
+from berth.scheduler.capacity.members import capacity as count_fitting
 from berth.scheduler.explain.explanation import explain as explain_schedule
 from berth.scheduler.options import SchedulerOptions
 from berth.scheduler.plan import find_objection, plan
@@ -133,30 +139,32 @@ async def schedule(call: NativeCall) -> Response:
     asked: NewSchedule = call.body
     if asked.token is not None:
         return await _commit(call, asked, asked.token)
-    request = schedule_request(call, asked)
+    request = make_schedule_request(call, asked)
     try:
         return await (_dry_run if asked.dry_run else _claim)(call, asked, request)
     except Problem as refused:
         if asked.explain and refused.code == NO_FIT:
             refused.more["explanation"] = await call.read(
-                lambda view: explanation(view, request, call.services.scheduler, ())
+                lambda view: make_explanation(view, request, call.services.scheduler, ())
             )
         raise
 
 
 async def explain(call: NativeCall) -> Response:
     asked: Explain = call.body
-    request = explain_request(call, asked)
-    found = await call.read(lambda view: explanation(view, request, call.services.scheduler, asked.hosts))
+    request = make_explain_request(call, asked)
+    found = await call.read(
+        lambda view: make_explanation(view, request, call.services.scheduler, asked.hosts)
+    )
     return encoded(OneExplanation(found))
 
 
-async def capacity(call: NativeCall) -> Response:
+async def count_capacity(call: NativeCall) -> Response:
     asked: Ask = call.body
-    request = explain_request(call, Explain(**msgspec.structs.asdict(asked)))
+    request = make_explain_request(call, Explain(**msgspec.structs.asdict(asked)))
 
     def answer(view: View) -> model.Capacity | Rejection:
-        return count_capacity(view, request, call.services.scheduler)
+        return count_fitting(view, request, call.services.scheduler)
 
     counted = await call.read(answer)
     if isinstance(counted, Rejection):
@@ -173,11 +181,11 @@ async def _claim(call: NativeCall, asked: NewSchedule, request: ScheduleRequest)
 
     def choose(view: View, now_s: int) -> Planned | Rejection:
         # With a seed the same choice is made from the same view, also when it is made again.
-        outcome = plan(view, request, options, _rng(call, asked), now_s)
+        outcome = plan(view, request, options, _choose_rng(call, asked), now_s)
         if isinstance(outcome, Rejection):
             return outcome
-        explained = explanation(view, request, options, ()) if asked.explain else None
-        made = Schedule(outcome.index, True, _placements(view, outcome), None, explained)
+        explained = make_explanation(view, request, options, ()) if asked.explain else None
+        made = Schedule(outcome.index, True, _describe_placements(view, outcome), None, explained)
         return Planned(ReplaceAllocations(outcome.claims), encoded(made))
 
     return await call.submit(choose)
@@ -187,12 +195,12 @@ async def _dry_run(call: NativeCall, asked: NewSchedule, request: ScheduleReques
     options, now_s = call.services.scheduler, call.services.clock.now_ns() // 1_000_000_000
 
     def answer(view: View) -> Response | Rejection:
-        outcome = plan(view, request, options, _rng(call, asked), now_s)
+        outcome = plan(view, request, options, _choose_rng(call, asked), now_s)
         if isinstance(outcome, Rejection):
             return outcome
-        explained = explanation(view, request, options, ()) if asked.explain else None
-        placed = _placements(view, outcome)
-        return encoded(Schedule(outcome.index, False, placed, token_of(outcome, asked), explained))
+        explained = make_explanation(view, request, options, ()) if asked.explain else None
+        placed = _describe_placements(view, outcome)
+        return encoded(Schedule(outcome.index, False, placed, make_token(outcome, asked), explained))
 
     outcome = await call.read(answer)
     if isinstance(outcome, Rejection):
@@ -204,64 +212,64 @@ async def _commit(call: NativeCall, asked: NewSchedule, token: str) -> Response:
     if asked != NewSchedule(token=token):
         raise Problem(400, "A token says it all: leave out everything beside it.", BAD_BODY)
     told = read_token(token)
-    request = schedule_request(call, told.asked)
+    request = make_schedule_request(call, told.asked)
 
     def claim(view: View, now_s: int) -> Planned | Rejection:
-        outcome = plan_of(told, request, view)
+        outcome = read_plan(told, request, view)
         against = (
             outcome if isinstance(outcome, str) else find_objection(view, outcome, call.services.scheduler)
         )
         if isinstance(outcome, str) or against is not None:
-            return Denied(_moved(told, f"{against}."))
-        made = Schedule(view.index, True, _placements(view, outcome))
+            return Denied(_stale(told, f"{against}."))
+        made = Schedule(view.index, True, _describe_placements(view, outcome))
         return Planned(ReplaceAllocations(outcome.claims), encoded(made))
 
     try:
         return await call.submit(claim)
     except Problem as refused:
-        raise (refused if refused.code == PLAN_MOVED else _moved(told, refused.text)) from None
+        raise (refused if refused.code == PLAN_MOVED else _stale(told, refused.text)) from None
 
 
-def _moved(told: Token, why: str) -> Problem:
+def _stale(told: Token, why: str) -> Problem:
     text = f"The plan is stale: it was made at index {told.index}. {why} Plan again."
     return Problem(409, text, PLAN_MOVED)
 
 
-def _rng(call: NativeCall, asked: NewSchedule) -> Rng:
+def _choose_rng(call: NativeCall, asked: NewSchedule) -> Rng:
     return (call.services.ids if asked.seed is None else Ids(asked.seed)).rng
 
 
-def _placements(view: View, made: Plan) -> list[Placement]:
+def _describe_placements(view: View, made: Plan) -> list[Placement]:
     view.steps.take(
         _STEPS_PER_CANDIDATE * sum(1 + len(placement.alternates) for placement in made.placements)
     )
     return [
         Placement(
-            **msgspec.structs.asdict(_candidate(placement.chosen)),
+            **msgspec.structs.asdict(_describe_candidate(placement.chosen)),
             consumer_uuid=placement.member,
-            alternates=[_candidate(way) for way in placement.alternates],
+            alternates=[_describe_candidate(way) for way in placement.alternates],
         )
         for placement in made.placements
     ]
 
 
-def _candidate(way: HostCandidate) -> Candidate:
+def _describe_candidate(way: HostCandidate) -> Candidate:
     return Candidate(
         way.host,
         way.host_name,
-        _allocations(way.wanted),
+        _describe_allocations(way.wanted),
         {suffix: list(providers) for suffix, providers in way.mappings},
     )
 
 
-def _allocations(wanted: tuple[Wanted, ...]) -> dict[str, Resources]:
+def _describe_allocations(wanted: tuple[Wanted, ...]) -> dict[str, Resources]:
     return {provider: Resources(dict(amounts)) for provider, amounts in wanted}
 
 
 # -- explaining ---------------------------------------------------------------------------------
 
 
-def explanation(
+def make_explanation(
     view: View, request: ScheduleRequest, options: SchedulerOptions, hosts: tuple[str, ...]
 ) -> Explanation:
     found = explain_schedule(view, request, options, hosts)
@@ -275,15 +283,15 @@ def explanation(
         found.steps,
         found.text,
         [
-            HostExplanation(host.host, host.id, host.fits, host.checks, _words(host.refused))
+            HostExplanation(host.host, host.id, host.fits, host.checks, _show_refusal(host.refused))
             for host in found.hosts
         ],
         found.change,
-        _words(found.refused),
+        _show_refusal(found.refused),
     )
 
 
-def _words(refused: Rejection | None) -> str | None:
+def _show_refusal(refused: Rejection | None) -> str | None:
     return None if refused is None else berth_problem(refused).text
 
 
@@ -317,7 +325,7 @@ ROUTES: Final = (
     NativeRoute(
         "POST",
         "/capacity",
-        capacity,
+        count_capacity,
         policy="berth:capacity",
         name="count_capacity",
         body=Ask,

@@ -7,10 +7,9 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from berth.api.kernel.codes import BAD_BODY
-from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import berth_problem
 from berth.api.native.calls import NativeCall
+from berth.api.native.decoding import bad_body
 from berth.api.native.fields import Body, GivenName, GivenUuid, consumers_of
 from berth.model.commands import SCHEDULE
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
@@ -156,17 +155,17 @@ class Explain(Ask, frozen=True, kw_only=True):
 # -- requests -----------------------------------------------------------------------------------
 
 
-def schedule_request(call: NativeCall, asked: NewSchedule) -> ScheduleRequest:
+def make_schedule_request(call: NativeCall, asked: NewSchedule) -> ScheduleRequest:
     least = asked.max_count if asked.min_count is None else asked.min_count
     if least > asked.max_count:
-        raise _bad(f"min_count is {least} and max_count {asked.max_count}: it must not be less")
+        raise bad_body(f"min_count is {least} and max_count {asked.max_count}: it must not be less")
     if asked.consumers and len(asked.consumers) != asked.max_count:
-        raise _bad(f"{len(asked.consumers)} consumers are named, and max_count is {asked.max_count}")
+        raise bad_body(f"{len(asked.consumers)} consumers are named, and max_count is {asked.max_count}")
     if len(set(asked.consumers)) < len(asked.consumers):
-        raise _bad("a consumer is named twice")
+        raise bad_body("a consumer is named twice")
     named = asked.consumers or tuple(call.services.ids.uuid() for _ in range(asked.max_count))
     caller = call.caller
-    return _request(
+    return _make_request(
         asked,
         members=consumers_of(named),
         at_least=least,
@@ -177,12 +176,12 @@ def schedule_request(call: NativeCall, asked: NewSchedule) -> ScheduleRequest:
     )
 
 
-def explain_request(call: NativeCall, asked: Explain) -> ScheduleRequest:
+def make_explain_request(call: NativeCall, asked: Explain) -> ScheduleRequest:
     members = tuple(ConsumerId(call.services.ids.uuid()) for _ in range(asked.count))
-    return _request(asked, members=members, at_least=asked.count, project=call.caller.project_id or "")
+    return _make_request(asked, members=members, at_least=asked.count, project=call.caller.project_id or "")
 
 
-def _request(
+def _make_request(
     asked: Ask,
     members: tuple[ConsumerId, ...],
     at_least: int,
@@ -191,7 +190,7 @@ def _request(
     consumer_type: str | None = None,
     alternates: int = 0,
 ) -> ScheduleRequest:
-    needs = _needs(asked)
+    needs = _read_needs(asked)
     hints = asked.hints
     return ScheduleRequest(
         ask=needs.ask,
@@ -202,7 +201,7 @@ def _request(
         consumer_type=consumer_type,
         group=None if asked.group is None else GroupId(asked.group.lower()),
         zone=asked.zone,
-        metadata=_metadata(needs.metadata, asked.metadata),
+        metadata=_read_metadata(needs.metadata, asked.metadata),
         image=needs.image,
         hints=Hints(
             same_host=consumers_of(hints.same_host),
@@ -216,7 +215,9 @@ def _request(
     )
 
 
-def _metadata(of_flavor: tuple[tuple[str, str], ...], given: dict[str, str]) -> tuple[tuple[str, str], ...]:
+def _read_metadata(
+    of_flavor: tuple[tuple[str, str], ...], given: dict[str, str]
+) -> tuple[tuple[str, str], ...]:
     """What aggregates must say: all that the flavor wants, and all that the request wants beside it."""
     for key, value in given.items():
         wrong = wrong_comparison(value)
@@ -225,11 +226,11 @@ def _metadata(of_flavor: tuple[tuple[str, str], ...], given: dict[str, str]) -> 
     return tuple(sorted({*of_flavor, *given.items()}))
 
 
-def _needs(asked: Ask) -> FlavorAsk:
+def _read_needs(asked: Ask) -> FlavorAsk:
     """What each member needs, and what a flavor and an image say beside that."""
     if asked.flavor is not None:
         if asked.resources or asked.parts:
-            raise _bad("a flavor says which resources are needed: leave out resources and parts")
+            raise bad_body("a flavor says which resources are needed: leave out resources and parts")
         given = asked.flavor
         flavor = FlavorSize(
             vcpus=given.vcpus,
@@ -242,17 +243,17 @@ def _needs(asked: Ask) -> FlavorAsk:
         needs = check_flavor(flavor, {} if asked.image is None else asked.image.properties)
         if isinstance(needs, Rejection):
             raise berth_problem(needs)
-        return msgspec.structs.replace(needs, ask=_joined(needs.ask, asked))
+        return msgspec.structs.replace(needs, ask=_join(needs.ask, asked))
     if asked.image is not None:
-        raise _bad("an image goes with a flavor")
-    parts = [_group(UNSUFFIXED, asked)] if asked.resources else []
-    parts += [_group(suffix, part) for suffix, part in asked.parts.items()]
+        raise bad_body("an image goes with a flavor")
+    parts = [_make_group(UNSUFFIXED, asked)] if asked.resources else []
+    parts += [_make_group(suffix, part) for suffix, part in asked.parts.items()]
     if not any(part.resources for part in parts):
-        raise _bad("nothing is asked for: give resources, parts with resources, or a flavor")
+        raise bad_body("nothing is asked for: give resources, parts with resources, or a flavor")
     known = {part.suffix for part in parts}
     unknown = sorted({suffix for suffixes in asked.same_subtree for suffix in suffixes} - known)
     if unknown:
-        raise _bad(f"same_subtree names {', '.join(unknown)}, which is no part of the request")
+        raise bad_body(f"same_subtree names {', '.join(unknown)}, which is no part of the request")
     ask = CandidatesRequest(
         groups=tuple(parts),
         isolate=asked.group_policy == "isolate",
@@ -261,9 +262,9 @@ def _needs(asked: Ask) -> FlavorAsk:
     return FlavorAsk(ask, ())
 
 
-def _joined(ask: CandidatesRequest, asked: Ask) -> CandidatesRequest:
+def _join(ask: CandidatesRequest, asked: Ask) -> CandidatesRequest:
     """A flavor's needs, and what the request itself requires beside it."""
-    beside = _group(UNSUFFIXED, asked)
+    beside = _make_group(UNSUFFIXED, asked)
     groups = []
     for group in ask.groups:
         if group.suffix != UNSUFFIXED:
@@ -281,24 +282,20 @@ def _joined(ask: CandidatesRequest, asked: Ask) -> CandidatesRequest:
     return msgspec.structs.replace(ask, groups=tuple(groups))
 
 
-def _group(suffix: str, part: Part) -> RequestGroup:
+def _make_group(suffix: str, part: Part) -> RequestGroup:
     return RequestGroup(
         suffix=suffix,
         resources=tuple(part.resources.items()),
         required=tuple((name,) for name in dict.fromkeys(part.required)),
         forbidden=frozenset(part.forbidden),
-        member_of=_distinct(part.member_of),
+        member_of=_require_distinct(part.member_of),
         not_member_of=frozenset(map(AggregateId, part.not_member_of)),
         in_tree=None if part.in_tree is None else ProviderId(part.in_tree.lower()),
     )
 
 
-def _distinct(lists: Iterable[Iterable[str]]) -> tuple[tuple[AggregateId, ...], ...]:
+def _require_distinct(lists: Iterable[Iterable[str]]) -> tuple[tuple[AggregateId, ...], ...]:
     """Each choice of aggregates once, and each aggregate in it once: said twice, it asks for nothing more and
     costs as much again."""
     choices = (tuple(dict.fromkeys(map(AggregateId, ids))) for ids in lists)
     return tuple({frozenset(choice): choice for choice in choices}.values())
-
-
-def _bad(reason: str) -> Problem:
-    return Problem(400, f"The body is not what is expected here: {reason}.", BAD_BODY)

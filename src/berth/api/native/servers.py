@@ -99,7 +99,7 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,32}\Z")
 
 
 def show_server(view: View, call: NativeCall) -> OneServer:
-    server = _server(view, call)
+    server = _find_server(view, call)
     conflict = server.conflict
     return OneServer(
         ServerHoldings(
@@ -124,61 +124,63 @@ def show_server(view: View, call: NativeCall) -> OneServer:
     )
 
 
-def page(view: View, call: NativeCall) -> Needs:
-    return Needs([_shown(need) for need in _server(view, call).needs])
+def list_needs(view: View, call: NativeCall) -> Needs:
+    return Needs([_describe(need) for need in _find_server(view, call).needs])
 
 
-def show(view: View, call: NativeCall) -> OneNeed:
-    return _one(view, call)
+def show_need(view: View, call: NativeCall) -> OneNeed:
+    return _respond(view, call)
 
 
-async def put(call: NativeCall) -> Response:
+async def put_need(call: NativeCall) -> Response:
     asked: PutNeed = call.body
     name = call.params[1]
     if _NAME.match(name) is None:
         text = f"need: its name must be 1 to 32 letters, digits, _ or -; it is {name!r}."
         raise Problem(400, text, BAD_PARAMETER)
     need = Need(name, asked.resources, asked.required, asked.forbidden)
-    rules = _rules(call)
+    rules = _read_rules(call)
     return await call.submit(
-        lambda view, now_s: needs.set_need(view, now_s, rules, _server(view, call).id, need),
-        lambda view: encoded(_one(view, call)),
+        lambda view, now_s: needs.set_need(view, now_s, rules, _find_server(view, call).id, need),
+        lambda view: encoded(_respond(view, call)),
     )
 
 
-async def delete(call: NativeCall) -> Response:
-    rules = _rules(call)
+async def delete_need(call: NativeCall) -> Response:
+    rules = _read_rules(call)
     return await call.submit(
-        lambda view, now_s: needs.remove_need(view, now_s, rules, _server(view, call).id, call.params[1]),
+        lambda view, now_s: needs.remove_need(
+            view, now_s, rules, _find_server(view, call).id, call.params[1]
+        ),
         lambda _: Response(204),
     )
 
 
-def _id(call: NativeCall) -> str:
+def _read_id(call: NativeCall) -> str:
     return call.params[0].lower()
 
 
-def _rules(call: NativeCall) -> ConflictRules:
+def _read_rules(call: NativeCall) -> ConflictRules:
     return ConflictRules(call.conflict_policy(), call.services.settings.conflict_repeat)
 
 
-def _server(view: View, call: NativeCall) -> Server:
+def _find_server(view: View, call: NativeCall) -> Server:
     """The server, if there is one for the caller."""
-    server = view.records.get(Server, _id(call))
+    server = view.records.get(Server, _read_id(call))
     if server is None or not call.may_touch(server.project):
-        raise berth_problem(ServerNotFound(_id(call)))
+        raise berth_problem(ServerNotFound(_read_id(call)))
     return server
 
 
-def _one(view: View, call: NativeCall) -> OneNeed:
+def _respond(view: View, call: NativeCall) -> OneNeed:
     name = call.params[1]
-    for need in _server(view, call).needs:
+    for need in _find_server(view, call).needs:
         if need.name == name:
-            return OneNeed(_shown(need))
-    raise berth_problem(NeedNotFound(_id(call), name))
+            return OneNeed(_describe(need))
+    raise berth_problem(NeedNotFound(_read_id(call), name))
 
 
-def _shown(need: Need) -> NeedDetail:
+def _describe(need: Need) -> NeedDetail:
     return NeedDetail(
         need.name, need.resources, list(need.required), list(need.forbidden), as_dict(need.held)
     )
@@ -198,7 +200,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/servers/{server}/needs",
-        listing(page),
+        listing(list_needs),
         policy="berth:needs:list",
         name="list_needs",
         answer=Needs,
@@ -208,7 +210,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/servers/{server}/needs/{need}",
-        listing(show),
+        listing(show_need),
         policy="berth:needs:show",
         name="show_need",
         answer=OneNeed,
@@ -218,7 +220,7 @@ ROUTES: Final = (
     NativeRoute(
         "PUT",
         "/servers/{server}/needs/{need}",
-        put,
+        put_need,
         policy="berth:needs:update",
         name="put_need",
         body=PutNeed,
@@ -231,7 +233,7 @@ ROUTES: Final = (
     NativeRoute(
         "DELETE",
         "/servers/{server}/needs/{need}",
-        delete,
+        delete_need,
         policy="berth:needs:delete",
         name="delete_need",
         status=204,

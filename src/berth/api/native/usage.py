@@ -80,7 +80,7 @@ class UsageQuery(msgspec.Struct, frozen=True, kw_only=True):
     marker: KeyMarker | None = None
 
 
-def page(view: View, call: NativeCall) -> Usage:
+def show_usage(view: View, call: NativeCall) -> Usage:
     query: UsageQuery = call.query
     class_id = None if query.resource_class is None else class_named(view, query.resource_class)
     usage = _Usage(view, query, class_id)
@@ -285,7 +285,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/usage",
-        listing(page),
+        listing(show_usage),
         policy="berth:usage:show",
         name="show_usage",
         query=UsageQuery,
