@@ -77,10 +77,13 @@ def test_an_id_that_is_not_given_is_drawn(region: RegionWorld, id: str | None) -
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"vcpus": 0}, "vcpus is 0; it must be a whole number from 1 to 2147483647."),
-        ({"ram": -1}, "ram is -1; it must be a whole number from 1 to 2147483647."),
-        ({"disk": "x"}, "disk is 'x'; it must be a whole number from 0 to 2147483647."),
-        ({"swap": 1 << 31}, "swap is 2147483648; it must be a whole number from 0 to 2147483647."),
+        ({"vcpus": 0}, "Invalid input: vcpus is 0; it must be a whole number from 1 to 2147483647."),
+        ({"ram": -1}, "Invalid input: ram is -1; it must be a whole number from 1 to 2147483647."),
+        ({"disk": "x"}, "Invalid input: disk is 'x'; it must be a whole number from 0 to 2147483647."),
+        (
+            {"swap": 1 << 31},
+            "Invalid input: swap is 2147483648; it must be a whole number from 0 to 2147483647.",
+        ),
         ({"name": " a"}, "name is ' a'; it must have 1 to 255 characters, without spaces at its ends."),
         (
             {"id": "a/b"},

@@ -72,7 +72,7 @@ def test_a_group_of_each_generation_of_the_api(region: RegionWorld) -> None:
         (
             "2.64",
             {"policy": "anti-affinity", "rules": {"max_server_per_host": 0}},
-            "max_server_per_host is 0; it must be a whole number from 1 to 10000.",
+            "Invalid input: max_server_per_host is 0; it must be a whole number from 1 to 10000.",
         ),
         ("2.64", {"policy": "near"}, "The policy is 'near'; it must be one of affinity, "),
     ],

@@ -17,7 +17,7 @@ from msgspec import UNSET, Meta, UnsetType
 from berth.api.compute.versions import links_of
 from berth.api.kernel.call import Call, empty, json
 from berth.api.kernel.http import Response
-from berth.api.kernel.paging import number_in, page, query_of
+from berth.api.kernel.paging import number_in, page, query_of, read_number
 from berth.api.kernel.problem import Problem, not_found
 from berth.api.kernel.rejections import nova_problem
 from berth.api.kernel.router import Route
@@ -218,10 +218,7 @@ def _make_flavor(call: Call, asked: NewFlavor) -> Flavor:
 
 
 def _read_size(field: str, value: Number, least: int) -> int:
-    text = str(value)
-    if not (text.isascii() and text.isdigit() and len(text) <= 10 and least <= int(text) <= AMOUNT_MAX):
-        raise Problem(400, f"{field} is {value!r}; it must be a whole number from {least} to {AMOUNT_MAX}.")
-    return int(text)
+    return read_number(field, value, least, AMOUNT_MAX)
 
 
 def _check_description(text: str | None) -> str | None:

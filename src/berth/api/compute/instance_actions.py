@@ -6,7 +6,7 @@ from berth.api.compute.servers.show import find_server
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.disclosure import host_id_of, words_for
 from berth.api.kernel.http import Response
-from berth.api.kernel.paging import Key, count_of, newest, next_links, no_marker, query_of, render_page
+from berth.api.kernel.paging import Key, no_marker, page_newest, query_of
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
 from berth.api.kernel.times import parse_time, show_plain_time
@@ -25,7 +25,6 @@ QUERY: Final = {
 
 async def list_actions(call: Call) -> Response:
     query = query_of(call, "instance actions", QUERY)
-    limit = count_of(query)
     since_s = parse_time("changes-since", query["changes-since"]) if "changes-since" in query else None
     before_s = parse_time("changes-before", query["changes-before"]) if "changes-before" in query else None
 
@@ -40,12 +39,16 @@ async def list_actions(call: Call) -> Response:
         ]
         # Several may have begun in the same second: they came in this order.
         order = {action.id: number for number, action in enumerate(actions)}
-        found, more = newest(matching, lambda action: (order[action.id], ""), limit, behind)
-        shown = render_page(found, lambda action: _show_summary(call, view, action))
-        body: dict[str, Any] = {"instanceActions": shown}
-        if more or len(shown) < len(found):
-            body["links"] = next_links(call, query, found[len(shown) - 1].request_id)
-        return body
+        shown, links = page_newest(
+            call,
+            query,
+            matching,
+            key=lambda action: (order[action.id], ""),
+            behind=behind,
+            render=lambda action: _show_summary(call, view, action),
+            id_of=lambda action: action.request_id,
+        )
+        return {"instanceActions": shown} | ({"links": links} if links else {})
 
     return json(await call.read(answer))
 

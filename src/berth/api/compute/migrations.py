@@ -9,16 +9,7 @@ from berth.api.compute.servers.show import find_server, find_unlocked
 from berth.api.compute.versions import links_of, require_version
 from berth.api.kernel.call import Call, empty, json
 from berth.api.kernel.http import Response
-from berth.api.kernel.paging import (
-    Key,
-    count_of,
-    flag_in,
-    newest,
-    next_links,
-    no_marker,
-    query_of,
-    render_page,
-)
+from berth.api.kernel.paging import Key, flag_in, no_marker, page_newest, query_of
 from berth.api.kernel.problem import Problem, not_found
 from berth.api.kernel.router import Route
 from berth.api.kernel.times import parse_time, show_plain_time
@@ -63,7 +54,6 @@ async def list_migrations(call: Call) -> Response:
     if flag_in(query, "hidden"):
         raise Problem(400, "hidden must be false or left out: no migration is hidden here.")
     has_pages = call.version >= 59
-    limit = count_of(query)
     tests = _read_filters(query)
 
     def answer(view: View) -> dict[str, Any]:
@@ -72,12 +62,16 @@ async def list_migrations(call: Call) -> Response:
         server = query.get("instance_uuid")
         migrations = records.all(Migration) if server is None else records.find(Migration, "server", server)
         matching = (one for one in migrations if all(test(one) for test in tests))
-        found, more = newest(matching, _key_of, limit, behind)
-        shown = render_page(found, lambda one: _show_listed(call, one))
-        body: dict[str, Any] = {"migrations": shown}
-        if has_pages and (more or len(shown) < len(found)):
-            body["migrations_links"] = next_links(call, query, found[len(shown) - 1].id)
-        return body
+        shown, links = page_newest(
+            call,
+            query,
+            matching,
+            key=_key_of,
+            behind=behind,
+            render=lambda one: _show_listed(call, one),
+            id_of=lambda one: one.id,
+        )
+        return {"migrations": shown} | ({"migrations_links": links} if links and has_pages else {})
 
     return json(await call.read(answer))
 

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
-from berth.api.kernel.paging import flag_in, limit_of, number_in, query_of, render_page
+from berth.api.kernel.paging import flag_in, limit_of, number_in, query_of, read_number, render_page
 from berth.api.kernel.problem import Problem, not_found
 from berth.api.kernel.router import Route
 from berth.model.commands import Command, CreateGroup, Enact
@@ -128,12 +128,7 @@ def _read_limit(asked: NewServerGroup, policy: Policy) -> int | None:
         raise Problem(
             400, f"max_server_per_host is for the policy {_APART}; this group has {policy}: leave it out."
         )
-    text = str(given)
-    if not (text.isascii() and text.isdigit() and len(text) <= 10 and 1 <= int(text) <= MEMBERS_MAX):
-        raise Problem(
-            400, f"max_server_per_host is {given!r}; it must be a whole number from 1 to {MEMBERS_MAX}."
-        )
-    return int(text)
+    return read_number("max_server_per_host", given, 1, MEMBERS_MAX)
 
 
 def _show_whole(call: Call, view: View, record: GroupRecord) -> dict[str, Any]:

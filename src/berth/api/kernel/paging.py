@@ -77,12 +77,15 @@ def _unknown(name: str, what: str, since: int | None, offered: Sequence[str]) ->
 
 def number_in(query: dict[str, str], name: str, default: int) -> int:
     """A parameter that is a whole number, not less than 0."""
-    text = query.get(name)
-    if text is None:
-        return default
-    if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) <= _NUMBER_MAX):
+    return read_number(name, query[name], 0, _NUMBER_MAX) if name in query else default
+
+
+def read_number(name: str, given: int | str, least: int, most: int) -> int:
+    """A whole number, not less than 0. Nova's clients may give it in quotes."""
+    text = str(given)
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and least <= int(text) <= most):
         raise Problem(
-            400, f"Invalid input: {name} is {text!r}; it must be a whole number from 0 to {_NUMBER_MAX}."
+            400, f"Invalid input: {name} is {given!r}; it must be a whole number from {least} to {most}."
         )
     return int(text)
 
@@ -130,18 +133,24 @@ Key = tuple[int, str]
 """When a record came, and its id: no two have the same."""
 
 
-def count_of(query: dict[str, str]) -> int:
-    """How many of the newest to show; 0 is none of them, as in Nova's list of servers."""
-    return min(number_in(query, "limit", LIMIT_MAX), LIMIT_MAX)
-
-
-def newest(
-    records: Iterable[R], key: Callable[[R], Key], limit: int, behind: Key | None
-) -> tuple[list[R], bool]:
-    """The newest records behind a key, and whether there are more."""
+def page_newest(
+    call: Call,
+    query: dict[str, str],
+    records: Iterable[R],
+    *,
+    key: Callable[[R], Key],
+    behind: Key | None,
+    render: Callable[[R], object],
+    id_of: Callable[[R], str],
+) -> tuple[list[msgspec.Raw], list[dict[str, str]]]:
+    """The newest records behind a key, and the links to the next page: none if there is no such page. A limit
+    of 0 shows none of them, as in Nova's list of servers."""
+    limit = min(number_in(query, "limit", LIMIT_MAX), LIMIT_MAX)
     left = (record for record in records if behind is None or key(record) < behind)
     found = heapq.nlargest(limit + 1, left, key)
-    return found[:limit], 0 < limit < len(found)
+    shown = render_page(found[:limit], render)
+    has_more = 0 < len(shown) < len(found)
+    return shown, next_links(call, query, id_of(found[len(shown) - 1])) if has_more else []
 
 
 def no_marker(marker: str) -> Problem:

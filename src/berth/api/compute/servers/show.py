@@ -18,16 +18,7 @@ from berth.api.compute.versions import links_of
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.disclosure import host_id_of, words_for
 from berth.api.kernel.http import Response
-from berth.api.kernel.paging import (
-    Key,
-    count_of,
-    flag_in,
-    newest,
-    next_links,
-    no_marker,
-    query_of,
-    render_page,
-)
+from berth.api.kernel.paging import Key, flag_in, no_marker, page_newest, query_of
 from berth.api.kernel.problem import Problem, not_found
 from berth.api.kernel.router import Route
 from berth.api.kernel.times import parse_time, show_plain_time, show_time
@@ -244,10 +235,9 @@ async def list_servers_with_details(call: Call) -> Response:
     return await _list_page(call, lambda view, server: show_details(call, view, server, is_alone=False))
 
 
-async def _list_page(call: Call, shown: Callable[[View, Server], dict[str, Any]]) -> Response:
+async def _list_page(call: Call, show: Callable[[View, Server], dict[str, Any]]) -> Response:
     query = query_of(call, "servers", QUERY)
     _refuse_other_orders(query)
-    limit = count_of(query)
     tests = _read_filters(call, query)
     project = _read_project(call, query)
 
@@ -259,13 +249,15 @@ async def _list_page(call: Call, shown: Callable[[View, Server], dict[str, Any]]
         view.steps.take(len(servers))
         behind = _find_marker(view, project, query.get("marker"))
         matching = (server for server in servers if all(test(view, server) for test in tests))
-        found, more = newest(matching, _key_of, limit, behind)
-        view.steps.take(_STEPS_PER_SERVER * len(found))
-        listed = render_page(found, lambda server: shown(view, server))
-        body: dict[str, Any] = {"servers": listed}
-        if more or len(listed) < len(found):
-            body["servers_links"] = next_links(call, query, found[len(listed) - 1].id)
-        return json(body)
+
+        def render(server: Server) -> dict[str, Any]:
+            view.steps.take(_STEPS_PER_SERVER)
+            return show(view, server)
+
+        servers_shown, links = page_newest(
+            call, query, matching, key=_key_of, behind=behind, render=render, id_of=lambda server: server.id
+        )
+        return json({"servers": servers_shown} | ({"servers_links": links} if links else {}))
 
     return await call.read(answer)
 
