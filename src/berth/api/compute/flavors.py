@@ -118,7 +118,7 @@ async def _list_page(call: Call, shown: Callable[[Flavor], dict[str, Any]]) -> R
 
 def _select(call: Call, query: dict[str, str], flavors: Iterable[Flavor]) -> list[Flavor]:
     least_mb, least_gb = number_in(query, "minRam", 0), number_in(query, "minDisk", 0)
-    is_public = _read_is_public(call, query)
+    is_public = _read_is_public(query)
     sort_key = query.get("sort_key", "flavorid")
     if sort_key not in _SORT_KEYS:
         raise Problem(400, f"sort_key is {sort_key!r}; it must be one of {', '.join(_SORT_KEYS)}.")
@@ -137,7 +137,7 @@ def _select(call: Call, query: dict[str, str], flavors: Iterable[Flavor]) -> lis
     return found
 
 
-def _read_is_public(call: Call, query: dict[str, str]) -> bool | None:
+def _read_is_public(query: dict[str, str]) -> bool | None:
     """Which flavors are listed: public, private, or with None all that the caller may see."""
     text = query.get("is_public", "true").lower()
     if text in ("none", ""):

@@ -81,7 +81,7 @@ def _match_hosts(view: View, pattern: str | None) -> Sequence[Host]:
 
 
 async def search_hypervisors(call: Call) -> Response:
-    """Before 2.53: hosts whose name has a text in it."""
+    """Before 2.53: the hosts whose names contain a text."""
     _refuse_from(call, UUIDS, "ask for /os-hypervisors?hypervisor_hostname_pattern=")
     return await call.read(
         lambda view: json(
@@ -91,7 +91,7 @@ async def search_hypervisors(call: Call) -> Response:
 
 
 async def list_servers_of_hypervisors(call: Call) -> Response:
-    """Before 2.53: the same, with the servers on them."""
+    """Before 2.53: the hosts whose names contain a text, with the servers on them."""
     _refuse_from(call, UUIDS, "ask for /os-hypervisors?with_servers=true")
     return await call.read(
         lambda view: json(
@@ -202,7 +202,7 @@ def _show_servers(call: Call, view: View, host: Host, is_asked: bool) -> dict[st
 
 
 def _sum_sizes(view: View, host: Host | None) -> dict[str, int]:
-    """What all providers of the host have and have given away. None: nothing of anything."""
+    """What all providers of the host have and what is used of it; without a host all of it is 0."""
     provider = None if host is None else view.providers.get(ProviderId(host.id))
     tree = () if provider is None else provider.tree()
     totals, used = [], []

@@ -37,7 +37,7 @@ async def list_actions(call: Call) -> Response:
             if (since_s is None or action.updated_at_s >= since_s)
             and (before_s is None or action.updated_at_s <= before_s)
         ]
-        # Several may have begun in the same second: they came in this order.
+        # Several may have begun in the same second: their order tells which came first.
         order = {action.id: number for number, action in enumerate(actions)}
         shown, links = page_newest(
             call,
@@ -64,7 +64,7 @@ async def show_action(call: Call) -> Response:
 
 
 def _find_actions(call: Call, view: View) -> list[Action]:
-    """Of a server, in the order in which they were asked for."""
+    """The actions of the server, in the order in which they were asked for."""
     server = find_server(call, view, call.params[0])
     return sorted(view.records.find(Action, "server", server.id), key=lambda action: action.started_at_s)
 

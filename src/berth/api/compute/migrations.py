@@ -1,5 +1,5 @@
-"""Moves: /os-migrations has all of them, /servers/{id}/migrations the live ones of a server that are under
-way, which can be aborted.
+"""/os-migrations: all moves; /servers/{id}/migrations: the running live migrations of a server, which can be
+aborted.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ _FIELDS: Final[dict[str, tuple[int, Callable[[Migration], tuple[str, ...]]]]] = 
     "user_id": (80, lambda migration: (migration.user,)),
     "project_id": (80, lambda migration: (migration.project,)),
 }
-"""Filters: since when they are understood, and what a migration says there."""
+"""Filters: the microversion they came with, and the values that a migration has for them."""
 _NAME_HOSTS: Final = ("host", "source_compute")
 _HOSTS: Final = "os_compute_api:os-migrations:index:host"
 QUERY: Final = {name: since for name, (since, _) in _FIELDS.items()} | {
@@ -49,7 +49,7 @@ async def list_migrations(call: Call) -> Response:
     if query.get("project_id") != call.project:
         call.require("os_compute_api:os-migrations:index:all_projects")
     if any(name in query for name in _NAME_HOSTS):
-        # The answer would tell whether a migration is of that host.
+        # The answer would tell which host a migration is on.
         call.require(_HOSTS)
     if flag_in(query, "hidden"):
         raise Problem(400, "hidden must be false or left out: no migration is hidden here.")
@@ -106,7 +106,7 @@ def _read_filters(query: dict[str, str]) -> list[MigrationFilter]:
 
 
 def _show_status(migration: Migration) -> str:
-    """As Nova calls it: a live migration that is under way is running."""
+    """The status in Nova's words: a live migration that is migrating is running."""
     if migration.type == _LIVE and migration.status == "migrating":
         return "running"
     return migration.status
@@ -168,7 +168,7 @@ def _find_live_migration(call: Call, view: View) -> Migration:
 
 
 def _show_common(call: Call, migration: Migration, names_hosts: str) -> dict[str, Any]:
-    """``names_hosts`` is the rule for callers that are told where; others are not."""
+    """``names_hosts`` is the rule by which callers are told the hosts."""
     is_told = call.allows(names_hosts, migration.project)
     source, dest = (migration.source.name, migration.dest.name) if is_told else (None, None)
     body: dict[str, Any] = {
@@ -203,12 +203,12 @@ def _show_listed(call: Call, migration: Migration) -> dict[str, Any]:
 
 
 def _show_flavor_id(flavor: Flavor) -> int | str:
-    """A number, as clients know it, where the flavor's id is one."""
+    """The id of the flavor, as a number if it is one: clients expect numbers."""
     return int(flavor.id) if flavor.id.isascii() and flavor.id.isdigit() else flavor.id
 
 
 def _show_live(call: Call, migration: Migration) -> dict[str, Any]:
-    """How far it has come is not known, and not made up."""
+    """Progress in bytes is not known, so it is null."""
     parts = ("total", "processed", "remaining")
     unknown = {f"{what}_{part}_bytes": None for what in ("memory", "disk") for part in parts}
     both = _show_common(call, migration, "os_compute_api:servers:migrations:index:host")

@@ -2,7 +2,7 @@
 
 The limits are Nova's, and three of Berth's own beside them: ``images``, ``image_size_total`` (in MiB) and
 ``clusters``. What Nova limits and Berth does not keep (key pairs, injected files, addresses) is shown as
-unlimited, and refused where somebody would limit it.
+unlimited, and a limit for it is refused.
 """
 
 from typing import Annotated, Any, Final
@@ -58,7 +58,7 @@ class NewQuotaClass(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 async def show_limits(call: Call) -> Response:
-    # With reservations or without them is the same: there are none.
+    # ``reserved`` changes nothing: there are no reservations.
     project = query_of(call, "limits", {"tenant_id": 1, "reserved": 1}).get("tenant_id", call.project)
     if project != call.project:
         call.require("os_compute_api:limits:other_project", project)
@@ -122,7 +122,7 @@ def _show_class(call: Call, allowed: dict[str, int]) -> dict[str, int]:
 
 
 def _list_not_kept(version: int, networks_until: int) -> tuple[str, ...]:
-    """What a version knows and Berth does not keep."""
+    """The quotas that a microversion has and Berth does not keep."""
     networks = _NETWORK if version < networks_until else ()
     return ("key_pairs", *networks, *(_INJECTED if version < 57 else ()))
 
@@ -165,7 +165,7 @@ async def update_quota_class(call: Call) -> Response:
 
 
 async def delete_quotas(call: Call) -> Response:
-    """The project has the defaults again."""
+    """Remove a project's own quotas: the defaults apply again."""
     key = project_key(_read_project(call))
 
     def propose(view: View, now_s: int) -> Command:
@@ -185,7 +185,7 @@ def _set_quotas(view: View, key: str, asked: dict[str, int]) -> Command:
 
 
 def _read_limits(given: dict[str, Any], not_kept: tuple[str, ...]) -> dict[str, int]:
-    """The limits to set, by resource."""
+    """The limits that a body sets, by resource."""
     numbers = {name: _read_limit(name, value) for name, value in given.items()}
     for name, limit in numbers.items():
         if name not in RESOURCES and name not in not_kept:
@@ -220,7 +220,7 @@ def _read_flag(value: Any) -> bool:
 
 
 def _read_project(call: Call) -> str:
-    """The project of the path, if its quotas are the caller's business."""
+    """The project of the path, if the caller may do this to its quotas."""
     project = call.params[0]
     call.require_of(project)
     if len(project) > _ID_MAX:

@@ -23,10 +23,10 @@ from berth.view import View
 from berth.view.groups import GroupRecord
 
 _OWNERS: Final = 13
-"""From this microversion on a group says whose it is."""
+"""From this microversion on a group shows its project and user."""
 _SOFT: Final = 15
 _RULES: Final = 64
-"""From this one on a group has one policy, and may have rules for it."""
+"""From this microversion on a group has one policy, and may have rules for it."""
 
 QUERY: Final = {"all_projects": 1, "limit": 1, "offset": 1}
 _POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
@@ -146,7 +146,7 @@ def _show_whole(call: Call, view: View, record: GroupRecord) -> dict[str, Any]:
 
 
 def _list_members(view: View, record: GroupRecord) -> list[str]:
-    """Servers that are there. A migration is a member too, for the server that it moves: it is not shown."""
+    """The servers in a group. A migration is a member too, for the server that it moves: it is not shown."""
     return [
         id
         for id, stands_for in record.members.items()

@@ -1,8 +1,9 @@
-"""/os-services: the agents of the hosts, which Nova calls nova-compute; and taking hosts out of service.
+"""/os-services: the agents of the hosts, which Nova calls nova-compute: disable, enable or force them down.
 
-Whether a host is disabled or down is the ledger's to say, and the scheduler's to heed. Forced down it is down
-whatever its agent says, until that is taken back; then it is what its cell last heard of it. The reason of a
-service that is not disabled says what its agent reported and could not be written.
+Whether a host is disabled or down stands in the ledger, and the scheduler goes by it. A host that is forced
+down is down whatever its agent says, until that is taken back; then its state is the one that its cell last
+reported. The reason of a service that is not disabled shows the host's complaints: what its agent reported
+and could not be applied.
 """
 
 from typing import Annotated, Any, Final
@@ -36,7 +37,7 @@ Reason = Annotated[str, Meta(min_length=1, max_length=_REASON_LENGTH_MAX)]
 
 
 class ServiceChange(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """What a service shall be; what is left out stays as it is."""
+    """The new state of a service; what is left out stays as it is."""
 
     status: str | UnsetType = UNSET
     disabled_reason: Reason | UnsetType = UNSET
@@ -44,7 +45,7 @@ class ServiceChange(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_
 
 
 class NamedServiceChange(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """The same before 2.53: what shall be is in the path."""
+    """Before 2.53 the new state is in the path, and the body names the service."""
 
     host: Annotated[str, Meta(min_length=1, max_length=255)]
     binary: str
@@ -169,7 +170,7 @@ def _show_service(call: Call, view: View, host: Host) -> dict[str, Any]:
 
 
 def _show_complaints(host: Host) -> str | None:
-    """Where clients show a word about a service; that does not make it a disabled one."""
+    """The host's complaints, where clients show the reason of a disabled service: it need not be disabled."""
     text = " ".join(host.complaints)
     return f"{text[:252]}..." if len(text) > _REASON_LENGTH_MAX else text or None
 

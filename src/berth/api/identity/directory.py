@@ -171,7 +171,7 @@ def _make_routes(plural: str, singular: str, items: Items) -> tuple[Route[Handle
 def _make_list(plural: str, items: Items) -> Handler:
     async def index(call: Call) -> Response:
         listed = items(call)
-        # Nothing is left out of an empty list, whatever is asked.
+        # An empty list has no items that tell which names are known, and nothing to filter.
         query = query_of(call, plural, dict.fromkeys(listed[0], 0)) if listed else {}
         found = [item for item in listed if _is_asked_for(item, query)]
         base = f"{call.origin}/identity/v3"

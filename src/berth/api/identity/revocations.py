@@ -20,7 +20,7 @@ from berth.view import View
 
 OF_USER_MAX: Final = 1_000
 _EXPIRED_MAX: Final = 100
-"""How many that have expired one command removes: more than it adds."""
+"""How many expired tokens one command removes: more than it adds."""
 
 
 def revoke(view: View, now_s: int, grant: Grant) -> Enact:
@@ -47,7 +47,7 @@ class Revocations:
         self._engine = engine
 
     async def has(self, grant: Grant) -> bool:
-        """Whether a token was revoked, by this worker or another. Only one that was waits for the journal."""
+        """Whether a token was revoked, by any worker. Only a revoked one waits for the journal."""
         await self._engine.look()
         if self._engine.view.records.get(RevokedToken, grant.audit) is None:
             return False

@@ -1,5 +1,5 @@
 """/image/v2: what servers are made from, in the words of OpenStack Glance's API.
 
-It keeps what images say, not what is in them: agents have their own ways to come by an image. Of content that
-is uploaded the size and the digests are kept, and with it the image becomes usable.
+It keeps the fields of images, not their content: agents get images in their own way. Of an uploaded file its
+size and digests are kept, and with it the image becomes usable.
 """

@@ -35,7 +35,7 @@ FIELDS: Final = {
     "protected": "is_protected",
     "os_hidden": "is_hidden",
 }
-"""What callers may set, by the names on the wire."""
+"""The fields that callers may set, by their names on the wire."""
 READ_ONLY: Final = frozenset(
     (
         "id",
@@ -104,7 +104,7 @@ _CONTAINER_FORMATS: Final = ("ami", "ari", "aki", "bare", "ovf", "ova", "docker"
 
 
 def set_value(image: Image, name: str, value: Any) -> Image:
-    """The image, with a field or a property of another value."""
+    """The image with another value of a field or a property."""
     if name in READ_ONLY:
         raise Problem(403, f"Attribute '{name}' is read-only.")
     if name in FIELDS:
@@ -195,7 +195,7 @@ def _wrong(name: str, value: Any, accepted: str) -> Problem:
 
 
 def new_image(id: str, owner: str, given: Mapping[str, Any]) -> Image:
-    """An image that says what was given."""
+    """A new image with the fields that were given."""
     image = Image(id=id, owner=owner)
     for name, value in given.items():
         if name != "id":
@@ -258,7 +258,7 @@ def _patch_tags(tags: tuple[str, ...], place: str, step: PatchStep) -> tuple[str
         changed[number] = step.value
     else:
         del changed[number]
-    # Not put in order before the last step: the places of the next ones count on it.
+    # Tags are sorted after the last step only: the next steps name their places.
     for value in changed:
         check_tag(value)
     return tuple(changed)

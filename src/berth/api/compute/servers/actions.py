@@ -188,7 +188,7 @@ async def _live_migrate(call: Call, raw: msgspec.Raw) -> Response:
     body = _decode_action(raw, LiveMigrate)
     if isinstance(body.host, str):
         call.require("os_compute_api:os-migrate-server:migrate_live:host")
-    # Before 2.25 it had to be said, and this is what clients said.
+    # Before 2.25 the field was required, and clients sent false.
     refuse_fields("os-migrateLive", body, block_migration=(False,) if call.version < 25 else ())
 
     def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:

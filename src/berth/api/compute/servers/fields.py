@@ -115,7 +115,7 @@ FIELDS: Final[dict[str, dict[str, Field]]] = {
     },
     "lock": {"locked_reason": _used("kept")},
 }
-"""By operation, every field of its body."""
+"""Every field of every body, by operation."""
 
 _ONE_FILTER: Final = "no filter here reads it"
 
@@ -137,7 +137,7 @@ def refuse_fields(operation: str, body: msgspec.Struct, **harmless: tuple[Any, .
     for field in msgspec.structs.fields(body):
         known, value = FIELDS[operation][field.encode_name], getattr(body, field.name)
         accepted = (field.default, *known.harmless, *harmless.get(field.name, ()))
-        # False is equal to 0, and means something else.
+        # False == 0 in Python, but they are different values in JSON.
         if known.fate is not Fate.USED and not any(
             value == one and type(value) is type(one) for one in accepted
         ):

@@ -82,7 +82,7 @@ def _find_zone(view: View, server: Server) -> str:
 
 
 def _show_summary(call: Call, server: Server) -> dict[str, Any]:
-    """As in a list without details."""
+    """A server in a list without details."""
     return {"id": server.id, "name": server.name, "links": links_of(call, "servers", server.id)}
 
 
@@ -127,7 +127,7 @@ def show_details(call: Call, view: View, server: Server, *, is_alone: bool = Tru
 
 
 def _show_later_fields(call: Call, view: View, server: Server, is_alone: bool) -> dict[str, Any]:
-    """What came with a microversion."""
+    """The fields that came with a later microversion."""
     added: list[tuple[int, dict[str, Any]]] = [
         (9, {"locked": server.is_locked}),
         (19, {"description": server.description}),
@@ -220,11 +220,10 @@ ServerFilter = Callable[[View, Server], bool]
 
 _ALL_FILTERS: Final = "os_compute_api:servers:allow_all_filters"
 _ORDER: Final = {"sort_key": "created_at", "sort_dir": "desc"}
-"""The only order that there is."""
-
+"""The only order that is offered."""
 
 _STEPS_PER_SERVER: Final = 40
-"""To show one with its details."""
+"""What it costs to show a server with its details."""
 
 
 async def list_servers(call: Call) -> Response:
@@ -276,7 +275,8 @@ def _find_marker(view: View, project: str | None, marker: str | None) -> Key | N
 
 
 def _read_project(call: Call, query: dict[str, str]) -> str | None:
-    """Whose servers; None for everybody's. To name a project is to ask beyond one's own, as in Nova."""
+    """The project whose servers are listed; None for all. To name another project takes the same rule as to
+    list all of them, as in Nova."""
     named = query.get("project_id", query.get("tenant_id"))
     is_all = flag_in(query, "all_tenants") if "all_tenants" in query else named is not None
     if not is_all and named not in (None, call.project):
@@ -304,7 +304,7 @@ def _refuse_other_orders(query: dict[str, str]) -> None:
 
 
 def _read_filters(call: Call, query: dict[str, str]) -> list[ServerFilter]:
-    """What a server must be."""
+    """The filters of a request."""
     if any(name in query for name in _FOR_ADMINISTRATORS):
         call.require(_ALL_FILTERS)
     return [_FILTERS[name](value) for name, value in query.items() if name in _FILTERS]
@@ -326,7 +326,7 @@ def _match_changed_before(value: str) -> ServerFilter:
 
 
 def _match_deleted(value: str) -> ServerFilter:
-    """Of servers that are deleted nothing is kept."""
+    """Deleted servers are not kept, so a list of them is empty."""
     is_wanted = flag_in({"deleted": value}, "deleted")
     return lambda view, server: not is_wanted
 
@@ -337,7 +337,7 @@ def _match_locked(value: str) -> ServerFilter:
 
 
 def _match(read: Callable[[View, Server], str | None]) -> Callable[[str], ServerFilter]:
-    """A filter for those of which it is said."""
+    """A filter by equality, ignoring case."""
     return lambda value: lambda view, server: (read(view, server) or "").lower() == value.lower()
 
 
@@ -369,7 +369,7 @@ QUERY: Final = dict.fromkeys(
 
 
 class NamePattern:
-    """Parts that must come one after the other. To look for each as soon as it can be is enough."""
+    """Parts that must follow each other in a name. The first match of each part is enough to tell."""
 
     def __init__(self, text: str) -> None:
         self._is_from_start = text.startswith("^")
