@@ -28,9 +28,9 @@ from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, ProviderI
 from berth.model.placement import Consumer, Holdings, HostStatus, Inventory, Label
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.view import View, consumers, ordered_ids
-from berth.view.column import Column
 from berth.view.consumers import ConsumerFilter, ConsumerIndex
 from berth.view.ordered_ids import OrderedIds
+from berth.view.resource_classes import Column
 from berth.view.rowset import RowSet
 
 ROWS: Final = 80

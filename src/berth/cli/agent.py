@@ -20,9 +20,9 @@ from berth.cli.command import (
     add_token_file,
     cell_name,
     describe,
+    find_secret,
     url,
 )
-from berth.cli.secrets import find_secret
 from berth.runtime.secrets import keep_files_private
 from berth.serving import Heartbeat, beat_from_loop
 

@@ -30,17 +30,17 @@ from berth.cli.command import (
     add_worker_hung_seconds,
     cell_name,
     describe,
+    find_secret,
     listen_address,
+    require_secret,
     url,
 )
 from berth.cli.housekeeper import housekeeper
-from berth.cli.secrets import find_secret, require_secret
-from berth.cli.serve import limits_of
+from berth.cli.serve import keep_freed_memory, limits_of
 from berth.cli.settings import format_value
 from berth.client import Token
 from berth.client.tokens import keystone_token
 from berth.journal import AddressError, parse_address
-from berth.runtime.memory import keep_freed_memory
 from berth.runtime.secrets import keep_files_private
 from berth.runtime.settings import Settings, is_loopback
 from berth.runtime.telemetry import configure_logging

@@ -1,10 +1,12 @@
-"""What commands have in common: the error that ends them, and the arguments that several of them take.
+"""What commands have in common: the error that ends them, and the arguments and secrets that several take.
 
-Every number has a range. A secret has no option (``secrets.py``).
+Every number has a range. A secret has no option, because every user of a machine can read the command lines
+of its processes: it comes from the environment, or from a file that only its owner may read.
 """
 
 import argparse
 import math
+import os
 import re
 import ssl
 import sys
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from berth.runtime.secrets import refuse_others
 from berth.runtime.settings import BY_NAME
 
 if TYPE_CHECKING:
@@ -207,3 +210,35 @@ def cell_name(text: str) -> str:
     if not CELL_NAME.fullmatch(text):
         raise argparse.ArgumentTypeError(f"{text!r} is refused: a name is {CELL_NAME_IS}")
     return text
+
+
+_BYTES_MAX: Final = 4096
+
+
+def find_secret(variable: str, file: Path | None) -> str | None:
+    """The content of the file if one is named, else of the variable; None if neither is there."""
+    if file is None:
+        return os.environ.get(variable) or None
+    try:
+        with file.open("rb") as opened:
+            shared = refuse_others(file, opened)
+            content = opened.read(_BYTES_MAX + 1)
+    except OSError as error:
+        raise CommandError(f"{file}: the secret cannot be read: {error.strerror}") from error
+    if shared is not None:
+        raise CommandError(shared)
+    try:
+        text = content.decode("ascii").strip()
+    except UnicodeDecodeError:
+        text = ""
+    if not text or len(content) > _BYTES_MAX or not text.isprintable():
+        raise CommandError(f"{file}: one line of printable ASCII is expected in it, and nothing else")
+    return text
+
+
+def require_secret(variable: str, file: Path | None, flag: str, what: str) -> str:
+    """A secret that must be there."""
+    found = find_secret(variable, file)
+    if found is None:
+        raise CommandError(f"{variable} or {flag} must hold {what}")
+    return found

@@ -4,9 +4,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from berth.cli.command import add_ca_file, add_token_file, url
+from berth.cli.command import add_ca_file, add_token_file, require_secret, url
 from berth.cli.folder import Folder
-from berth.cli.secrets import require_secret
 from berth.client import Client
 from berth.runtime.settings import BY_NAME
 

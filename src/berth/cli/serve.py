@@ -8,9 +8,12 @@ worker serves is the business of ``serving``.
 """
 
 import argparse
+import ctypes
 import functools
 import logging
+import sys
 from collections.abc import Callable
+from typing import Final
 
 from berth import __version__
 from berth.cli.command import CommandError
@@ -22,7 +25,6 @@ from berth.cli.settings import (
     refuse_without_cells,
     resolve_settings,
 )
-from berth.runtime.memory import keep_freed_memory
 from berth.runtime.secrets import keep_files_private
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import configure_logging
@@ -129,3 +131,31 @@ def _work(
     configure_logging(settings)
     keep_freed_memory()
     return serve_until_stopped(build(settings, turns, number), address, limits, heartbeat)
+
+
+# -- memory -------------------------------------------------------------------------------------
+
+
+_M_TRIM_THRESHOLD: Final = -1
+_M_MMAP_THRESHOLD: Final = -3
+
+KEPT_BYTES_MAX: Final = 64 << 20
+"""How much freed memory at the top of the heap is kept."""
+
+HEAP_BLOCK_BYTES_MAX: Final = 32 << 20
+"""Larger blocks come from the kernel and go back to it. The C library accepts no higher limit."""
+
+
+def keep_freed_memory() -> None:
+    """Keep a bounded amount of freed memory for the next answer, where the C library allows it (glibc).
+
+    An answer with a thousand candidates is built from a few strings of half a megabyte each. By default glibc
+    asks the kernel for pages for every one of them and gives them back at once: the faults cost more than the
+    search.
+    """
+    if sys.platform != "linux":
+        return
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, HEAP_BLOCK_BYTES_MAX)
+        mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES_MAX)

@@ -31,12 +31,12 @@ from berth.model.events import (
 from berth.model.ids import AggregateId, ConsumerId, Index, ProviderId, Row
 from berth.model.placement import HEALTHY, Amounts, Consumer, Holdings, HostStatus
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE, STANDARD_TRAITS
-from berth.view.classes import ResourceClasses
 from berth.view.consumers import ConsumerIndex, ConsumerRecord
 from berth.view.groups import Groups, hosts_of
 from berth.view.ordered_ids import OrderedIds
 from berth.view.provider import ProviderRecord
 from berth.view.records import Records
+from berth.view.resource_classes import ResourceClasses
 from berth.view.rowset import RowSet
 from berth.view.steps import Steps
 from berth.view.usage import ProjectCounts, UsageTotals

@@ -20,7 +20,7 @@ from berth.search.alike_trees import TreeCandidates
 from berth.search.candidates import Candidates, OneProviderCandidates
 from berth.search.patterns import Candidate, Pattern
 from berth.view import ProviderRecord, View
-from berth.view.classes import ResourceClasses
+from berth.view.resource_classes import ResourceClasses
 
 _KEPT_BYTES_MAX: Final = 32 << 20
 """How much rendered text is kept; the oldest goes first."""
