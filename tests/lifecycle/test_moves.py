@@ -432,3 +432,22 @@ def test_servers_move_while_every_address_is_taken(rule: Rule | None, tmp_path: 
         assert await cloud.read(lambda view: not view.consumers)
 
     _told(tmp_path, story, behaviour=behaviour, hosts=4, deadlines=Deadlines(5, 5, 5))
+
+
+# -- logs ---------------------------------------------------------------------------------------
+
+
+def test_a_step_that_fails_is_logged_with_what_follows(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(cloud: SimCloud) -> None:
+        server = new_server(cloud)
+        cloud.plan.add(StepFault(server.id, "create", 1, "forward", "fail"))
+        assert await cloud.begin(beginning(cloud, "create", server)) is None
+        await cloud.at_rest(server.id)
+        [line] = [text for text in caplog.messages if text.startswith(f"server {server.id}: ")]
+        assert "create: step build failed on host-000" in line
+        assert "attempt 1, next: undo build" in line
+        assert line.endswith(": injected")
+
+    _told(tmp_path, story)

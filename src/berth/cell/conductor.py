@@ -29,6 +29,7 @@ from berth.sagas.runner import (
     ClaimTask,
     MoveClaim,
     Skip,
+    describe_next,
     is_aborted,
     is_finished,
     make_conflict,
@@ -38,6 +39,7 @@ from berth.sagas.runner import (
     record_claim_refused,
     record_failure,
     record_success,
+    saga_of,
     step_of,
     task_of,
 )
@@ -160,7 +162,9 @@ class Conductor:
                 run = await self._engine.read(lambda view: view.records.get(SagaRun, id))
                 if run is None or is_finished(run):
                     return
-                await self._advance(run, await self._step(run))
+                change = await self._step(run)
+                await self._advance(run, change)
+                _log_failure(run, change(run))
                 pause_s = _PAUSE_FIRST_S
                 self._refused.pop(id, None)
             except (PlacementUnavailable, Unavailable, Overloaded) as error:
@@ -241,3 +245,21 @@ class Conductor:
     async def _submit(self, propose: Callable[[View, int], Command | Rejection | None]) -> None:
         # A rejection means that another conductor has advanced the run, or has taken over.
         await self._engine.submit(propose, _ORIGIN, lambda view, changed: None)
+
+
+def _log_failure(before: SagaRun, after: SagaRun) -> None:
+    """Log the failure of a step, and what follows."""
+    entry = after.log[-1] if after.log and after.log != before.log else None
+    if entry is None or entry.error is None:
+        return
+    _log.warning(
+        "server %s: %s: step %s failed on %s, attempt %d, %s (%s): %s",
+        before.server,
+        saga_of(before).name,
+        entry.step,
+        entry.host or "Placement",
+        before.attempt,
+        describe_next(after),
+        before.request_id or before.id,
+        entry.error,
+    )

@@ -187,6 +187,18 @@ def mark_aborted(run: SagaRun) -> SagaRun:
     return msgspec.structs.replace(run, abort=True, version=run.version + 1)
 
 
+def describe_next(run: SagaRun) -> str:
+    """What a run does next, in words."""
+    if is_finished(run):
+        return f"ended as {run.phase}"
+    step = step_of(run)
+    match task_of(run):
+        case MoveClaim(destination):
+            return f"next: alternate {destination.place.name}"
+        case _:
+            return f"next: {step.undo_name if run.phase == 'back' else step.name}"
+
+
 def find_outcome(run: SagaRun) -> Outcome:
     """What the saga says of a run that has ended as this one has."""
     saga = saga_of(run)

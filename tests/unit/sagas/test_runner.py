@@ -16,6 +16,7 @@ from berth.sagas.runner import (
     ClaimTask,
     MoveClaim,
     Skip,
+    describe_next,
     is_finished,
     mark_aborted,
     record_claim_moved,
@@ -169,3 +170,14 @@ def test_on_one_host_nothing_is_prepared_and_nothing_destroyed() -> None:
                 seen.append(task.verb)
             run = next_version(run, True, 0)
     assert verbs == {"resize": ["send", "resume"], "confirm": [], "revert": ["resume"]}
+
+
+def test_what_is_next_is_said_in_words() -> None:
+    run = record_success(make_run("create", alternates=1), 0)
+    assert describe_next(run) == "next: build"
+    undoing = record_failure(run, 0, "no space left")
+    assert describe_next(undoing) == "next: undo build"
+    at_the_claim = record_failure(undoing, 0, "no space left")
+    assert describe_next(at_the_claim) == f"next: alternate {at_the_claim.alternates[0].place.name}"
+    last = msgspec.structs.replace(at_the_claim, alternates=())
+    assert describe_next(record_success(last, 0)) == "ended as failed"
