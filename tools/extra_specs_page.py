@@ -16,20 +16,21 @@ from berth.scheduler.spec_table import (
 _INTRODUCTION: Final = """\
 # Extra specs, image properties, hints and fields
 
-Nothing that is asked for is ignored. Every name that Nova 34 validates is one of three things here:
+For users and operators: which names Berth supports. Nothing in a request is ignored. Every name that Nova 34
+validates is one of these:
 
 - **used**: it decides where a server may be;
-- **passed to the driver**: it changes nothing about where. It reaches the driver of the host with the
-  flavor's extra specs and the image's properties;
-- **refused**: 400, with the name, what was asked, and why not.
+- **passed to the driver**: it does not affect where. The driver of the host gets it with the flavor's extra
+  specs and the image's properties;
+- **refused**: 400, with the name, the value, and the reason.
 
-So a server that is ACTIVE has what was asked for. This page is made from the tables in the code (`make
-docs`), and a test holds those against Nova's own list.
+So a server that is ACTIVE has what was requested. `make docs` writes this page from the tables in the code,
+and a test compares them with Nova's own list.
 
-Where it is judged: flavors when extra specs are set, images when they are made or changed, and both again
-when a server is created, resized or rebuilt, when a cluster is made, and in the flavors of
-`/berth/v1/schedule`, `explain` and `capacity`. A flavor or an image from before a name was refused can
-still be changed and deleted; a server that was made of it can still be moved.
+Flavors are checked when extra specs are set, images when they are created or changed, and both again when a
+server is created, resized or rebuilt, when a cluster is created, and in the flavors of `/berth/v1/schedule`,
+`explain` and `capacity`. A flavor or an image from before a name was refused can still be changed and
+deleted; its servers can still be moved.
 
 ## Extra specs of flavors
 
@@ -41,14 +42,14 @@ _FREE_SPECS: Final = """
 `{group}` is empty or the name of a group, of up to 64 letters, digits, `_` and `-`. Classes and traits
 are standard ones or begin with `CUSTOM_`.
 
-A key of another namespace (`site:rack`) is the operator's own, and goes to the driver with the flavor. A
-key without a namespace is refused: Nova reads it in one filter as a wish about aggregates and in another
-one about the host. Write `aggregate_instance_extra_specs:KEY`.
+A key of another namespace (`site:rack`) is the operator's own, and is passed to the driver with the flavor. A
+key without a namespace is refused: one filter of Nova applies it to aggregates and another one to the host.
+Write `aggregate_instance_extra_specs:KEY`.
 
-What `aggregate_instance_extra_specs:` wants is compared with each value that the host's aggregates list
-under the key, with commas between them. One that meets it is enough.
+`aggregate_instance_extra_specs:` is compared with each value that the host's aggregates have under the key,
+separated by commas. One match is enough.
 
-| written | met by a value that |
+| written | matches a value that |
 | --- | --- |
 | `text` | is this text |
 | `s== a`, `s!= a`, `s< a`, `s<= a`, `s> a`, `s>= a` | compares so with `a`, as text |
@@ -65,17 +66,17 @@ under the key, with commas between them. One that meets it is enough.
 
 _FREE_PROPERTIES: Final = """
 Other names that begin with `hw_`, `img_`, `os_` or `trait:` are refused. All other properties are kept
-with the image, and nothing reads them. A property may have its old name:
+with the image and not used. A property may have its old name:
 
 | old name | name |
 | --- | --- |
 """
 
 _HOSTS: Final = """
-A host says its architecture with a trait of its provider, `HW_ARCH_X86_64` or another; agents report it.
-It says its hypervisor with the driver of its agent: the driver `sim` runs `fake`. A host that does not
-say takes no image that asks, as in Nova: before images with an architecture are used, start the agents of
-this version.
+The architecture of a host is a trait of its provider, `HW_ARCH_X86_64` or another; agents report it. Its
+hypervisor is that of its agent's driver: the driver `sim` runs `fake`. As in Nova, a host without this
+information is not chosen for an image that requires it: upgrade the agents before you use images with an
+architecture.
 
 ## Metadata of aggregates
 
@@ -85,7 +86,7 @@ this version.
 
 _SERVERS: Final = """
 Each of these is a filter of its own (`project_isolation`, `trait_isolation`, `image_isolation`,
-`aggregate_metadata`; the setting `scheduler_filters`), is named in explanations, and costs nothing while
+`aggregate_metadata`; the setting `scheduler_filters`), is listed in explanations, and costs nothing while
 no aggregate has such a key.
 
 ## Hints
@@ -99,19 +100,19 @@ Any other hint is refused.
 
 ## Fields of requests about servers
 
-What a client sends although nothing was asked for is accepted: it is in the last column. The image as the
-only disk (`block_device_mapping_v2` with source `image`, destination `local` and boot index 0) is
-accepted beside `imageRef`.
+Values that clients send by default, without requesting anything, are accepted: see the last column. The
+image as the only disk (`block_device_mapping_v2` with source `image`, destination `local` and boot index 0)
+is accepted beside `imageRef`.
 
-| request | field | | meaning | accepted all the same |
+| request | field | | meaning | accepted anyway |
 | --- | --- | --- | --- | --- |
 """
 
 _LISTS: Final = """
 ## Lists
 
-A parameter that a list does not know is refused, with those that it knows; so is one that is given twice.
-Servers come newest first, and can be asked for in no other order.
+An unknown parameter of a list is refused, with the names of the known ones; so is one that is given twice.
+Servers are listed newest first; there is no other order.
 """
 
 

@@ -170,7 +170,7 @@ def test_credentials_are_rotated_while_agents_run(tmp_path: Path) -> None:
     async def story(fleet: Fleet) -> None:
         path = credential_path(tmp_path / "agents", "host-0001")
         before = path.read_text()
-        for words in guide_commands("Change a credential"):
+        for words in guide_commands("Rotate a credential"):
             await fleet.berth(words)
         assert path.read_text() != before
         # Longer than it takes to be down: the agents have found the new ones.
@@ -203,7 +203,7 @@ def test_an_answer_that_is_lost_leaves_nobody_without_a_credential(tmp_path: Pat
 
 def test_a_host_that_is_revoked_is_shut_out_until_it_is_readmitted(tmp_path: Path) -> None:
     async def story(fleet: Fleet) -> None:
-        for words in guide_commands("Shut a host out"):
+        for words in guide_commands("Revoke a host"):
             await fleet.berth(words)
         await fleet.are_up("host-0002")
         # It has the join token, and that does not help it.
@@ -212,7 +212,7 @@ def test_a_host_that_is_revoked_is_shut_out_until_it_is_readmitted(tmp_path: Pat
         fleet.start(TOKEN)
         await asyncio.sleep(1.5 * fleet.cloud.heartbeat_timeout_s)
         await fleet.are_up("host-0002")
-        for words in guide_commands("Take a host back"):
+        for words in guide_commands("Readmit a host"):
             await fleet.berth(words)
         await fleet.are_up("host-0001", "host-0002")
 
@@ -225,7 +225,7 @@ def test_a_host_whose_folder_is_lost_joins_again(tmp_path: Path) -> None:
         credential_path(tmp_path / "agents", "host-0001").unlink()
         fleet.start(TOKEN)
         await fleet.are_up("host-0002")
-        for words in guide_commands("Take a host back"):
+        for words in guide_commands("Readmit a host"):
             await fleet.berth(words)
         await fleet.are_up("host-0001", "host-0002")
 
