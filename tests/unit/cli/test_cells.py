@@ -33,14 +33,14 @@ def _no_settings_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
         (",".join(f"c{n}=sqlite:///{n}.db" for n in range(65)), "cells: 65 of them are refused: 64 are"),
     ],
 )
-def test_cells_that_cannot_be(cells: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cells_that_are_refused(cells: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["region", "--cells", cells]) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"berth: {message}"), said
     assert "secret" not in said
 
 
-def test_cells_that_can_be(capsys: pytest.CaptureFixture[str]) -> None:
+def test_cells_that_are_accepted(capsys: pytest.CaptureFixture[str]) -> None:
     cells = "a=sqlite:///a.db,b=postgresql://u:secret@h/b"
     assert main(["settings", "--cells", cells]) == 0
     assert "secret" not in capsys.readouterr().out
@@ -60,7 +60,7 @@ def test_cells_that_can_be(capsys: pytest.CaptureFixture[str]) -> None:
         (["sim", "explode", "host-0001"], "invalid choice: 'explode'"),
     ],
 )
-def test_words_that_are_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_values_that_are_refused(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         main(words)
     assert caught.value.code == 2
@@ -120,7 +120,7 @@ def test_a_file_that_holds_no_secret(
 
 
 @pytest.mark.parametrize("words", [["sim", "break", "host-0001"], ["doctor"]])
-def test_a_folder_that_is_none_of_ups(
+def test_a_folder_without_an_up_is_refused(
     tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*words, "--data", str(tmp_path)]) == 2

@@ -241,7 +241,7 @@ def test_a_file_that_is_wrong_is_not_sent(
         (["--name=x", "--node-group=name=a,flavor=f"], "missing required field `count`"),
     ],
 )
-def test_what_is_refused_of_flags(
+def test_options_that_are_refused(
     yard: Yard, capsys: pytest.CaptureFixture[str], words: list[str], refusal: str
 ) -> None:
     assert cluster(yard, "create", *words) == 2
@@ -297,7 +297,7 @@ def test_a_cluster_is_shown_by_its_id_or_its_name(
     assert lines[-1].split() == ["voters-1", "ACTIVE", "host-1", "2", "s1", "leaving"]
 
 
-def test_names_that_are_not_there_or_not_clear(yard: Yard, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_and_ambiguous_names_are_refused(yard: Yard, capsys: pytest.CaptureFixture[str]) -> None:
     assert cluster(yard, "show", "db") == 2
     assert "There is no cluster db." in capsys.readouterr().err
     yard.add(1)
@@ -319,7 +319,7 @@ def test_watching_ends_when_it_is_settled(yard: Yard, capsys: pytest.CaptureFixt
     assert cluster(yard, "show", "db", "--watch") == 2
 
 
-def test_a_wait_has_an_end(yard: Yard) -> None:
+def test_a_wait_has_a_deadline(yard: Yard) -> None:
     yard.add(1)
     clock = FakeClock()
 
@@ -393,7 +393,7 @@ def test_what_is_sent_is_what_the_api_takes(yard: Yard, tmp_path: Path) -> None:
         msgspec.convert(body, kind)
 
 
-def test_without_a_token_nobody_is_asked(
+def test_a_command_without_a_token_is_refused(
     yard: Yard, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("BERTH_TOKEN")

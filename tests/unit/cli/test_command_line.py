@@ -50,7 +50,7 @@ def test_help_of_serve_has_every_setting_but_secrets(capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("words", [[], ["fly"], ["serve", "--worker", "2"]])
-def test_words_that_mean_nothing(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_lines_that_are_not_understood(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert ends(*words) == 2
     assert "berth" in capsys.readouterr().err
 

@@ -36,7 +36,7 @@ def test_users_that_were_added_stay(tmp_path: Path) -> None:
     assert (tmp_path / "tokens.toml").read_text().endswith("# mine\n")
 
 
-def test_what_is_secret_is_for_the_owner_alone(tmp_path: Path) -> None:
+def test_secrets_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.note(RUNNING, folder.prepare())
     for name in ("secrets.json", "tokens.toml", "clouds.yaml"):
@@ -77,7 +77,7 @@ def test_cells_cannot_be_changed(tmp_path: Path) -> None:
         folder.refuse_other_cells(("cell1",))
 
 
-def test_a_damaged_file_is_told_by_its_name(tmp_path: Path) -> None:
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.prepare()
     (tmp_path / "secrets.json").write_text("{}")

@@ -42,7 +42,7 @@ def keep_house_badly(folder: Path, parent: int) -> None:
         housekeeper.keep_house(Settings(log_format="text"), Heartbeat(parent=parent))
 
 
-def test_it_goes_on_after_failures_of_any_kind_and_ends_when_told(tmp_path: Path) -> None:
+def test_the_housekeeper_continues_after_failures_and_ends_when_stopped(tmp_path: Path) -> None:
     process = _FORK.Process(target=keep_house_badly, args=(tmp_path, os.getpid()))
     process.start()
     try:
@@ -63,14 +63,16 @@ def test_it_goes_on_after_failures_of_any_kind_and_ends_when_told(tmp_path: Path
     assert "a bug" in said
 
 
-def test_it_ends_when_the_server_is_gone(tmp_path: Path) -> None:
+def test_the_housekeeper_ends_when_the_server_is_gone(tmp_path: Path) -> None:
     process = _FORK.Process(target=keep_house_badly, args=(tmp_path, 1))
     process.start()
     process.join(20)
     assert process.exitcode == 0
 
 
-def test_another_is_started_as_soon_as_one_can_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_housekeeper_is_restarted_as_soon_as_it_can_be(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """The machine that had no memory for the first may have none for the next either."""
     failures = iter([OSError(12, "Cannot allocate memory"), OSError(11, "no more processes")])
     started: list[subprocess.Popen[bytes]] = []

@@ -94,7 +94,7 @@ def desk(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Desk:
 # -- what is brought over -----------------------------------------------------------------------
 
 
-def test_everything_is_brought_over_as_it_is(desk: Desk) -> None:
+def test_everything_is_imported_as_it_is(desk: Desk) -> None:
     told = desk.run(SOUND)
     assert told.status == 0, told
     assert "the import is complete" in told.out
@@ -154,7 +154,7 @@ def test_many_rows_come_in_chunks_and_batches_none_lost(desk: Desk, tmp_path: Pa
         assert record.traits == ("COMPUTE_NODE", "CUSTOM_A", "CUSTOM_B")
 
 
-def test_what_is_over_capacity_is_brought_over_and_told(desk: Desk) -> None:
+def test_what_is_over_capacity_is_imported_and_reported(desk: Desk) -> None:
     told = desk.run(SOUND, "UPDATE inventories SET total = 2, allocation_ratio = 1.0 WHERE id = 1;")
     assert told.status == 0
     assert "1 inventories with more used than their capacity" in told.out
@@ -162,7 +162,7 @@ def test_what_is_over_capacity_is_brought_over_and_told(desk: Desk) -> None:
     assert desk.view().providers[ProviderId(HOST)].used == {0: 2}
 
 
-def test_a_root_that_the_parents_do_not_lead_to_is_told(desk: Desk) -> None:
+def test_a_root_that_the_parents_do_not_lead_to_is_reported(desk: Desk) -> None:
     told = desk.run(SOUND, "UPDATE resource_providers SET root_provider_id = 1 WHERE id = 1;")
     assert told.status == 0
     assert "1 resource_providers whose root does not match their parents" in told.out
@@ -429,7 +429,7 @@ def test_the_source_may_be_named_where_placement_looks(
 # -- the target ---------------------------------------------------------------------------------
 
 
-def test_a_dry_run_tells_and_writes_nothing(desk: Desk) -> None:
+def test_a_dry_run_reports_and_writes_nothing(desk: Desk) -> None:
     told = desk.run(SOUND, flags=("--dry-run",))
     assert told.status == 0
     assert "nothing was written" in told.out
@@ -456,7 +456,7 @@ def test_a_target_that_is_not_empty_is_refused_with_what_it_has(desk: Desk) -> N
     assert desk.view().state() == before
 
 
-def test_an_import_that_broke_off_cannot_be_used_or_gone_on_with(
+def test_an_unfinished_import_cannot_be_used_or_continued(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("berth.importing.events._BATCH_EVENTS", 5)
@@ -496,7 +496,7 @@ def test_every_append_before_the_last_leaves_a_journal_without_a_beginning(
     assert indices[-1] == 1
 
 
-def test_somebody_else_who_writes_is_told(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_writer_to_the_target_is_reported(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     def taken(*_: Any) -> None:
         raise Conflict("duplicate key")
 

@@ -44,7 +44,7 @@ def test_a_log_gets_no_line_for_what_takes_no_time() -> None:
     assert told(io.StringIO(), 0.5) == ""
 
 
-def test_a_terminal_gets_one_line_that_moves() -> None:
+def test_a_terminal_gets_one_line_that_is_rewritten() -> None:
     text = told(Terminal(), 2)
     assert text.count("\n") == 1
     assert text.count("\r") == 5

@@ -63,7 +63,7 @@ def test_a_retry_ends_at_its_deadline_and_at_what_it_does_not_expect() -> None:
         asyncio.run(retry(fail, (Away,), Backoff(0, 0)))
 
 
-def test_a_loop_survives_outages_and_bugs_and_tells_of_its_recovery(
+def test_a_loop_survives_outages_and_bugs_and_reports_its_recovery(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     steps: list[Exception | None] = [None, Away("connection refused"), KeyError("a bug"), None, None]

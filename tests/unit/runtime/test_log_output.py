@@ -64,7 +64,7 @@ def test_lines_of_two_processes_do_not_mix(pipe: Pipe) -> None:
     assert Counter(text.decode(errors="replace").splitlines()) == dict.fromkeys(lines, count)
 
 
-def test_a_reader_that_does_not_read_holds_nobody_up(pipe: Pipe) -> None:
+def test_a_reader_that_does_not_read_does_not_block_the_writer(pipe: Pipe) -> None:
     count = (BUFFER_CHARACTERS_MAX + 2 * PIPE_BYTES_MAX) // len(LINE) + 100
     for _ in range(count):
         pipe.output.write(LINE)
@@ -78,14 +78,14 @@ def test_a_reader_that_does_not_read_holds_nobody_up(pipe: Pipe) -> None:
     assert pipe.output.dropped == dropped
 
 
-def test_the_end_does_not_wait_for_ever(pipe: Pipe) -> None:
+def test_draining_has_a_deadline(pipe: Pipe) -> None:
     pipe.output.write("x" * PIPE_BYTES_MAX * 2)
     began_s = time.monotonic()
     pipe.output.drain(0.05)
     assert time.monotonic() - began_s < 10
 
 
-def test_nobody_is_there_to_read() -> None:
+def test_a_log_without_a_reader() -> None:
     pipe = Pipe()
     os.close(pipe.reading)
     for _ in range(3):
@@ -138,7 +138,7 @@ def test_records_go_through_it(monkeypatch: pytest.MonkeyPatch, pipe: Pipe) -> N
             root.setLevel(level)
 
 
-def test_the_thread_does_not_hear_signals(pipe: Pipe) -> None:
+def test_the_thread_does_not_handle_signals(pipe: Pipe) -> None:
     pipe.output.write(LINE)
     # The threads of other tests may not have ended yet.
     *_, thread = (thread for thread in threading.enumerate() if thread.name == "log")

@@ -235,7 +235,7 @@ NO_SECRETS = (
 
 
 @pytest.mark.parametrize("line", SECRETS)
-def test_a_file_with_a_secret_is_for_its_owner_alone(tmp_path: Path, line: str) -> None:
+def test_a_file_with_a_secret_must_be_readable_by_its_owner_only(tmp_path: Path, line: str) -> None:
     config = toml(tmp_path, line)
     for mode in (0o644, 0o640, 0o602):
         Path(config).chmod(mode)
@@ -249,7 +249,7 @@ def test_a_file_with_a_secret_is_for_its_owner_alone(tmp_path: Path, line: str) 
 
 
 @pytest.mark.parametrize("line", NO_SECRETS)
-def test_a_file_without_one_may_be_read_by_all(tmp_path: Path, line: str) -> None:
+def test_a_file_without_a_secret_may_be_readable_by_all(tmp_path: Path, line: str) -> None:
     config = toml(tmp_path, line)
     Path(config).chmod(0o644)
     resolve(config)

@@ -147,7 +147,7 @@ def test_records_as_text_and_below_the_level() -> None:
     assert stream.getvalue().count("\n") == 1
 
 
-def test_auto_is_json_where_nobody_sits_at_a_terminal() -> None:
+def test_auto_is_json_without_a_terminal() -> None:
     stream = io.StringIO()
     configure_logging(Settings(), stream)
     logging.getLogger("berth.test").warning("hello")

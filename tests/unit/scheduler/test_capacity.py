@@ -124,13 +124,13 @@ def test_in_trees_no_more_are_counted_than_can_be_claimed(drawn: tuple[Fleet, Sc
 
 @settings(deadline=None, max_examples=100)
 @given(tied_fleets())
-def test_parts_in_each_others_way_are_not_counted_twice(drawn: tuple[Fleet, ScheduleRequest]) -> None:
+def test_parts_that_compete_are_not_counted_twice(drawn: tuple[Fleet, ScheduleRequest]) -> None:
     _check(*drawn)
 
 
 @settings(deadline=None, max_examples=300)
 @given(sharing_fleets())
-def test_what_is_lent_is_counted_once(drawn: tuple[Fleet, ScheduleRequest]) -> None:
+def test_what_is_shared_is_counted_once(drawn: tuple[Fleet, ScheduleRequest]) -> None:
     _check(*drawn)
 
 
@@ -193,7 +193,7 @@ def test_a_pool_is_counted_beside_parts_that_are_tied() -> None:
         assert (found.count, found.exact) == (count, True)
 
 
-def test_a_rack_that_borrows_may_look_better_than_it_is() -> None:
+def test_a_rack_with_a_shared_pool_may_look_better_than_it_is() -> None:
     fleet = Fleet()
     fleet.aggregate("r1", "rack")
     fleet.aggregate("r2", "rack")

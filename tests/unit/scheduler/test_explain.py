@@ -275,7 +275,7 @@ def test_what_fits_is_what_is_needed_or_there_is_a_change(situation: Callable[[]
 # -- beside the golden files --------------------------------------------------------------------
 
 
-def test_what_the_ledger_alone_refuses_is_told_in_its_words() -> None:
+def test_a_refusal_of_the_ledger_is_explained() -> None:
     situation = group_full()
     filters = [name for name in DEFAULT_FILTERS if name != "group_policy"]
     found = explain(situation.fleet.view, situation.request, scheduler_options(filters), ("host-1",))
@@ -320,7 +320,7 @@ def test_a_host_that_is_disabled_and_too_small_is_named_with_both() -> None:
     )
 
 
-def test_nothing_small_helps_who_wants_what_nobody_has() -> None:
+def test_no_small_change_helps_a_request_for_a_class_that_no_host_has() -> None:
     fleet = Fleet()
     fleet.provider("host-1", {"VCPU": 6})
     found = explained(Situation(fleet, request(asking(resources(MEMORY_MB=8)))))
@@ -362,7 +362,7 @@ def test_what_one_part_takes_is_not_offered_to_the_next() -> None:
     assert found.change.text == "It would fit with 4 PCPU less in the group _b (6 instead of 10)."
 
 
-def test_parts_that_others_lend_are_planned_where_they_cannot_be_counted() -> None:
+def test_parts_on_sharing_providers_are_planned_where_they_cannot_be_counted() -> None:
     fleet = Fleet()
     for host in range(3):
         fleet.provider(f"h{host}", {"VCPU": 1}, aggregates=("shared",))
@@ -382,7 +382,7 @@ def test_parts_that_others_lend_are_planned_where_they_cannot_be_counted() -> No
     assert explained(Situation(fleet, request(none))).fitting == 0
 
 
-def test_no_more_hosts_are_explained_than_agreed() -> None:
+def test_the_number_of_explained_hosts_is_bounded() -> None:
     fleet = Fleet()
     names = [f"host-{number}" for number in range(HOSTS_EXPLAINED_MAX + 5)]
     for name in names:
@@ -412,7 +412,7 @@ def test_an_empty_fleet_is_explained() -> None:
         ),
     ],
 )
-def test_names_that_nobody_knows_are_refused(wrong: ScheduleRequest, rejection: Rejection) -> None:
+def test_unknown_names_are_refused(wrong: ScheduleRequest, rejection: Rejection) -> None:
     assert explain(Fleet().view, wrong, OPTIONS) == rejection
 
 
@@ -454,7 +454,7 @@ def test_the_nearest_amount_is_offered(drawn: tuple[Fleet, ScheduleRequest], ask
 # -- as text ------------------------------------------------------------------------------------
 
 
-def test_a_pool_is_no_host() -> None:
+def test_a_pool_is_not_a_host() -> None:
     fleet = Fleet()
     for number in range(3):
         fleet.provider(f"h{number}", {"VCPU": 4}, aggregates=("shared",))

@@ -47,7 +47,7 @@ def three() -> Fleet:
     return fleet
 
 
-def test_a_request_for_nothing_special_concerns_but_two() -> None:
+def test_a_plain_request_concerns_two_filters_only() -> None:
     fleet = three()
     assert [name for name in DEFAULT_FILTERS if passing(fleet, name, PLAIN) is not None] == [
         "enabled",
@@ -55,7 +55,7 @@ def test_a_request_for_nothing_special_concerns_but_two() -> None:
     ]
 
 
-def test_a_filter_that_is_not_there_is_named_with_those_that_are() -> None:
+def test_an_unknown_filter_is_refused_with_the_list_of_filters() -> None:
     with pytest.raises(UnknownPlugin, match=r"no filter called zones; there are aggregate_metadata, .*zone"):
         filters(["zones"])
 

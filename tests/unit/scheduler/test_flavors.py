@@ -111,7 +111,7 @@ def test_a_server_that_is_there_keeps_a_flavor_that_would_be_refused_today() -> 
     )
 
 
-def test_an_image_says_what_filters_read_by_one_name_each() -> None:
+def test_image_properties_reach_filters_under_their_present_names() -> None:
     properties = {
         "architecture": "AMD64",
         "hw_qemu_guest_agent": "yes",

@@ -67,13 +67,13 @@ def test_each_request_sees_those_before_it() -> None:
     assert hosts(plans) == {"h0": 1, "h1": 1}
 
 
-def test_all_or_nothing_is_said_of_all_together() -> None:
+def test_a_rejection_is_about_all_requests_together() -> None:
     answer = refused(fleet_of(2, 2), wanted("a", 2, 2), wanted("b", 1, 2))
     assert isinstance(answer, NoFit)
     assert (answer.needed, answer.fitting) == (3, 2)
 
 
-def test_what_is_wrong_with_one_request_is_said() -> None:
+def test_a_wrong_request_is_rejected() -> None:
     assert refused(fleet_of(2), wanted("a", 1), wanted("b", 1, group=GroupId("none"))) == GroupNotFound(
         GroupId("none")
     )

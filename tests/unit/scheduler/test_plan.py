@@ -110,7 +110,7 @@ def test_alternates_are_of_the_same_cell(first: str, others: list[str]) -> None:
     assert alternates(found) == [others]
 
 
-def test_every_way_on_a_host_is_tried_before_it_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_candidate_on_a_host_is_tried_before_the_next_host(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Fleet()
     for host in ("best", "other"):
         fleet.provider(host)
@@ -131,7 +131,7 @@ def test_every_way_on_a_host_is_tried_before_it_is_given_up(monkeypatch: pytest.
     assert tried == [fleet.id_of(f"best-{cell}") for cell in range(3)]
 
 
-def test_what_is_refused_on_one_host_is_tried_on_the_next_and_the_last_refusal_is_told() -> None:
+def test_a_refused_member_is_tried_on_the_next_host_and_the_last_refusal_is_reported() -> None:
     without_groups = scheduler_options(filter_names=["enabled"])
     fleet = fleet_of(a=8, b=4)
     group = fleet.group("apart", "anti-affinity", max_per_domain=1)
@@ -143,7 +143,7 @@ def test_what_is_refused_on_one_host_is_tried_on_the_next_and_the_last_refusal_i
     assert isinstance(found.refused, GroupPolicyBroken)
 
 
-def test_what_a_host_borrows_is_part_of_the_way_but_a_lender_alone_is_no_host() -> None:
+def test_a_sharing_provider_is_part_of_a_candidate_but_is_not_a_host() -> None:
     fleet = Fleet()
     fleet.provider("pool", {"DISK_GB": 100}, traits=(SHARES_VIA_AGGREGATE,), aggregates=("near",))
     fleet.provider("host", {"VCPU": 4}, aggregates=("near",))
@@ -276,7 +276,7 @@ def test_steps_say_what_removed_how_many() -> None:
     )
 
 
-def test_what_only_all_together_rules_out_is_said_so() -> None:
+def test_hosts_that_only_the_whole_request_rules_out_are_removed_by_together() -> None:
     fleet = Fleet()
     fleet.provider("host")
     for number in range(2):
@@ -320,7 +320,7 @@ def test_traits_and_aggregates_are_steps_of_their_own() -> None:
 # -- hints and requests that are wrong ----------------------------------------------------------
 
 
-def test_a_forced_host_is_asked_no_filter_but_judged_by_the_ledger() -> None:
+def test_a_forced_host_skips_filters_but_not_the_ledger() -> None:
     fleet = fleet_of(a=4, b=8)
     fleet.status("a", HostStatus(disabled=True, down=True))
     forced = Hints(forced_host="a", ignore_hosts=frozenset({"a"}))
@@ -333,7 +333,7 @@ def test_a_forced_host_is_asked_no_filter_but_judged_by_the_ledger() -> None:
     assert hosts(planned(fleet, request(ONE_CPU, hints=Hints(forced_host=fleet.id_of("b"))))) == ["b"]
 
 
-def test_names_that_nobody_knows_are_refused() -> None:
+def test_unknown_names_are_refused() -> None:
     fleet = fleet_of(a=4)
     fleet.provider("cell", {"VCPU": 4}, parent="a")
     wrong = {
@@ -361,7 +361,7 @@ def test_members_are_new_and_named_once() -> None:
     assert planned(fleet, two) == ConsumerClaimsTwice(new)
 
 
-def test_tries_in_vain_are_bounded() -> None:
+def test_unsuccessful_tries_are_bounded() -> None:
     fleet = fleet_of(**{f"h{n}": 2 for n in range(20)})
     group = fleet.group("apart", "anti-affinity", max_per_domain=1)
     for n in range(19):
@@ -402,7 +402,7 @@ def test_a_batch_is_not_given_up_for_its_size(monkeypatch: pytest.MonkeyPatch) -
     assert (found.fitting, found.gave_up) == (20, False)
 
 
-def test_who_did_not_look_everywhere_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plan_that_gave_up_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = fleet_of_trees(20)
     monkeypatch.setattr(assignments, "STEPS_PER_REQUEST", 100)
     monkeypatch.setattr(candidates, "_RESULTS_MAX", 0)
@@ -414,7 +414,7 @@ def test_who_did_not_look_everywhere_says_so(monkeypatch: pytest.MonkeyPatch) ->
     assert found.steps[-1].left, "it is not said that the others have no candidate"
 
 
-def test_ways_that_were_not_put_to_the_ledger_are_given_up() -> None:
+def test_candidates_beyond_the_limit_are_given_up() -> None:
     fleet = Fleet()
     fleet.provider("host")
     for cell in range(3):

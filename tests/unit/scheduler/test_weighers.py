@@ -54,11 +54,11 @@ def test_more_free_is_better(name: str, resource_class: str, nested: bool) -> No
     assert [found[host] for host in ("h0", "h1", "h2")] == [8, 16, 12]
 
 
-def test_a_class_that_nobody_has_is_no_reason() -> None:
+def test_a_weigher_ignores_a_class_that_no_host_has() -> None:
     assert weights(fleet_of({"VCPU": 8}), "disk") is None
 
 
-def test_pack_likes_the_fullest() -> None:
+def test_pack_prefers_the_fullest_host() -> None:
     found = weights(fleet_of({"VCPU": 4, "MEMORY_MB": 16}, {"VCPU": 8, "MEMORY_MB": 32}), "pack")
     assert found is not None
     # One member more would fit by processors and three by memory: four members' worth is left.
@@ -66,7 +66,7 @@ def test_pack_likes_the_fullest() -> None:
     assert found["h0"] > found["h1"]
 
 
-def test_fragmentation_likes_hosts_that_leave_nothing_stranded() -> None:
+def test_fragmentation_prefers_hosts_that_leave_nothing_stranded() -> None:
     even = {"VCPU": 8, "MEMORY_MB": 16}
     uneven = {"VCPU": 8, "MEMORY_MB": 8}
     half = {"VCPU": 5, "MEMORY_MB": 8}
@@ -84,7 +84,7 @@ def test_build_failures() -> None:
     assert (found["h0"], found["h1"]) == (0, -3)
 
 
-def test_soft_affinity_likes_company_or_shuns_it_by_domain() -> None:
+def test_soft_policies_prefer_domains_with_many_or_few_members() -> None:
     fleet = Fleet()
     for zone in ("east", "west"):
         fleet.aggregate(zone, "zone")
@@ -198,7 +198,7 @@ def test_settings_that_make_no_sense_are_refused_in_words(settings: list[str], w
         scheduler_options(weigher_settings=settings)
 
 
-def test_a_weigher_that_is_not_there_is_named_with_those_that_are() -> None:
+def test_an_unknown_weigher_is_refused_with_the_list_of_weighers() -> None:
     with pytest.raises(UnknownPlugin, match=r"no weigher called ram; there are build_failures, cpu"):
         scheduler_options(weigher_settings=["ram=1.0"])
 
