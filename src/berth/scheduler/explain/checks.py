@@ -203,7 +203,7 @@ class HostChecker:
 
     def _of_candidates(self, host: ProviderRecord) -> Check:
         found = next(self._candidates.at(host), None) is not None
-        words = "there is a way" if found else "there is no way to have all of it"
+        words = "there is a candidate" if found else "there is no candidate for all of it"
         return Check("together", "all of it at once on one host", words, found)
 
 

@@ -312,7 +312,7 @@ def vary_rule(variants: Variants, variant: Variant) -> Iterator[Variant]:
         for field in ("max_per_domain", "max_skew"):
             yield from _raise_limit(variants, variant, group, field)
     soft = _SOFT[group.policy]
-    text = f"with the policy of the group {group.name} as a wish ({soft} instead of {group.policy})"
+    text = f"with the policy of the group {group.name} softened ({soft} instead of {group.policy})"
     rule = msgspec.structs.replace(group, policy=soft, max_per_domain=None, max_skew=None)
     yield variant.but(Change("soften_group", group.name, text), SOFTEN_COST, rule=rule)
 
