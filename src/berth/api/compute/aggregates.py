@@ -25,7 +25,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
-from berth.api.kernel.paging import query_of
+from berth.api.kernel.paging import read_query
 from berth.api.kernel.problem import Problem, not_found
 from berth.api.kernel.rejections import nova_problem
 from berth.api.kernel.router import Route
@@ -89,7 +89,7 @@ class AggregateAction(_AggregateBody, frozen=True, kw_only=True):
 
 
 async def list_aggregates(call: Call) -> Response:
-    query_of(call, "aggregates", {})
+    read_query(call, "aggregates", {})
 
     def answer(view: View) -> Response:
         aggregates = sorted(view.records.all(Aggregate), key=lambda aggregate: aggregate.number)
@@ -453,12 +453,12 @@ def zone_of(view: View, host: Host) -> str:
 
 
 async def list_zones(call: Call) -> Response:
-    query_of(call, "availability zones", {})
+    read_query(call, "availability zones", {})
     return await call.read(lambda view: _show_zones(_group_by_zone(view), lambda hosts: None))
 
 
 async def list_zones_with_hosts(call: Call) -> Response:
-    query_of(call, "availability zones", {})
+    read_query(call, "availability zones", {})
     return await call.read(
         lambda view: _show_zones(
             _group_by_zone(view), lambda hosts: {host.name: _show_service(view, host) for host in hosts}

@@ -24,7 +24,7 @@ from berth.api.compute.versions import PREFIX, V21
 from berth.api.kernel.api import RoutedApi
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.call import Handler, Services, json
-from berth.api.kernel.http import JSON, Request, Response, origin_of
+from berth.api.kernel.http import JSON, Request, Response, read_origin
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
 
@@ -78,7 +78,7 @@ class ComputeApi(RoutedApi):
         return versions.version_of(request.headers)
 
     def show_versions(self, request: Request) -> Response:
-        document = versions.show_document(f"{origin_of(request)}{V21}")
+        document = versions.show_document(f"{read_origin(request)}{V21}")
         if request.path.rstrip("/") == PREFIX:
             return json({"versions": [document]})
         return json({"version": document})

@@ -17,7 +17,7 @@ from msgspec import UNSET, Meta, UnsetType
 from berth.api.compute.versions import links_of
 from berth.api.kernel.call import Call, empty, json
 from berth.api.kernel.http import Response
-from berth.api.kernel.paging import number_in, page, query_of, read_number
+from berth.api.kernel.paging import read_number, read_parameter, read_query, render_list
 from berth.api.kernel.problem import Problem, not_found
 from berth.api.kernel.rejections import nova_problem
 from berth.api.kernel.router import Route
@@ -107,9 +107,9 @@ async def show_flavor(call: Call) -> Response:
 
 
 async def _list_page(call: Call, shown: Callable[[Flavor], dict[str, Any]]) -> Response:
-    query = query_of(call, "flavors", QUERY)
+    query = read_query(call, "flavors", QUERY)
     wanted = await call.read(lambda view: _select(call, query, view.records.all(Flavor)))
-    flavors, links = page(call, wanted, lambda flavor: flavor.id, shown)
+    flavors, links = render_list(call, wanted, lambda flavor: flavor.id, shown)
     body: dict[str, Any] = {"flavors": flavors}
     if links:
         body["flavors_links"] = links
@@ -117,7 +117,7 @@ async def _list_page(call: Call, shown: Callable[[Flavor], dict[str, Any]]) -> R
 
 
 def _select(call: Call, query: dict[str, str], flavors: Iterable[Flavor]) -> list[Flavor]:
-    least_mb, least_gb = number_in(query, "minRam", 0), number_in(query, "minDisk", 0)
+    least_mb, least_gb = read_parameter(query, "minRam", 0), read_parameter(query, "minDisk", 0)
     is_public = _read_is_public(query)
     sort_key = query.get("sort_key", "flavorid")
     if sort_key not in _SORT_KEYS:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
-from berth.api.kernel.paging import page, query_of
+from berth.api.kernel.paging import read_query, render_list
 from berth.api.kernel.problem import Problem, not_found
 from berth.api.kernel.router import Route
 from berth.model.ids import ProviderId
@@ -50,7 +50,7 @@ async def list_hypervisors_with_details(call: Call) -> Response:
 
 
 async def _list_page(call: Call, shown: Shown) -> Response:
-    query = query_of(call, "hypervisors", QUERY)
+    query = read_query(call, "hypervisors", QUERY)
     pattern = query.get("hypervisor_hostname_pattern")
     with_servers = _read_with_servers(call, query)
 
@@ -63,7 +63,7 @@ async def _list_page(call: Call, shown: Shown) -> Response:
 
         if call.version < _PAGES:
             return json({"hypervisors": [render(host) for host in hosts]})
-        items, links = page(call, hosts, lambda host: str(id_of(call, host)), render)
+        items, links = render_list(call, hosts, lambda host: str(id_of(call, host)), render)
         return json({"hypervisors": items} | ({"hypervisors_links": links} if links else {}))
 
     return await call.read(answer)

@@ -4,9 +4,9 @@ from typing import Any, Final
 
 from berth.api.compute.servers.show import find_server
 from berth.api.kernel.call import Call, json
-from berth.api.kernel.disclosure import host_id_of, words_for
+from berth.api.kernel.disclosure import make_host_id, show_failure
 from berth.api.kernel.http import Response
-from berth.api.kernel.paging import Key, no_marker, page_newest, query_of
+from berth.api.kernel.paging import Key, page_newest, read_query, refuse_marker
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
 from berth.api.kernel.times import parse_time, show_plain_time
@@ -24,7 +24,7 @@ QUERY: Final = {
 
 
 async def list_actions(call: Call) -> Response:
-    query = query_of(call, "instance actions", QUERY)
+    query = read_query(call, "instance actions", QUERY)
     since_s = parse_time("changes-since", query["changes-since"]) if "changes-since" in query else None
     before_s = parse_time("changes-before", query["changes-before"]) if "changes-before" in query else None
 
@@ -75,7 +75,7 @@ def _find_marker(actions: list[Action], marker: str | None) -> Key | None:
     for number, action in enumerate(actions):
         if action.request_id == marker:
             return number, ""
-    raise no_marker(marker)
+    raise refuse_marker(marker)
 
 
 def _show_summary(call: Call, view: View, action: Action) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def _show_summary(call: Call, view: View, action: Action) -> dict[str, Any]:
 
 
 def _show_message(call: Call, view: View, action: Action, text: str) -> str:
-    return words_for(call.access, view, find_server(call, view, action.server), text)
+    return show_failure(call.access, view, find_server(call, view, action.server), text)
 
 
 def _show_whole(call: Call, view: View, action: Action) -> dict[str, Any]:
@@ -115,7 +115,7 @@ def _show_event(call: Call, project: str, event: ActionEvent) -> dict[str, Any]:
     if call.allows(_EVENTS, project):
         body["traceback"] = None
     if call.version >= 62:
-        body["hostId"] = host_id_of(project, event.host)
+        body["hostId"] = make_host_id(project, event.host)
         if call.allows(_EVENTS, project):
             body["host"] = event.host
     if call.version >= 84 and call.allows(f"{_EVENTS}:details", project):

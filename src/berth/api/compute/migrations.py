@@ -9,7 +9,7 @@ from berth.api.compute.servers.show import find_server, find_unlocked
 from berth.api.compute.versions import links_of, require_version
 from berth.api.kernel.call import Call, empty, json
 from berth.api.kernel.http import Response
-from berth.api.kernel.paging import Key, flag_in, no_marker, page_newest, query_of
+from berth.api.kernel.paging import Key, page_newest, read_flag, read_query, refuse_marker
 from berth.api.kernel.problem import Problem, not_found
 from berth.api.kernel.router import Route
 from berth.api.kernel.times import parse_time, show_plain_time
@@ -45,13 +45,13 @@ QUERY: Final = {name: since for name, (since, _) in _FIELDS.items()} | {
 
 
 async def list_migrations(call: Call) -> Response:
-    query = query_of(call, "migrations", QUERY)
+    query = read_query(call, "migrations", QUERY)
     if query.get("project_id") != call.project:
         call.require("os_compute_api:os-migrations:index:all_projects")
     if any(name in query for name in _NAME_HOSTS):
         # The answer would tell which host a migration is on.
         call.require(_HOSTS)
-    if flag_in(query, "hidden"):
+    if read_flag(query, "hidden"):
         raise Problem(400, "hidden must be false or left out: no migration is hidden here.")
     has_pages = call.version >= 59
     tests = _read_filters(query)
@@ -86,7 +86,7 @@ def _find_marker(view: View, query: dict[str, str]) -> Key | None:
         return None
     migration = view.records.get(Migration, marker)
     if migration is None or query.get("project_id", migration.project) != migration.project:
-        raise no_marker(marker)
+        raise refuse_marker(marker)
     return _key_of(migration)
 
 

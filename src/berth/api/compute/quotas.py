@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from berth.api.kernel.call import Call, empty, json
 from berth.api.kernel.http import Response
-from berth.api.kernel.paging import query_of
+from berth.api.kernel.paging import read_query
 from berth.api.kernel.problem import Problem, not_found
 from berth.api.kernel.router import Route
 from berth.ledger.quotas import count_used, limits_of
@@ -59,7 +59,7 @@ class NewQuotaClass(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 async def show_limits(call: Call) -> Response:
     # ``reserved`` changes nothing: there are no reservations.
-    project = query_of(call, "limits", {"tenant_id": 1, "reserved": 1}).get("tenant_id", call.project)
+    project = read_query(call, "limits", {"tenant_id": 1, "reserved": 1}).get("tenant_id", call.project)
     if project != call.project:
         call.require("os_compute_api:limits:other_project", project)
 

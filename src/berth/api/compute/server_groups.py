@@ -11,7 +11,14 @@ from msgspec import Meta
 
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
-from berth.api.kernel.paging import flag_in, limit_of, number_in, query_of, read_number, render_page
+from berth.api.kernel.paging import (
+    read_flag,
+    read_limit,
+    read_number,
+    read_parameter,
+    read_query,
+    render_page,
+)
 from berth.api.kernel.problem import Problem, not_found
 from berth.api.kernel.router import Route
 from berth.model.commands import Command, CreateGroup, Enact
@@ -49,9 +56,9 @@ class ServerGroupBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 
 async def list_server_groups(call: Call) -> Response:
-    query = query_of(call, "server groups", QUERY)
-    limit, offset = limit_of(query), number_in(query, "offset", 0)
-    everybody = flag_in(query, "all_projects")
+    query = read_query(call, "server groups", QUERY)
+    limit, offset = read_limit(query), read_parameter(query, "offset", 0)
+    everybody = read_flag(query, "all_projects")
     if everybody:
         call.require("os_compute_api:os-server-groups:index:all_projects")
 

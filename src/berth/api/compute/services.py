@@ -15,7 +15,7 @@ from berth.api.compute.aggregates import BINARY, zone_of
 from berth.api.compute.hypervisors import UUIDS, find_hypervisor, id_of
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
-from berth.api.kernel.paging import query_of
+from berth.api.kernel.paging import read_query
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
 from berth.api.kernel.times import show_plain_time
@@ -57,7 +57,7 @@ _STEPS_PER_HOST: Final = 10
 
 
 async def list_services(call: Call) -> Response:
-    query = query_of(call, "services", QUERY)
+    query = read_query(call, "services", QUERY)
 
     def answer(view: View) -> Response:
         view.steps.take(_STEPS_PER_HOST * view.records.count(Host))

@@ -8,7 +8,7 @@ from berth.api.compute.servers.show import find_server
 from berth.api.compute.versions import require_version
 from berth.api.kernel.call import Call, Handler, json
 from berth.api.kernel.http import Response
-from berth.api.kernel.paging import query_of
+from berth.api.kernel.paging import read_query
 from berth.api.kernel.problem import Problem, not_found
 from berth.api.kernel.router import Route
 
@@ -18,7 +18,7 @@ async def list_extensions(call: Call) -> Response:
 
 
 async def list_keypairs(call: Call) -> Response:
-    query_of(call, "key pairs", {"user_id": 10, "limit": 35, "marker": 35})
+    read_query(call, "key pairs", {"user_id": 10, "limit": 35, "marker": 35})
     return json({"keypairs": []})
 
 

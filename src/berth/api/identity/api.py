@@ -15,7 +15,7 @@ from berth.api.identity.tokens import TokenHandlers
 from berth.api.kernel.api import RoutedApi
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.call import Services, json
-from berth.api.kernel.http import JSON, Request, Response, origin_of
+from berth.api.kernel.http import JSON, Request, Response, read_origin
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
 
@@ -59,7 +59,7 @@ class IdentityApi(RoutedApi):
             "id": "v3.14",
             "status": "stable",
             "updated": "2020-04-07T00:00:00Z",
-            "links": [{"rel": "self", "href": f"{origin_of(request)}{_V3}/"}],
+            "links": [{"rel": "self", "href": f"{read_origin(request)}{_V3}/"}],
             "media-types": [
                 {"base": "application/json", "type": "application/vnd.openstack.identity-v3+json"}
             ],

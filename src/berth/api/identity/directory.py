@@ -12,7 +12,7 @@ from berth.api.identity.issuers import Issuer
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.call import Call, Handler, json
 from berth.api.kernel.http import Response
-from berth.api.kernel.paging import query_of
+from berth.api.kernel.paging import read_query
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
 
@@ -172,7 +172,7 @@ def _make_list(plural: str, items: Items) -> Handler:
     async def index(call: Call) -> Response:
         listed = items(call)
         # An empty list has no items that tell which names are known, and nothing to filter.
-        query = query_of(call, plural, dict.fromkeys(listed[0], 0)) if listed else {}
+        query = read_query(call, plural, dict.fromkeys(listed[0], 0)) if listed else {}
         found = [item for item in listed if _is_asked_for(item, query)]
         base = f"{call.origin}/identity/v3"
         links = {"self": f"{base}/{plural}", "next": None, "previous": None}

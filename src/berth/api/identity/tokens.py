@@ -17,7 +17,7 @@ from berth.api.identity.revocations import Revocations, revoke
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.auth.issued import Grant
 from berth.api.kernel.call import Call, json
-from berth.api.kernel.http import Request, Response, origin_of
+from berth.api.kernel.http import Request, Response, read_origin
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.times import show_long_time
 from berth.runtime.clock import Clock
@@ -248,7 +248,7 @@ def _respond(request: Request, caller: Caller, grant: Grant, token: str, status:
         "audit_ids": [grant.audit],
     }
     if "nocatalog" not in request.query_string:
-        body["catalog"] = make_catalog(origin_of(request))
+        body["catalog"] = make_catalog(read_origin(request))
     return json({"token": body}, status, ((SUBJECT, token), ("vary", "X-Auth-Token")))
 
 

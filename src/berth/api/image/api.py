@@ -11,7 +11,7 @@ import msgspec
 from berth.api.image import images
 from berth.api.kernel.api import RoutedApi
 from berth.api.kernel.call import Call, Services, json
-from berth.api.kernel.http import JSON, Request, Response, origin_of
+from berth.api.kernel.http import JSON, Request, Response, read_origin
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
 
@@ -92,7 +92,7 @@ class ImageApi(RoutedApi):
         return Response(problem.status, msgspec.json.encode(body), JSON, problem.headers)
 
     def show_versions(self, request: Request) -> Response:
-        href = f"{origin_of(request)}{_V2}/"
+        href = f"{read_origin(request)}{_V2}/"
         return json(
             {
                 "versions": [

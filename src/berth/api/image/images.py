@@ -30,7 +30,7 @@ from berth.api.image.fields import (
 )
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
-from berth.api.kernel.paging import flag_in, number_in, render_page
+from berth.api.kernel.paging import read_flag, read_parameter, render_page
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
 from berth.api.kernel.times import parse_time
@@ -203,7 +203,7 @@ async def list_images(call: Call) -> Response:
     _refuse_unknown_values(pairs, query)
     order = _read_order(pairs)
     tags = {value for name, value in pairs if name == "tag"}
-    limit = min(number_in(query, "limit", _LIMIT), _LIMIT_MAX)
+    limit = min(read_parameter(query, "limit", _LIMIT), _LIMIT_MAX)
     wanted = await call.read(lambda view: _sort_images(order, _select(call, query, tags, view)))
     start = _find_start(wanted, query.get("marker"))
     images = render_page(wanted[start : start + limit], render_image)
@@ -220,8 +220,8 @@ async def list_images(call: Call) -> Response:
 
 
 def _select(call: Call, query: dict[str, str], tags: set[str], view: View) -> list[Image]:
-    least, most = number_in(query, "size_min", 0), number_in(query, "size_max", 2**31 - 1)
-    is_hidden = flag_in(query, "os_hidden")
+    least, most = read_parameter(query, "size_min", 0), read_parameter(query, "size_max", 2**31 - 1)
+    is_hidden = read_flag(query, "os_hidden")
     tests = [(name, _make_test(name, value)) for name, value in query.items() if name not in _NOT_FILTERS]
     return [
         image

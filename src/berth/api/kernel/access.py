@@ -48,6 +48,6 @@ class Access(NamedTuple):
         return image.visibility == "public" or image.owner == self.caller.project_id
 
 
-def refusal(rule: str) -> str:
+def policy_refusal(rule: str) -> str:
     """What whoever may not is told."""
     return f"Policy doesn't allow {rule} to be performed."

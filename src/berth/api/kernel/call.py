@@ -15,8 +15,8 @@ from berth.api.kernel import codes
 from berth.api.kernel.access import Access
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.auth.policy import Policy
-from berth.api.kernel.http import JSON, Request, Response, origin_of
-from berth.api.kernel.problem import Problem, answering, denying, forbidden
+from berth.api.kernel.http import JSON, Request, Response, read_origin
+from berth.api.kernel.problem import Problem, catch_problems, deny_problems, forbidden
 from berth.api.kernel.rejections import nova_problem
 from berth.api.kernel.router import Route
 from berth.engine import Engine, Proposal
@@ -112,7 +112,7 @@ class Call:
     @property
     def origin(self) -> str:
         """What links to this server begin with."""
-        return origin_of(self.request)
+        return read_origin(self.request)
 
     @property
     def now_s(self) -> int:
@@ -184,7 +184,7 @@ class Call:
 
     async def read(self, answer: Callable[[View], T]) -> T:
         """What ``answer`` says of a view that is current."""
-        outcome = await self.services.engine.read(answering(answer))
+        outcome = await self.services.engine.read(catch_problems(answer))
         if isinstance(outcome, Problem):
             raise outcome
         return outcome
@@ -200,10 +200,10 @@ class Call:
     async def try_submit(
         self, proposal: Proposal, answer: Callable[[View], T] | None = None
     ) -> T | Rejection:
-        read = None if answer is None else answering(answer)
+        read = None if answer is None else catch_problems(answer)
         answered = None if read is None else lambda view, _: read(view)
         size = len(self.request.body)
-        outcome = await self.services.engine.submit(denying(proposal), self.cause(), answered, size)
+        outcome = await self.services.engine.submit(deny_problems(proposal), self.cause(), answered, size)
         if isinstance(outcome, Problem):
             raise outcome
         return outcome

@@ -29,7 +29,7 @@ _LEDGERS: Final = "resource provider"
 """Words of a refusal that goes on to say what the provider has."""
 
 
-def host_id_of(project: str, host: str | None) -> str:
+def make_host_id(project: str, host: str | None) -> str:
     """What tells hosts apart without naming them; another for every project."""
     return "" if host is None else hashlib.sha224(f"{project}{host}".encode()).hexdigest()
 
@@ -39,7 +39,7 @@ def is_no_place(rejection: Rejection) -> bool:
     return isinstance(rejection, _NO_PLACE)
 
 
-def no_place_for(server: Server) -> str:
+def explain_no_place(server: Server) -> str:
     """What of a request can be changed, where there is no place for it."""
     asked = [f"the flavor {server.flavor.name}"]
     if server.zone is not None:
@@ -57,12 +57,12 @@ def no_place() -> str:
     return f"{NO_PLACE} Nothing free fits what was asked for. Ask for less, or retry later."
 
 
-def words_for(access: Access, view: View, server: Server, text: str) -> str:
+def show_failure(access: Access, view: View, server: Server, text: str) -> str:
     """What a record says of a failure, as the caller may read it."""
     if access.sees_hosts:
         return text
     if NO_PLACE in text:
-        return no_place_for(server)
+        return explain_no_place(server)
     if _LEDGERS in text:
         return "What it needs could not be claimed. Retry later, or ask an administrator."
     return _WORD.sub(lambda found: _hidden(view, found), text)

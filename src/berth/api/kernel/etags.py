@@ -51,7 +51,7 @@ class StateTags:
         return f'W/"{index}-{asked}"'
 
 
-def body_tag(body: bytes) -> str:
+def make_body_tag(body: bytes) -> str:
     return f'"{_digest(body)}"'
 
 
@@ -59,7 +59,7 @@ def _digest(content: bytes) -> str:
     return blake2b(content, digest_size=_DIGEST_BYTES).hexdigest()
 
 
-def names(request: Request, tag: str) -> bool:
+def is_named(request: Request, tag: str) -> bool:
     """Whether the request's condition names this very tag. Weakness does not matter for reading."""
     condition = request.headers.get(CONDITION)
     if condition is None:
@@ -68,9 +68,9 @@ def names(request: Request, tag: str) -> bool:
     return any(named.strip().removeprefix("W/") == opaque for named in condition.split(","))
 
 
-def tagged(request: Request, response: Response, tag: str) -> Response:
+def add_tag(request: Request, response: Response, tag: str) -> Response:
     """The response with its tag; or, for a client that has it already, a 304 without the body."""
     response.headers.append((HEADER, tag))
-    if not names(request, tag) and request.headers.get(CONDITION) != "*":
+    if not is_named(request, tag) and request.headers.get(CONDITION) != "*":
         return response
     return Response(304, headers=[pair for pair in response.headers if pair[0] in _KEPT])

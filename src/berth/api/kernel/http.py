@@ -83,7 +83,7 @@ class Request:
         return int(length) if length.isascii() and length.isdigit() else 0
 
 
-def origin_of(request: Request) -> str:
+def read_origin(request: Request) -> str:
     """What links to this server begin with: its public URL, or else the scheme and the host by which the
     client reached it, or a proxy in front of it. A client of HTTP/1.0 that names no host gets links without
     one."""

@@ -54,7 +54,7 @@ _YES: Final = frozenset(("1", "t", "true", "on", "y", "yes", ""))
 _NO: Final = frozenset(("0", "f", "false", "off", "n", "no"))
 
 
-def query_of(call: Call, what: str, known: Mapping[str, int]) -> dict[str, str]:
+def read_query(call: Call, what: str, known: Mapping[str, int]) -> dict[str, str]:
     """The parameters of a request for a list, each of them known: by name, and since which microversion. One
     that is not would be a list of something else than was asked for."""
     query = call.query_values()
@@ -75,7 +75,7 @@ def _unknown(name: str, what: str, since: int | None, offered: Sequence[str]) ->
     return Problem(400, f"Invalid input: {name[:100]!r} {why} in a list of {what}. {there}")
 
 
-def number_in(query: dict[str, str], name: str, default: int) -> int:
+def read_parameter(query: dict[str, str], name: str, default: int) -> int:
     """A parameter that is a whole number, not less than 0."""
     return read_number(name, query[name], 0, _NUMBER_MAX) if name in query else default
 
@@ -90,7 +90,7 @@ def read_number(name: str, given: int | str, least: int, most: int) -> int:
     return int(text)
 
 
-def flag_in(query: Mapping[str, str], name: str) -> bool:
+def read_flag(query: Mapping[str, str], name: str) -> bool:
     """A parameter that is true or false; true if it is only named."""
     text = query.get(name, "false").strip().lower()
     if text not in _YES | _NO:
@@ -98,17 +98,17 @@ def flag_in(query: Mapping[str, str], name: str) -> bool:
     return text in _YES
 
 
-def limit_of(query: dict[str, str]) -> int:
+def read_limit(query: dict[str, str]) -> int:
     """How many to show; 0 is as many as there may be, as in Nova's other lists."""
-    return min(number_in(query, "limit", 0) or LIMIT_MAX, LIMIT_MAX)
+    return min(read_parameter(query, "limit", 0) or LIMIT_MAX, LIMIT_MAX)
 
 
-def page(
+def render_list(
     call: Call, items: Sequence[T], id_of: Callable[[T], str], render: Callable[[T], object]
 ) -> tuple[list[msgspec.Raw], list[dict[str, str]]]:
     """What is shown, and the links to the next page: none if there is no such page."""
     query = call.query_values()
-    limit = limit_of(query)
+    limit = read_limit(query)
     start = 0
     marker = query.get("marker")
     if marker is not None:
@@ -118,10 +118,10 @@ def page(
         start = places[0] + 1
     shown = render_page(items[start : start + limit], render)
     end = start + len(shown)
-    return shown, next_links(call, query, id_of(items[end - 1])) if end < len(items) else []
+    return shown, make_next_links(call, query, id_of(items[end - 1])) if end < len(items) else []
 
 
-def next_links(call: Call, query: dict[str, str], marker: str) -> list[dict[str, str]]:
+def make_next_links(call: Call, query: dict[str, str], marker: str) -> list[dict[str, str]]:
     """The same question, behind the marker."""
     href = f"{call.origin}{call.request.path}?{urlencode({**query, 'marker': marker})}"
     return [{"rel": "next", "href": href}]
@@ -145,15 +145,15 @@ def page_newest(
 ) -> tuple[list[msgspec.Raw], list[dict[str, str]]]:
     """The newest records behind a key, and the links to the next page: none if there is no such page. A limit
     of 0 shows none of them, as in Nova's list of servers."""
-    limit = min(number_in(query, "limit", LIMIT_MAX), LIMIT_MAX)
+    limit = min(read_parameter(query, "limit", LIMIT_MAX), LIMIT_MAX)
     left = (record for record in records if behind is None or key(record) < behind)
     found = heapq.nlargest(limit + 1, left, key)
     shown = render_page(found[:limit], render)
     has_more = 0 < len(shown) < len(found)
-    return shown, next_links(call, query, id_of(found[len(shown) - 1])) if has_more else []
+    return shown, make_next_links(call, query, id_of(found[len(shown) - 1])) if has_more else []
 
 
-def no_marker(marker: str) -> Problem:
+def refuse_marker(marker: str) -> Problem:
     return Problem(400, f"marker [{marker}] not found: begin again without one.")
 
 
@@ -166,23 +166,23 @@ def behind(keys: Iterable[K], marker: str | None) -> list[K]:
     return ordered if marker is None else ordered[bisect_right(ordered, marker) :]
 
 
-def cut(keys: Iterable[K], limit: int) -> tuple[list[K], bool]:
+def take_first(keys: Iterable[K], limit: int) -> tuple[list[K], bool]:
     """The first of these, which are in order, and whether there are more. No more are made than it takes."""
     found = list(islice(keys, limit + 1))
     return found[:limit], len(found) > limit
 
 
-def shown_page(
+def render_keys(
     request: Request, query: msgspec.Struct, keys: Sequence[K], more: bool, show: Callable[[K], T]
 ) -> tuple[list[T], str | None]:
     """What is shown of the keys, as many as one answer may have bytes for, and the link to the next page, if
     there is one. ``more``: there are keys behind these."""
     shown = list(cut_page([show(key) for key in keys]))
     is_over = not more and len(shown) == len(keys)
-    return shown, None if is_over else next_link(request, query, keys[len(shown) - 1])
+    return shown, None if is_over else make_next_link(request, query, keys[len(shown) - 1])
 
 
-def next_link(request: Request, query: msgspec.Struct, marker: str) -> str:
+def make_next_link(request: Request, query: msgspec.Struct, marker: str) -> str:
     """The same question, behind ``marker``."""
     given = {
         field.name: getattr(query, field.name)

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from berth.api.kernel import codes
-from berth.api.kernel.access import refusal
+from berth.api.kernel.access import policy_refusal
 from berth.api.kernel.http import Request
 from berth.engine import Overloaded, Planned, Proposal, Unavailable
 from berth.model.commands import Command
@@ -59,7 +59,7 @@ class Denied(Rejection, frozen=True):
 Propose = Callable[[View, int], Command | Planned | Rejection | None]
 
 
-def denying(proposal: Proposal) -> Proposal:
+def deny_problems(proposal: Proposal) -> Proposal:
     """The proposal, with what it raises as a Problem for a rejection."""
     if not callable(proposal):
         return proposal
@@ -74,7 +74,7 @@ def denying(proposal: Proposal) -> Proposal:
     return proposed
 
 
-def answering(answer: Callable[[View], T]) -> Callable[[View], T | Problem]:
+def catch_problems(answer: Callable[[View], T]) -> Callable[[View], T | Problem]:
     """The question, with what it raises as a Problem for an answer: it waits, like any, until what it saw is
     durable."""
 
@@ -88,7 +88,7 @@ def answering(answer: Callable[[View], T]) -> Callable[[View], T | Problem]:
 
 
 def forbidden(rule: str) -> Problem:
-    return Problem(403, refusal(rule), codes.FORBIDDEN)
+    return Problem(403, policy_refusal(rule), codes.FORBIDDEN)
 
 
 def not_found(what: str, id: str) -> Problem:

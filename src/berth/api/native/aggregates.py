@@ -8,7 +8,7 @@ from msgspec import Meta
 
 from berth.api.kernel.codes import BAD_BODY, BAD_PARAMETER
 from berth.api.kernel.http import Response
-from berth.api.kernel.paging import behind, cut, shown_page
+from berth.api.kernel.paging import behind, render_keys, take_first
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import berth_problem
 from berth.api.native.calls import NativeCall, NativeRoute, encoded, listing
@@ -79,8 +79,8 @@ def list_aggregates(view: View, call: NativeCall) -> Aggregates:
     query: AggregatesQuery = call.query
     labels = view.groups.labels
     ids = labels if query.kind is None else view.groups.of_kind(query.kind)
-    found, more = cut(behind(ids, query.marker), query.limit)
-    return Aggregates(*shown_page(call.request, query, found, more, lambda id: _describe(view, id)))
+    found, more = take_first(behind(ids, query.marker), query.limit)
+    return Aggregates(*render_keys(call.request, query, found, more, lambda id: _describe(view, id)))
 
 
 async def label_aggregate(call: NativeCall) -> Response:

@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from berth.api.kernel.paging import PAGE_BYTES_MAX, next_link
+from berth.api.kernel.paging import PAGE_BYTES_MAX, make_next_link
 from berth.api.native.calls import NativeCall, NativeRoute, listing
 from berth.api.native.fields import Amounts, Next, ResourceClass, Uuid
 from berth.api.native.holders import UNKNOWN_TYPE, ConsumersQuery, Holders, class_named
@@ -57,7 +57,7 @@ def list_allocations(view: View, call: NativeCall) -> Allocations:
             break
         rows += own
         last = id
-    return Allocations(rows, next_link(call.request, query, last) if more and last is not None else None)
+    return Allocations(rows, make_next_link(call.request, query, last) if more and last is not None else None)
 
 
 def _describe_rows(view: View, id: ConsumerId, holders: Holders) -> Iterator[Allocation]:

@@ -12,7 +12,7 @@ import msgspec
 
 from berth.api.kernel.auth.caller import TOKEN_HEADER, Caller
 from berth.api.kernel.call import Call, Services
-from berth.api.kernel.etags import CONDITION, StateTags, body_tag, names, tagged
+from berth.api.kernel.etags import CONDITION, StateTags, add_tag, is_named, make_body_tag
 from berth.api.kernel.etags import HEADER as ETAG
 from berth.api.kernel.http import JSON, Request, Response
 from berth.api.kernel.problem import Problem
@@ -90,7 +90,7 @@ def listing(reader: Reader) -> NativeHandler:
         if CONDITION in request.headers:
             index = await call.read(lambda view: view.index)
             tag = call.tags.tag(index, request, caller=call.caller)
-            if names(request, tag):
+            if is_named(request, tag):
                 return Response(304, headers=[(ETAG, tag), _NO_CACHE, _VARY])
 
         def answer(view: View) -> tuple[Index, bytes]:
@@ -99,14 +99,14 @@ def listing(reader: Reader) -> NativeHandler:
         index, body = await call.read(answer)
         response = json(body)
         response.headers.append(_VARY)
-        return tagged(request, response, call.tags.tag(index, request, caller=call.caller))
+        return add_tag(request, response, call.tags.tag(index, request, caller=call.caller))
 
     return handle
 
 
 def fixed(call: NativeCall, body: bytes) -> Response:
     """A body that follows from the program alone."""
-    return tagged(call.request, json(body), body_tag(body))
+    return add_tag(call.request, json(body), make_body_tag(body))
 
 
 def json(body: bytes, status: int = 200) -> Response:

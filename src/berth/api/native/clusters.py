@@ -11,10 +11,9 @@ import msgspec
 from msgspec import Meta
 
 from berth.api.kernel.access import Access
-from berth.api.kernel.disclosure import host_id_of, words_for
+from berth.api.kernel.disclosure import make_host_id, show_failure
 from berth.api.kernel.http import Response
-from berth.api.kernel.paging import behind, cut, shown_page
-from berth.api.kernel.problem import Problem, answering
+from berth.api.kernel.paging import behind, render_keys, take_first
 from berth.api.kernel.rejections import berth_problem
 from berth.api.kernel.times import show_time
 from berth.api.native.calls import NativeCall, NativeHandler, NativeRoute, Reader, encoded, fixed
@@ -140,10 +139,7 @@ def answer_for_caller(reader: Reader) -> NativeHandler:
     not the same for every caller."""
 
     async def handle(call: NativeCall) -> Response:
-        body = await call.read(answering(lambda view: encoded(reader(view, call)).body))
-        if isinstance(body, Problem):
-            raise body
-        return fixed(call, body)
+        return fixed(call, await call.read(lambda view: encoded(reader(view, call)).body))
 
     return handle
 
@@ -155,9 +151,9 @@ def list_clusters(view: View, call: NativeCall) -> Clusters:
         for cluster in view.records.all(Cluster)
         if call.access.sees(cluster.project) and query.name in (None, cluster.name)
     }
-    ids, more = cut(behind(found, query.marker), query.limit)
+    ids, more = take_first(behind(found, query.marker), query.limit)
     return Clusters(
-        *shown_page(call.request, query, ids, more, lambda id: _summarize(call.access, view, found[id]))
+        *render_keys(call.request, query, ids, more, lambda id: _summarize(call.access, view, found[id]))
     )
 
 
@@ -391,7 +387,7 @@ def _describe_node(access: Access, view: View, one: NodeProgress) -> ClusterNode
         status="DELETED" if server is None else status_of(server),
         task=None if server is None else server.task,
         host_name=one.host if access.sees_hosts else None,
-        host_id=None if server is None or one.host is None else host_id_of(server.project, one.host),
+        host_id=None if server is None or one.host is None else make_host_id(server.project, one.host),
         host_down=one.is_host_down,
         group_uuid=node.group,
         fault=_show_node_fault(access, view, one),
@@ -404,7 +400,7 @@ def _show_node_fault(access: Access, view: View, one: NodeProgress) -> str | Non
         return None
     if server.is_locked and one.node.state != "wanted":
         return "The server is locked: it is deleted as soon as it is unlocked."
-    return None if server.fault is None else words_for(access, view, server, server.fault.message)
+    return None if server.fault is None else show_failure(access, view, server, server.fault.message)
 
 
 ROUTES: Final = (

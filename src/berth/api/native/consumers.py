@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from berth.api.kernel.paging import shown_page
+from berth.api.kernel.paging import render_keys
 from berth.api.kernel.times import show_time
 from berth.api.native.calls import NativeCall, NativeRoute, listing
 from berth.api.native.fields import Next, Time, Uuid
@@ -37,7 +37,7 @@ def list_consumers(view: View, call: NativeCall) -> Consumers:
     query: ConsumersQuery = call.query
     found, more = Holders(view, query).page()
     return Consumers(
-        *shown_page(call.request, query, found, more, lambda id: _describe(id, view.consumers[id]))
+        *render_keys(call.request, query, found, more, lambda id: _describe(id, view.consumers[id]))
     )
 
 

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from berth.api.kernel.http import Response
-from berth.api.kernel.paging import behind, cut, shown_page
+from berth.api.kernel.paging import behind, render_keys, take_first
 from berth.api.kernel.rejections import berth_problem
 from berth.api.kernel.times import show_time
 from berth.api.native.calls import NativeCall, NativeRoute, encoded, listing
@@ -168,8 +168,8 @@ def list_groups(view: View, call: NativeCall) -> Groups:
         for id, record in records.items()
         if query.project in (None, record.group.project) and call.may_touch(record.group.project)
     )
-    found, more = cut(behind(ids, query.marker), query.limit)
-    return Groups(*shown_page(call.request, query, found, more, lambda id: _summarize(records[id])))
+    found, more = take_first(behind(ids, query.marker), query.limit)
+    return Groups(*render_keys(call.request, query, found, more, lambda id: _summarize(records[id])))
 
 
 def show_group(view: View, call: NativeCall) -> OneGroup:

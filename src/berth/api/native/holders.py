@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from berth.api.kernel.codes import BAD_PARAMETER
-from berth.api.kernel.paging import cut
+from berth.api.kernel.paging import take_first
 from berth.api.kernel.problem import Problem
 from berth.api.native.fields import LIMIT_DEFAULT, UUID, Limit
 from berth.model.ids import ClassId, ConsumerId, ProviderId, Row
@@ -80,7 +80,7 @@ class Holders:
         limit = self._query.limit
         walk = self._view.consumer_index.behind(self._query.marker, self._whose)
         if self._places is None and self._class_id is None:
-            return cut(walk, limit)
+            return take_first(walk, limit)
         holders = chain.from_iterable(record.consumers for record in self._providers())
         gathered: set[ConsumerId] = set()
         passed: list[ConsumerId] = []
@@ -91,8 +91,8 @@ class Holders:
             walked = list(islice(walk, _TURN))
             passed += filter(self._holds, walked)
             if len(passed) > limit or len(walked) < _TURN:
-                return cut(passed, limit)
-        return cut(heapq.nsmallest(limit + 1, filter(self._is_meant, gathered)), limit)
+                return take_first(passed, limit)
+        return take_first(heapq.nsmallest(limit + 1, filter(self._is_meant, gathered)), limit)
 
     def picks(self, holding: Holding) -> bool:
         """Whether this is something that is asked for."""

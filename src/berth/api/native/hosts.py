@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Meta
 
 from berth.api.kernel.http import Response
-from berth.api.kernel.paging import behind, cut, shown_page
+from berth.api.kernel.paging import behind, render_keys, take_first
 from berth.api.kernel.rejections import berth_problem
 from berth.api.native.calls import NativeCall, NativeRoute, encoded, listing
 from berth.api.native.fields import LIMIT_DEFAULT, Body, KeyMarker, Limit, Next, Text, Uuid
@@ -90,8 +90,8 @@ def list_hosts(view: View, call: NativeCall) -> Hosts:
     view.steps.take(view.records.count(Host))
     known = (ProviderId(host.id) for host in view.records.all(Host))
     bare = behind((id for id in known if id not in providers), query.marker)
-    found, more = cut(merge(hosts, bare), query.limit)
-    return Hosts(*shown_page(call.request, query, found, more, lambda id: _describe(view, id)))
+    found, more = take_first(merge(hosts, bare), query.limit)
+    return Hosts(*render_keys(call.request, query, found, more, lambda id: _describe(view, id)))
 
 
 def show_host(view: View, call: NativeCall) -> OneHost:

@@ -17,7 +17,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from berth.api.kernel.paging import behind, cut, shown_page
+from berth.api.kernel.paging import behind, render_keys, take_first
 from berth.api.native.calls import NativeCall, NativeRoute, listing
 from berth.api.native.fields import LIMIT_DEFAULT, Amounts, KeyMarker, Limit, Next, ResourceClass
 from berth.api.native.holders import Project, Tree, class_named
@@ -84,9 +84,9 @@ def show_usage(view: View, call: NativeCall) -> Usage:
     query: UsageQuery = call.query
     class_id = None if query.resource_class is None else class_named(view, query.resource_class)
     usage = _Usage(view, query, class_id)
-    keys, more = cut(usage.keys(), query.limit)
+    keys, more = take_first(usage.keys(), query.limit)
     rows = dict(zip(keys, usage.rows(keys), strict=True))
-    return Usage(query.by, *shown_page(call.request, query, keys, more, rows.__getitem__))
+    return Usage(query.by, *render_keys(call.request, query, keys, more, rows.__getitem__))
 
 
 class _Usage:

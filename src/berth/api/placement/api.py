@@ -7,7 +7,7 @@ from berth.api.kernel.accept import accepts_json, effective
 from berth.api.kernel.api import Api
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.call import Services
-from berth.api.kernel.etags import CONDITION, StateTags, body_tag, names, tagged
+from berth.api.kernel.etags import CONDITION, StateTags, add_tag, is_named, make_body_tag
 from berth.api.kernel.etags import HEADER as ETAG
 from berth.api.kernel.http import JSON, Request, Response
 from berth.api.kernel.problem import Problem
@@ -71,17 +71,17 @@ class PlacementApi(Api):
         if route.is_search and CONDITION in request.headers:
             index = await self._services.engine.read(lambda view: view.index)
             tag = self._tags.tag(index, request, version)
-            if names(request, tag):
+            if is_named(request, tag):
                 # The tag is of this very request: it was answered before, and the answer is still so.
                 return call.dated(Response(304, headers=[(ETAG, tag)]), None)
         answer = await route.handler(call)
         if isinstance(answer, Problem) or answer.status != 200:
             return answer
         if not route.is_search:
-            return tagged(request, answer, body_tag(answer.body))
+            return add_tag(request, answer, make_body_tag(answer.body))
         if self._services.settings.randomize_allocation_candidates or call.index is None:
             return answer
-        return tagged(request, answer, self._tags.tag(call.index, request, version))
+        return add_tag(request, answer, self._tags.tag(call.index, request, version))
 
 
 def _check_length(headers: Mapping[str, str]) -> None:

@@ -16,9 +16,9 @@ from typing import Any, Final
 from berth.api.compute.servers.fields import DISK_CONFIG
 from berth.api.compute.versions import links_of
 from berth.api.kernel.call import Call, json
-from berth.api.kernel.disclosure import host_id_of, words_for
+from berth.api.kernel.disclosure import make_host_id, show_failure
 from berth.api.kernel.http import Response
-from berth.api.kernel.paging import Key, flag_in, no_marker, page_newest, query_of
+from berth.api.kernel.paging import Key, page_newest, read_flag, read_query, refuse_marker
 from berth.api.kernel.problem import Problem, not_found
 from berth.api.kernel.router import Route
 from berth.api.kernel.times import parse_time, show_plain_time, show_time
@@ -104,7 +104,7 @@ def show_details(call: Call, view: View, server: Server, *, is_alone: bool = Tru
         "accessIPv6": "",
         "key_name": server.key_name,
         "config_drive": "",
-        "hostId": host_id_of(server.project, None if server.place is None else server.place.name),
+        "hostId": make_host_id(server.project, None if server.place is None else server.place.name),
         "security_groups": [],
         "OS-DCF:diskConfig": DISK_CONFIG,
         "OS-EXT-AZ:availability_zone": _find_zone(view, server),
@@ -206,7 +206,7 @@ def _show_flavor(call: Call, server: Server) -> dict[str, Any]:
 def _show_fault(call: Call, view: View, server: Server) -> dict[str, Any]:
     fault = server.fault
     assert fault is not None, "asked for only where there is one"
-    message = words_for(call.access, view, server, fault.message)
+    message = show_failure(call.access, view, server, fault.message)
     body = {"code": fault.code, "created": show_time(fault.at_s), "message": message}
     if call.is_admin and fault.details is not None:
         body["details"] = fault.details
@@ -235,7 +235,7 @@ async def list_servers_with_details(call: Call) -> Response:
 
 
 async def _list_page(call: Call, show: Callable[[View, Server], dict[str, Any]]) -> Response:
-    query = query_of(call, "servers", QUERY)
+    query = read_query(call, "servers", QUERY)
     _refuse_other_orders(query)
     tests = _read_filters(call, query)
     project = _read_project(call, query)
@@ -270,7 +270,7 @@ def _find_marker(view: View, project: str | None, marker: str | None) -> Key | N
         return None
     server = view.records.get(Server, marker)
     if server is None or project not in (None, server.project):
-        raise no_marker(marker)
+        raise refuse_marker(marker)
     return _key_of(server)
 
 
@@ -278,7 +278,7 @@ def _read_project(call: Call, query: dict[str, str]) -> str | None:
     """The project whose servers are listed; None for all. To name another project takes the same rule as to
     list all of them, as in Nova."""
     named = query.get("project_id", query.get("tenant_id"))
-    is_all = flag_in(query, "all_tenants") if "all_tenants" in query else named is not None
+    is_all = read_flag(query, "all_tenants") if "all_tenants" in query else named is not None
     if not is_all and named not in (None, call.project):
         raise Problem(
             400, f"Invalid input: the project is {named!r} and all_tenants is false: leave one of them out."
@@ -327,12 +327,12 @@ def _match_changed_before(value: str) -> ServerFilter:
 
 def _match_deleted(value: str) -> ServerFilter:
     """Deleted servers are not kept, so a list of them is empty."""
-    is_wanted = flag_in({"deleted": value}, "deleted")
+    is_wanted = read_flag({"deleted": value}, "deleted")
     return lambda view, server: not is_wanted
 
 
 def _match_locked(value: str) -> ServerFilter:
-    is_wanted = flag_in({"locked": value}, "locked")
+    is_wanted = read_flag({"locked": value}, "locked")
     return lambda view, server: server.is_locked == is_wanted
 
 
