@@ -92,7 +92,7 @@ def test_a_cell_is_told_of_its_database_and_of_placement_and_nothing_else(cloud:
     ((number, words),) = ((n, words) for n, words in parts_of(cloud).items() if " --name cell1 " in words)
     flags = set(re.findall(r" (--[a-z-]+)", words))
     assert flags == {
-        *("--name", "--database", "--placement", "--listen", "--heartbeat-timeout"),
+        *("--name", "--database", "--placement", "--listen", "--heartbeat-timeout", "--worker-hung-seconds"),
         *("--log-level", "--log-format"),
     }
     assert "region.db" not in words
