@@ -76,7 +76,9 @@ def _watch(
     while not signals.told_to_stop:
         if heartbeat is not None:
             heartbeat.beat()
-            signals.told_to_stop = heartbeat.is_orphan
+            # Not assigned: a signal may have set it since the loop's condition was read.
+            if heartbeat.is_orphan:
+                signals.told_to_stop = True
         awaited: list[Any] = [signals.socket, *(worker.sentinel for worker in workers if worker.is_running)]
         multiprocessing.connection.wait(awaited, LOOK_S)
         now_s = time.monotonic()

@@ -47,3 +47,35 @@ def test_a_worker_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
     finally:
         server.kill()
         server.join()
+
+
+class StoppedMeanwhile(Heartbeat):
+    """Of a parent that is told to stop, once, in the moment in which it asks whether it is an orphan."""
+
+    is_told = False
+
+    @property
+    def is_orphan(self) -> bool:
+        if not self.is_told:
+            self.is_told = True
+            signal.raise_signal(signal.SIGTERM)
+        return False
+
+
+def serve_watched() -> None:
+    def work(number: int, heartbeat: Heartbeat) -> int:
+        signal.sigwait([signal.SIGTERM])
+        return 0
+
+    sys.exit(processes.run_workers(1, work, Limits(), hung_after_s=60, heartbeat=StoppedMeanwhile()))
+
+
+def test_a_stop_that_comes_while_the_parent_looks_for_its_own_parent_is_not_lost() -> None:
+    server = _FORK.Process(target=serve_watched)
+    server.start()
+    server.join(30)
+    try:
+        assert server.exitcode == 0
+    finally:
+        server.kill()
+        server.join()
