@@ -193,8 +193,9 @@ def _work(
     configure_logging(settings)
     keep_freed_memory()
     status = serve_until_stopped(Cell(cell), address, limits, heartbeat)
-    if status == 0:
-        # A conductor that another one has replaced stops by itself: then all of it stops, in good order.
+    if status == 0 and not heartbeat.is_orphan:
+        # A conductor that another one has replaced stops by itself: then all of it stops, in good order. The
+        # id of a parent that is gone may belong to another process by now.
         with contextlib.suppress(ProcessLookupError):
             os.kill(heartbeat.parent, signal.SIGTERM)
     return status
