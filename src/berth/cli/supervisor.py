@@ -114,21 +114,12 @@ class Supervisor:
 
     async def _run(self, child: ChildProcess) -> str:
         """Run a process until it has ended: how it did."""
-        heartbeat = Heartbeat()
-        _rotate_log(child.log)
-        with child.log.open("ab") as log:
-            process = await asyncio.create_subprocess_exec(
-                # -P: the folder is not searched for modules.
-                *(sys.executable, "-P", "-m", "berth.cli", *child.words),
-                cwd=child.folder,
-                env=_environment(child.variables) | heartbeat.variables,
-                pass_fds=(heartbeat.file,),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=_die_with(os.getpid()),
-            )
+        try:
+            heartbeat = Heartbeat()
+            process = await _start(child, heartbeat)
+        except OSError as failure:
+            # No memory, no process or no file descriptor is left: that may pass.
+            return f"cannot be started: {failure.strerror}"
         self._processes[child.name] = process
         try:
             if self._is_stopping:
@@ -154,6 +145,23 @@ class Supervisor:
             self._failed.set_exception(
                 ProcessFailed(f"{child.name} has ended ({ending}). {child.log} ends:\n{words}")
             )
+
+
+async def _start(child: ChildProcess, heartbeat: Heartbeat) -> asyncio.subprocess.Process:
+    _rotate_log(child.log)
+    with child.log.open("ab") as log:
+        return await asyncio.create_subprocess_exec(
+            # -P: the folder is not searched for modules.
+            *(sys.executable, "-P", "-m", "berth.cli", *child.words),
+            cwd=child.folder,
+            env=_environment(child.variables) | heartbeat.variables,
+            pass_fds=(heartbeat.file,),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            preexec_fn=_die_with(os.getpid()),
+        )
 
 
 def _environment(variables: Mapping[str, str]) -> dict[str, str]:

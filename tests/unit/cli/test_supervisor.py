@@ -5,6 +5,7 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,3 +56,32 @@ def test_a_process_that_hangs_is_killed_and_restarted(tmp_path: Path, words: str
 
     asyncio.run(story())
     assert said == ["it has ended (SIGKILL, after no heartbeat for 6 s), restarting in 0.5 s"]
+
+
+def test_a_process_that_cannot_be_started_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    child = ChildProcess(name="it", words=("--version",), variables={}, folder=tmp_path, log=tmp_path / "log")
+    start, started = asyncio.create_subprocess_exec, asyncio.Event()
+
+    async def start_but_once(*words: Any, **options: Any) -> asyncio.subprocess.Process:
+        if not said:
+            raise OSError(12, "Cannot allocate memory")
+        started.set()
+        return await start(*words, **options)
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start_but_once)
+
+    async def story() -> None:
+        supervisor = Supervisor(said.append, hung_after_s=60)
+        supervisor.start(child)
+        supervisor.is_up = True
+        try:
+            async with asyncio.timeout(20):
+                await started.wait()
+        finally:
+            await supervisor.stop()
+
+    asyncio.run(story())
+    assert said[0] == "it has ended (cannot be started: Cannot allocate memory), restarting in 0.5 s"
