@@ -6,7 +6,7 @@ The sum over the command must fit; where a provider is over its capacity already
 a claim may still lower the excess, never raise it. In the same way an amount that one of the consumers
 holds already may stay, or change hands, whatever units the inventory has now; but a claim that comes with
 new inventories must fit them. A migration may keep a part of what its server held, and give it back, whatever
-units there are: as long as both together hold what they held before.
+units there are: as long as both together hold what they held before, and are alone in the command.
 
 Of the providers touched, those that the command names, and those that a consumer leaves with nothing,
 advance by one generation each; one that is merely left for another does not.
@@ -192,8 +192,8 @@ def _find_divided(
     held_after: list[Holdings],
     released: dict[tuple[ProviderId, ClassId], int],
 ) -> set[tuple[ProviderId, ClassId]]:
-    """Where a migration and others hold after the claims, together, what they held before."""
-    if len(claims) == 1 or all(claim.consumer_type != MIGRATION for claim in claims):
+    """Where a migration and one other hold after the claims, together, what they held before."""
+    if len(claims) != 2 or all(claim.consumer_type != MIGRATION for claim in claims):
         return set()
     left = dict(released)
     for held in held_after:

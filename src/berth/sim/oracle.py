@@ -377,8 +377,8 @@ class Oracle(Facts):
         number: ClassId,
         amount: int,
     ) -> bool:
-        """Whether one of the claims' consumers has this amount already, or a migration takes part in a sum
-        that stays what it was: then it may have any part, and another all of it."""
+        """Whether one of the claims' consumers has this amount already, or a migration and one other hold a
+        sum that stays what it was: then it may have any part, and the other all of it."""
         held = [
             fact.amount
             for fact in self.allocations
@@ -392,7 +392,7 @@ class Oracle(Facts):
             for name, n in amounts
             if (id, self.class_number(name)) == (provider, number)
         )
-        has_migration = len(claims) > 1 and any(one.consumer_type == "MIGRATION" for one in claims)
+        has_migration = len(claims) == 2 and any(one.consumer_type == "MIGRATION" for one in claims)
         is_part = claim.consumer_type == "MIGRATION" or amount == sum(held)
         return amount in held or (has_migration and wanted == sum(held) and is_part)
 

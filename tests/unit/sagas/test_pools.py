@@ -1,6 +1,7 @@
 """Moves of servers that use a shared pool: what is held there is held once, at every step of every operation,
 unless the server goes where its pool cannot be used."""
 
+import uuid
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -9,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from berth.doctor.findings import examine
+from berth.ledger import decide
 from berth.model import commands as c
-from berth.model.ids import ProviderId
+from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import Inventory
-from berth.model.rejections import NoFit, Rejection
+from berth.model.rejections import NoFit, Rejection, UnitsViolated
 from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import Flavor
 from tests.unit.sagas.regions import Faults, Region, pool_id
@@ -153,6 +155,22 @@ def test_what_was_shared_with_the_migration_is_given_back_though_the_units_of_th
     assert region.server("s").state == "active"
     assert region.held("s")[POOL] == {"DISK_GB": 60}
     assert examine(region.view, region.now_s) == ()
+
+
+def test_a_migration_holds_a_part_of_one_server_not_the_sum_of_several() -> None:
+    """Otherwise any amount could be collected in it, and handed on."""
+    region = pooled()
+    region.do(c.SetInventories(POOL, None, {"DISK_GB": Inventory(100, max_unit=50)}))
+    servers = [ConsumerId(str(uuid.UUID(int=number))) for number in (1, 2)]
+    half = ((POOL, (("DISK_GB", 50),)),)
+    for id in servers:
+        region.do(c.ReplaceAllocations((c.Claim(id, half, "p", "u", None, "INSTANCE"),)))
+    whole = ((POOL, (("DISK_GB", 100),)),)
+    claims = (
+        c.Claim(ConsumerId(str(uuid.UUID(int=3))), whole, "p", "u", None, "MIGRATION"),
+        *(c.Claim(id, (), "p", "u", 1, "INSTANCE") for id in servers),
+    )
+    assert isinstance(decide(region.view, c.ReplaceAllocations(claims), region.now_s), UnitsViolated)
 
 
 def test_a_resize_by_more_than_is_free_names_the_pool() -> None:
