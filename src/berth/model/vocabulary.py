@@ -12,7 +12,6 @@ import os_traits
 
 from berth.model.ids import ClassId
 
-CUSTOM_PREFIX: Final = "CUSTOM_"
 NAME_LENGTH_MAX: Final = 255
 
 STANDARD_CLASSES: Final[tuple[str, ...]] = tuple(os_resource_classes.STANDARDS)
