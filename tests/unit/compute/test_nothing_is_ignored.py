@@ -148,8 +148,8 @@ def test_hints_are_used_or_refused(region: RegionWorld) -> None:
             ("colour", {"colour": "red"}),
         ):
             answer = await region.compute("POST", "/servers", {**body(), "os:scheduler_hints": hints})
-            assert f"the hint {name} is not offered here" in said(answer)
-            assert "What is: group, same_host, different_host." in said(answer)
+            assert f"the hint {name} is not supported" in said(answer)
+            assert "Supported: group, same_host, different_host." in said(answer)
         both: dict[str, Any] = {"os:scheduler_hints": {}, "OS-SCH-HNT:scheduler_hints": {}}
         assert "under two names" in said(await region.compute("POST", "/servers", {**body(), **both}))
         assert "hints" in said(await region.compute("POST", "/servers", {**body(), "hints": {}}))

@@ -353,13 +353,13 @@ def test_a_projects_own_quotas_come_first_then_the_class_then_the_settings(tmp_p
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ({"quota_set": {"volumes": 3}}, "there is no quota 'volumes'"),
+        ({"quota_set": {"volumes": 3}}, "'volumes' is not a quota"),
         ({"quota_set": {"cores": -2}}, "cores is -2; it must be a whole number from -1"),
         ({"quota_set": {"cores": "2.5"}}, "cores is '2.5'"),
         ({"quota_set": {"cores": True}}, "cores is True"),
         ({"quota_set": {"cores": 1 << 31}}, "to 2147483647"),
-        ({"quota_set": {"key_pairs": 5}}, "key_pairs are not kept here"),
-        ({"quota_set": {"floating_ips": 5}}, "there is no quota 'floating_ips'"),
+        ({"quota_set": {"key_pairs": 5}}, "key_pairs are not kept"),
+        ({"quota_set": {"floating_ips": 5}}, "'floating_ips' is not a quota"),
         ({"quota_set": {"cores": 5, "force": "perhaps"}}, "force is 'perhaps'"),
         ({"quota_set": {}, "more": 1}, "more"),
         ({}, "quota_set"),

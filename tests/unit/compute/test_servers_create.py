@@ -197,7 +197,7 @@ def test_a_host_that_is_asked_for_must_pass_the_filters(region: RegionWorld) -> 
         assert (await region.compute("POST", "/servers", body(host="host-3"), who="ann:blue")).status == 403
         old = await region.compute("POST", "/servers", body(host="host-3"), version="2.73")
         assert old.status == 400
-        assert "from microversion 2.74 on" in old.json["badRequest"]["message"]
+        assert "needs microversion 2.74 or later" in old.json["badRequest"]["message"]
 
     region.run(story)
 
@@ -276,8 +276,8 @@ def test_wrong_hosts_and_hints_are_refused(region: RegionWorld) -> None:
             (body(availability_zone="nova:host-9"), "admin", "There is no host host-9 with an agent"),
             (body(host="host-*"), "admin", "There is no host host-* with an agent"),
             (body(host="host-1", availability_zone="nova:host-2"), "admin", "names several hosts"),
-            (body() | {"os:scheduler_hints": {"group": uuid_of(1)}}, "admin", "no such server group"),
-            (body() | {"os:scheduler_hints": {"group": group}}, "ann:blue", "no such server group"),
+            (body() | {"os:scheduler_hints": {"group": uuid_of(1)}}, "admin", "which is not a server group"),
+            (body() | {"os:scheduler_hints": {"group": group}}, "ann:blue", "which is not a server group"),
             (body() | {"os:scheduler_hints": {"same_host": uuid_of(77)}}, "admin", "that holds nothing"),
         ):
             answer = await region.compute("POST", "/servers", asked, who=who)

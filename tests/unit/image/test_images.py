@@ -114,7 +114,7 @@ def test_an_image_is_queued_until_it_has_content(region: RegionWorld) -> None:
         missing = await region.ask("GET", path, token="ann:blue")
         assert (missing.status, missing.json["message"]) == (
             404,
-            f"The content of image {uuid_of(5)} is not kept here: only its size and its digests are.",
+            f"The content of image {uuid_of(5)} is not kept: only its size and its digests are.",
         )
         assert (await region.ask("POST", IMAGES, {"id": uuid_of(5)}, token="ann:blue")).status == 409
 

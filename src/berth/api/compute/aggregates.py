@@ -253,7 +253,8 @@ def _check_zone(zone: str | None) -> str | None:
         )
     if zone == NO_ZONE:
         raise Problem(
-            400, f"availability_zone {NO_ZONE!r} is that of hosts in no other: choose another name."
+            400,
+            f"availability_zone {NO_ZONE!r} is the zone of hosts in no other zone: choose another.",
         )
     return zone
 
@@ -388,8 +389,8 @@ def _refuse_with_servers(view: View, host: ProviderRecord, zones_changed: set[Ag
     if count:
         raise Problem(
             409,
-            f"The availability zone of host {host.name} cannot change while there are servers on it, and "
-            f"there are {count}: migrate or delete them first.",
+            f"The availability zone of host {host.name} cannot change: it has {count} servers. Migrate or "
+            "delete them first.",
         )
 
 

@@ -200,7 +200,7 @@ def _make_flavor(call: Call, asked: NewFlavor) -> Flavor:
     if asked.rxtx_factor not in (None, 1.0, "1", "1.0"):
         raise Problem(
             400,
-            f"rxtx_factor is {asked.rxtx_factor!r}; it must be 1.0 or left out: there are no networks here.",
+            f"rxtx_factor is {asked.rxtx_factor!r}; it must be 1.0 or left out: there are no networks.",
         )
     return Flavor(
         id=id,
@@ -229,7 +229,7 @@ def _check_description(text: str | None) -> str | None:
 
 async def update_flavor(call: Call) -> Response:
     if call.version < _DESCRIPTION:
-        raise Problem(404, f"Flavors can be changed from microversion 2.{_DESCRIPTION} on.")
+        raise Problem(404, f"To change a flavor needs microversion 2.{_DESCRIPTION} or later.")
     text = _check_description(call.decode(UpdateFlavor).flavor.description)
 
     def propose(view: View, now_s: int) -> Command:
@@ -423,7 +423,7 @@ def _add_project(flavor: Flavor, project: str) -> tuple[str, ...]:
 
 def _remove_project(flavor: Flavor, project: str) -> tuple[str, ...]:
     if project not in flavor.projects:
-        raise Problem(404, f"Project {project} has no access to flavor {flavor.id} that could be taken.")
+        raise Problem(404, f"Project {project} has no access to flavor {flavor.id}.")
     return tuple(other for other in flavor.projects if other != project)
 
 

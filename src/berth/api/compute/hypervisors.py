@@ -154,7 +154,7 @@ def id_of(call: Call, host: Host) -> str | int:
 
 def _refuse_from(call: Call, version: int, instead: str) -> None:
     if call.version >= version:
-        raise Problem(404, f"This is gone from microversion 2.{version} on: {instead}.")
+        raise Problem(404, f"This was removed in microversion 2.{version}: {instead}.")
 
 
 def _read_with_servers(call: Call, query: dict[str, str]) -> bool:

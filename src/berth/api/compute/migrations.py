@@ -52,7 +52,7 @@ async def list_migrations(call: Call) -> Response:
         # The answer would tell which host a migration is on.
         call.require(_HOSTS)
     if read_flag(query, "hidden"):
-        raise Problem(400, "hidden must be false or left out: no migration is hidden here.")
+        raise Problem(400, "hidden must be false or left out: no migration is hidden.")
     has_pages = call.version >= 59
     tests = _read_filters(query)
 
@@ -142,9 +142,7 @@ async def abort_migration(call: Call) -> Response:
 async def refuse_action(call: Call) -> Response:
     require_version(call, 22)
     await call.read(lambda view: _find_live_migration(call, view))
-    raise Problem(
-        400, "Nothing can be done to a live migration but to abort it: it is never forced to complete."
-    )
+    raise Problem(400, "A live migration cannot be forced to complete: it can only be aborted.")
 
 
 def _find_live_migrations(call: Call, view: View) -> list[Migration]:

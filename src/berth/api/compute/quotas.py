@@ -157,7 +157,7 @@ async def update_quota_class(call: Call) -> Response:
     _require_class(call)
     asked = _read_limits(dict(call.decode(NewQuotaClass).quota_class_set), _list_not_kept(call.version, 50))
     if call.version < 50 and (newer := sorted(asked.keys() & {*_GROUPS})):
-        raise Problem(400, f"Invalid input: {newer[0]} is known from microversion 2.50 on.")
+        raise Problem(400, f"Invalid input: {newer[0]} needs microversion 2.50 or later.")
     return await call.submit(
         lambda view, _: _set_quotas(view, DEFAULT_CLASS, asked),
         lambda view: json({"quota_class_set": _show_class(call, _find_class_limits(call, view))}),
@@ -190,12 +190,12 @@ def _read_limits(given: dict[str, Any], not_kept: tuple[str, ...]) -> dict[str, 
     for name, limit in numbers.items():
         if name not in RESOURCES and name not in not_kept:
             raise Problem(
-                400, f"Invalid input: there is no quota {name!r}; there are {', '.join(sorted(RESOURCES))}."
+                400, f"Invalid input: {name!r} is not a quota; the quotas are {', '.join(sorted(RESOURCES))}."
             )
         if name in not_kept and limit != UNLIMITED:
             raise Problem(
                 400,
-                f"Invalid input: {name} are not kept here and cannot be limited: leave it out, or give -1.",
+                f"Invalid input: {name} are not kept and cannot be limited: leave it out, or give -1.",
             )
     return {name: limit for name, limit in numbers.items() if name in RESOURCES}
 

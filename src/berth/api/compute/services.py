@@ -149,8 +149,7 @@ async def delete_service(call: Call) -> Response:
     host = await call.read(lambda view: find_hypervisor(view, call))
     raise Problem(
         409,
-        f"The service of host {host.name} is its agent, and is there as long as its cell knows the agent: "
-        "disable it, or force it down.",
+        f"The service of host {host.name} is its agent and cannot be deleted: disable it, or force it down.",
     )
 
 

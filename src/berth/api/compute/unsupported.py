@@ -28,7 +28,7 @@ async def refuse_keypair(call: Call) -> Response:
 
 async def refuse_new_keypair(call: Call) -> Response:
     raise Problem(
-        501, "Keypairs are not kept here: agents put no keys on servers. Create the server without one."
+        501, "Key pairs are not supported: agents put no keys on servers. Create the server without one."
     )
 
 

@@ -73,7 +73,7 @@ def require_version(call: Call, minor: int) -> None:
     """Refuse a path that came with a later version than the one of the request."""
     if call.version < minor:
         raise Problem(
-            404, f"{call.request.method} {call.request.path} is there from microversion 2.{minor} on."
+            404, f"{call.request.method} {call.request.path} needs microversion 2.{minor} or later."
         )
 
 
@@ -83,8 +83,8 @@ def require_since(call: Call, body: msgspec.Struct, since: dict[str, int]) -> No
         if call.version < minor and getattr(body, name) is not msgspec.UNSET:
             raise Problem(
                 400,
-                f"Invalid input: {name} is understood from microversion 2.{minor} on, and this request "
-                f"speaks 2.{call.version}.",
+                f"Invalid input: {name} needs microversion 2.{minor} or later; this request uses "
+                f"2.{call.version}.",
             )
 
 

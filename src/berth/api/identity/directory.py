@@ -137,7 +137,7 @@ class Directory:
 
 
 _DOMAINS: Final[list[dict[str, Any]]] = [
-    {"id": DOMAIN_ID, "name": DOMAIN_NAME, "enabled": True, "description": "The one that there is."}
+    {"id": DOMAIN_ID, "name": DOMAIN_NAME, "enabled": True, "description": "The only domain."}
 ]
 _REGIONS: Final[list[dict[str, Any]]] = [{"id": REGION, "description": "", "parent_region_id": None}]
 

@@ -88,9 +88,9 @@ def _read_project(scope: LoginScope | str | None) -> str | None:
     if scope is None or isinstance(scope, str):
         return None
     if scope.project is None:
-        raise Problem(400, "The scope must be a project: there are no others here.")
+        raise Problem(400, "The scope must be a project: no other scope is supported.")
     if not _is_ours(scope.project.domain):
-        raise Problem(401, f"There is no domain but {DOMAIN_NAME}.")
+        raise Problem(401, f"Unknown domain: the only one is {DOMAIN_NAME}.")
     project = scope.project.id or scope.project.name
     if not project:
         raise Problem(400, "scope.project must have an id or a name.")
@@ -131,8 +131,8 @@ class TokenHandlers:
         if grant is None:
             raise Problem(
                 403,
-                "This token is not one that a login has issued, and cannot be revoked here: it is good as "
-                "long as it stands in the tokens file.",
+                "This token was not issued by a login and cannot be revoked here: it is valid until it is "
+                "removed from the tokens file.",
             )
         return await call.submit(lambda view, now_s: revoke(view, now_s, grant), lambda view: Response(204))
 
@@ -192,9 +192,9 @@ class TokenHandlers:
             case "token" if identity.token is not None:
                 return await self._recognise_token(identity.token.id, project)
             case "password" | "token":
-                raise Problem(400, f"The method {method} is named, and identity.{method} is missing.")
+                raise Problem(400, f"identity.methods has {method}, but identity.{method} is missing.")
             case _:
-                raise Problem(401, f"The method {method!r} is not known here: use password or token.")
+                raise Problem(401, f"The method {method!r} is not supported: use password or token.")
 
     def _make_grant(self, login: Login, methods: tuple[str, ...]) -> Grant:
         now_s = self._clock.now_ns() // 1_000_000_000
@@ -215,12 +215,15 @@ class TokenHandlers:
         """The token that the request is about, and its login."""
         subject = call.request.headers.get(SUBJECT)
         if subject is None:
-            raise Problem(400, "X-Subject-Token is missing: it names the token that is asked about.")
+            raise Problem(400, "X-Subject-Token is missing: it must have the token to show or revoke.")
         login = await self._recognise_token(subject, None)
         if login is None:
             raise Problem(404, "The token in X-Subject-Token is invalid, has expired or has been revoked.")
         if not call.is_admin and login.caller.user_id != call.caller.user_id:
-            raise Problem(403, "The token in X-Subject-Token is another user's: that takes an admin.")
+            raise Problem(
+                403,
+                "The token in X-Subject-Token belongs to another user: ask an administrator.",
+            )
         return subject, login
 
 
@@ -228,7 +231,7 @@ def _decode_login(request: Request) -> LoginAuth:
     try:
         return msgspec.json.decode(request.body, type=LoginBody).auth
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Problem(400, f"The body is not what is expected to log in: {error}.") from None
+        raise Problem(400, f"The body is not a valid login: {error}.") from None
 
 
 def _respond(request: Request, caller: Caller, grant: Grant, token: str, status: int) -> Response:

@@ -143,7 +143,7 @@ def _read_order(pairs: Iterable[tuple[str, str]]) -> SortOrder:
         return _check_order([(key, direction or "desc") for key, _, direction in parts])
     keys, directions = given["sort_key"] or ["created_at"], given["sort_dir"] or ["desc"]
     if len(directions) not in (1, len(keys)):
-        raise Problem(400, f"There are {len(keys)} of sort_key and {len(directions)} of sort_dir.")
+        raise Problem(400, f"sort_key is given {len(keys)} times and sort_dir {len(directions)} times.")
     if len(directions) == 1:
         directions = directions * len(keys)
     return _check_order(list(zip(keys, directions, strict=True)))
@@ -151,7 +151,7 @@ def _read_order(pairs: Iterable[tuple[str, str]]) -> SortOrder:
 
 def _check_order(order: SortOrder) -> SortOrder:
     if len(order) > _KEYS_MAX:
-        raise Problem(400, f"The list is sorted by {len(order)} keys; it may be by {_KEYS_MAX} at most.")
+        raise Problem(400, f"The list is sorted by {len(order)} keys; the maximum is {_KEYS_MAX}.")
     for key, direction in order:
         if key not in _SORT_KEYS:
             raise Problem(400, f"The sort key is {key[:100]!r}; it must be one of {', '.join(_SORT_KEYS)}.")
@@ -261,7 +261,7 @@ def _find_start(images: list[Image], marker: str | None) -> int:
     for place, image in enumerate(images):
         if image.id == marker:
             return place + 1
-    raise Problem(400, f"marker {marker!r} is not the id of an image of this list: begin without one.")
+    raise Problem(400, f"marker {marker!r} is not the id of an image of this list: start without one.")
 
 
 def _make_link(pairs: list[tuple[str, str]]) -> str:
@@ -346,7 +346,7 @@ async def upload_file(call: Call) -> Response:
         if image.status != "queued":
             raise Problem(409, f"Image {image.id} is {image.status}: it has its content already.")
         if image.disk_format is None or image.container_format is None:
-            raise Problem(400, "disk_format and container_format must be set before there can be content.")
+            raise Problem(400, "disk_format and container_format must be set before content is uploaded.")
         return msgspec.structs.replace(
             image, status="active", size=len(content), checksum=checksum, hash_value=digest
         )
@@ -358,9 +358,7 @@ async def download_file(call: Call) -> Response:
     image = await call.read(lambda view: _find_image(view, call))
     if not image.size:
         return Response(204)
-    raise Problem(
-        404, f"The content of image {image.id} is not kept here: only its size and its digests are."
-    )
+    raise Problem(404, f"The content of image {image.id} is not kept: only its size and its digests are.")
 
 
 async def add_tag(call: Call) -> Response:

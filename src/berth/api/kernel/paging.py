@@ -71,7 +71,7 @@ def read_query(call: Call, what: str, known: Mapping[str, int]) -> dict[str, str
 
 def _unknown(name: str, what: str, since: int | None, offered: Sequence[str]) -> Problem:
     why = "is not understood" if since is None else f"is not understood before microversion 2.{since}"
-    there = f"What is: {', '.join(sorted(offered))}." if offered else "Nothing is."
+    there = f"Supported: {', '.join(sorted(offered))}." if offered else "It takes no parameters."
     return Problem(400, f"Invalid input: {name[:100]!r} {why} in a list of {what}. {there}")
 
 
@@ -114,7 +114,7 @@ def render_list(
     if marker is not None:
         places = [place for place, item in enumerate(items) if id_of(item) == marker]
         if not places:
-            raise Problem(400, f"marker [{marker}] not found: it must be the id of one in the list.")
+            raise Problem(400, f"marker [{marker}] not found: it must be the id of an entry of the list.")
         start = places[0] + 1
     shown = render_page(items[start : start + limit], render)
     end = start + len(shown)
@@ -154,7 +154,7 @@ def page_newest(
 
 
 def refuse_marker(marker: str) -> Problem:
-    return Problem(400, f"marker [{marker}] not found: begin again without one.")
+    return Problem(400, f"marker [{marker}] not found: start again without one.")
 
 
 # -- by key: nothing is repeated, and nothing skipped that was there throughout -------------------

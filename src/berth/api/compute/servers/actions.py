@@ -119,8 +119,8 @@ async def act_on_server(call: Call) -> Response:
 def _unknown_action(name: str) -> Problem:
     offered = ", ".join(sorted(_ACTIONS))
     if name in _NOT_OFFERED:
-        return Problem(400, f"The action {name} is not offered here. What is: {offered}.")
-    return Problem(400, f"There is no such action: {name[:100]}. What is offered: {offered}.")
+        return Problem(400, f"The action {name} is not supported. Supported: {offered}.")
+    return Problem(400, f"Unknown action: {name[:100]}. Supported: {offered}.")
 
 
 def _decode_action(raw: msgspec.Raw, kind: type[T], empty: T | None = None) -> T:
@@ -257,9 +257,7 @@ async def _unshelve(call: Call, raw: msgspec.Raw) -> Response:
         call.require("os_compute_api:os-shelve:unshelve_to_host")
     zone = body.availability_zone
     if zone is None and call.version < 91:
-        raise Problem(
-            400, "Invalid input: an availability_zone of null is understood from microversion 2.91 on."
-        )
+        raise Problem(400, "Invalid input: an availability_zone of null needs microversion 2.91 or later.")
 
     def begin(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
         server = find_server(call, view, id)

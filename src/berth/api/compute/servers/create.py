@@ -155,7 +155,8 @@ def _read_counts(asked: NewServer) -> tuple[int, int]:
     at_most = asked.max_count or at_least
     if at_least > at_most:
         raise Problem(
-            400, f"Invalid input: min_count is {at_least}, and must not be above max_count, {at_most}."
+            400,
+            f"Invalid input: min_count is {at_least}; it must not be above max_count, {at_most}.",
         )
     return at_least, at_most
 
@@ -201,7 +202,7 @@ def _read_zone(text: str) -> tuple[str | None, str | None]:
 def require_zone(view: View, zone: str) -> None:
     labels = view.groups.labels
     if zone != NO_ZONE and all(labels[id].name != zone for id in view.groups.of_kind(ZONE)):
-        raise Problem(400, f"The requested availability zone {zone} is not available: there is none.")
+        raise Problem(400, f"The requested availability zone {zone} is not available: it does not exist.")
 
 
 def require_host(view: View, name: str) -> str:
@@ -258,7 +259,7 @@ def _find_group(call: Call, view: View, named: str | None) -> str | None:
         return None
     record = view.groups.records.get(GroupId(named.lower()))
     if record is None or not call.access.sees(record.group.project):
-        raise Problem(400, f"The hint group names {named}, and there is no such server group.")
+        raise Problem(400, f"The hint group names {named}, which is not a server group.")
     return record.id
 
 

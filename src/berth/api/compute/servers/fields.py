@@ -33,15 +33,15 @@ def _refused(words: str, *harmless: Any) -> Field:
     return Field(Fate.REFUSED, words, harmless)
 
 
-_NO_NETWORKS: Final = "there are no networks here"
-_NO_VOLUMES: Final = "there are no volumes and no further disks here"
-_NO_KEYS: Final = "there are no key pairs here"
-_NO_WAY_IN: Final = "nothing is brought into a guest"
+_NO_NETWORKS: Final = "there are no networks"
+_NO_VOLUMES: Final = "there are no volumes and no further disks"
+_NO_KEYS: Final = "there are no key pairs"
+_NO_WAY_IN: Final = "nothing can be injected into a guest"
 _NOT_KEPT: Final = "it is not kept"
-_DRIVERS_CHOICE: Final = "the driver knows how disks get there"
+_DRIVERS_CHOICE: Final = "the driver decides how disks are moved"
 
 _IN_GUEST: Final = {
-    "OS-DCF:diskConfig": _refused("partitions are left alone", DISK_CONFIG),
+    "OS-DCF:diskConfig": _refused("disks are never repartitioned", DISK_CONFIG),
     "accessIPv4": _refused(_NOT_KEPT, ""),
     "accessIPv6": _refused(_NOT_KEPT, ""),
     "hostname": _refused(_NO_WAY_IN),
@@ -54,7 +54,7 @@ _MADE: Final = {
     "trusted_image_certificates": _refused("signatures of images are not verified", []),
 }
 _NAMED: Final = {
-    "name": _used("what it is called"),
+    "name": _used("its name"),
     "description": _used("kept"),
     "metadata": _used("kept"),
 }
@@ -63,13 +63,13 @@ FIELDS: Final[dict[str, dict[str, Field]]] = {
     "create": {
         **_MADE,
         **_NAMED,
-        "flavorRef": _used("sizes, and where it may be"),
-        "imageRef": _used("what it is made from, and where it may be"),
-        "availability_zone": _used("where it is to be: ZONE, or ZONE:HOST for administrators"),
-        "host": _used("where it is to be, for administrators"),
-        "hypervisor_hostname": _used("where it is to be, for administrators"),
-        "min_count": _used("at least so many, or none"),
-        "max_count": _used("as many as fit, up to so many"),
+        "flavorRef": _used("its sizes, and which hosts may have it"),
+        "imageRef": _used("its image, and which hosts may have it"),
+        "availability_zone": _used("its zone: ZONE, or ZONE:HOST for administrators"),
+        "host": _used("its host, for administrators"),
+        "hypervisor_hostname": _used("its host, for administrators"),
+        "min_count": _used("create at least this many, or none"),
+        "max_count": _used("create as many as fit, up to this many"),
         "return_reservation_id": _used("whether the answer has the id of the reservation"),
         "networks": _refused(_NO_NETWORKS, "auto", "none", []),
         "security_groups": _refused(_NO_NETWORKS, [], [{"name": "default"}]),
@@ -81,48 +81,48 @@ FIELDS: Final[dict[str, dict[str, Field]]] = {
     },
     "update": {
         **_IN_GUEST,
-        "name": _used("what it is called"),
+        "name": _used("its name"),
         "description": _used("kept"),
         "pinned_availability_zone": _refused("the zone of a server is changed by unshelving it"),
     },
     "rebuild": {
         **_MADE,
         **_NAMED,
-        "imageRef": _used("what it is made from; its host must suit it"),
+        "imageRef": _used("its new image, which its host must support"),
         "key_name": _refused(_NO_KEYS, None),
-        "preserve_ephemeral": _refused("ephemeral disks are made anew", False),
+        "preserve_ephemeral": _refused("ephemeral disks are always recreated", False),
     },
     "resize": {
-        "flavorRef": _used("sizes, and where it may be"),
+        "flavorRef": _used("its sizes, and which hosts may have it"),
         "OS-DCF:diskConfig": _IN_GUEST["OS-DCF:diskConfig"],
     },
-    "migrate": {"host": _used("where it is to go")},
+    "migrate": {"host": _used("the destination host")},
     "os-migrateLive": {
-        "host": _used("where it is to go"),
+        "host": _used("the destination host"),
         "block_migration": _refused(_DRIVERS_CHOICE, "auto"),
         "disk_over_commit": _refused(_DRIVERS_CHOICE, False),
-        "force": _refused("no host is taken without being asked", False),
+        "force": _refused("the filters are always asked", False),
     },
     "evacuate": {
-        "host": _used("where it is to go"),
-        "onSharedStorage": _refused("a server is built anew where it goes", False),
+        "host": _used("the destination host"),
+        "onSharedStorage": _refused("the server is rebuilt on its new host", False),
         "adminPass": _MADE["adminPass"],
-        "force": _refused("no host is taken without being asked", False),
+        "force": _refused("the filters are always asked", False),
     },
     "unshelve": {
-        "availability_zone": _used("where it is to be; null for any zone"),
-        "host": _used("where it is to be"),
+        "availability_zone": _used("its new zone; null for any zone"),
+        "host": _used("its new host"),
     },
     "lock": {"locked_reason": _used("kept")},
 }
 """Every field of every body, by operation."""
 
-_ONE_FILTER: Final = "no filter here reads it"
+_ONE_FILTER: Final = "no filter reads it"
 
 HINTS: Final[dict[str, Field]] = {
     "group": _used("the server group that it is a member of"),
-    "same_host": _used("servers whose host it is to share"),
-    "different_host": _used("servers whose hosts it is to avoid"),
+    "same_host": _used("servers whose host it must share"),
+    "different_host": _used("servers whose hosts it must avoid"),
     "query": _refused(_ONE_FILTER),
     "target_cell": _refused(_ONE_FILTER),
     "different_cell": _refused(_ONE_FILTER),
@@ -172,10 +172,10 @@ def read_hints(*given: dict[str, Any] | None) -> dict[str, Any]:
     used = [name for name, field in HINTS.items() if field.fate is Fate.USED]
     for name in hints:
         if name not in used:
-            words = HINTS[name].words if name in HINTS else "there is no such hint"
+            words = HINTS[name].words if name in HINTS else "it is unknown"
             raise Problem(
                 400,
-                f"Invalid input: the hint {name[:100]} is not offered here: {words}. What is: "
+                f"Invalid input: the hint {name[:100]} is not supported: {words}. Supported: "
                 f"{', '.join(used)}.",
             )
     return hints
