@@ -18,6 +18,7 @@ import pytest
 
 from bench.books import fleet_commands
 from bench.fleets import AGGREGATES, mixed_providers
+from berth.api.kernel.rejections import explain_rejection
 from berth.api.native.usage import UsageQuery, _Usage
 from berth.clusters import proposals as cluster_operations
 from berth.engine import engine as engine_module
@@ -148,7 +149,7 @@ def planning(asked: ScheduleRequest) -> Work:
 
 
 def explaining(asked: ScheduleRequest) -> Work:
-    return lambda view: explain(view, asked, OPTIONS)
+    return lambda view: explain(view, asked, OPTIONS, explain_rejection)
 
 
 def counting(asked: ScheduleRequest) -> Work:
@@ -352,7 +353,7 @@ def test_an_explanation_that_is_given_up_says_so(fleet: View, monkeypatch: pytes
     monkeypatch.setattr("berth.scheduler.explain.variants.STEPS_MAX", 100_000)
     asked = request(1, parts(8, "VCPU", 16, member_of=different_lists(100)), isolate=True)
     left = fleet.steps.left
-    explained = explain(fleet, asked, OPTIONS)
+    explained = explain(fleet, asked, OPTIONS, explain_rejection)
     assert not isinstance(explained, Rejection)
     assert explained.change is not None
     assert explained.change.gave_up

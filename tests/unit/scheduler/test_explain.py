@@ -17,6 +17,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 
+from berth.api.kernel.rejections import explain_rejection
 from berth.model.explanations import Check, Explanation
 from berth.model.ids import AggregateId, GroupId
 from berth.model.placement import HostStatus, Inventory
@@ -31,7 +32,7 @@ from berth.model.rejections import (
 from berth.model.requests import CandidatesRequest, RequestGroup
 from berth.model.scheduling import Hints, Plan, ScheduleRequest
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
-from berth.scheduler.explain.explanation import HOSTS_EXPLAINED_MAX, explain, refusal
+from berth.scheduler.explain.explanation import HOSTS_EXPLAINED_MAX, explain
 from berth.scheduler.options import DEFAULT_FILTERS, scheduler_options
 from berth.scheduler.plan import plan
 from tests.unit.scheduler.fleets import Fleet, asking, request, resources
@@ -51,7 +52,7 @@ class Situation(NamedTuple):
 
 def explained(situation: Situation) -> Explanation:
     before = situation.fleet.view.state()
-    found = explain(situation.fleet.view, situation.request, OPTIONS, situation.hosts)
+    found = explain(situation.fleet.view, situation.request, OPTIONS, explain_rejection, situation.hosts)
     assert isinstance(found, Explanation), found
     assert situation.fleet.view.state() == before, "to explain is not to change"
     return found
@@ -278,7 +279,9 @@ def test_what_fits_is_what_is_needed_or_there_is_a_change(situation: Callable[[]
 def test_a_refusal_of_the_ledger_is_explained() -> None:
     situation = group_full()
     filters = [name for name in DEFAULT_FILTERS if name != "group_policy"]
-    found = explain(situation.fleet.view, situation.request, scheduler_options(filters), ("host-1",))
+    found = explain(
+        situation.fleet.view, situation.request, scheduler_options(filters), explain_rejection, ("host-1",)
+    )
     assert isinstance(found, Explanation)
     assert found.fitting == 0
     assert found.steps[-1].left == 3
@@ -413,7 +416,7 @@ def test_an_empty_fleet_is_explained() -> None:
     ],
 )
 def test_unknown_names_are_refused(wrong: ScheduleRequest, rejection: Rejection) -> None:
-    assert explain(Fleet().view, wrong, OPTIONS) == rejection
+    assert explain(Fleet().view, wrong, OPTIONS, explain_rejection) == rejection
 
 
 # -- at random ----------------------------------------------------------------------------------
@@ -462,7 +465,7 @@ def test_a_pool_is_not_a_host() -> None:
 
     def hosts_total(**amounts: int) -> int:
         group = RequestGroup(resources=tuple(amounts.items()))
-        found = explain(fleet.view, request(asking(group)), scheduler_options())
+        found = explain(fleet.view, request(asking(group)), scheduler_options(), explain_rejection)
         assert isinstance(found, Explanation)
         return found.hosts_total
 
@@ -487,7 +490,7 @@ def rendered(explanation: Explanation) -> str:
         lines += ["", f"{host.host}: {'fits' if host.fits else 'does not fit'}"]
         lines += [_rendered_check(check) for check in host.checks]
         if host.refused is not None:
-            lines.append(f"  refused: {refusal(host.refused)}")
+            lines.append(f"  refused: {explain_rejection(host.refused)}")
     return "\n".join(lines) + "\n"
 
 

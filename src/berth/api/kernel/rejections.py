@@ -63,7 +63,7 @@ class Cell(NamedTuple):
 
 class Row(NamedTuple):
     """``says``: upstream's sentence, wherever it comes up. ``adds``: what we add to it. ``on_route``: what
-    Placement answers where a route has words of its own."""
+    Placement answers where a route has words of its own. ``explained``: what an explanation says of it."""
 
     placement: Cell | None = None
     says: str = ""
@@ -71,6 +71,7 @@ class Row(NamedTuple):
     on_route: Mapping[Attempt, Cell] = MappingProxyType({})
     berth: Cell | None = None
     nova: Cell | None = None
+    explained: str = ""
 
 
 _GENERATION_CHANGED: Final = (
@@ -336,12 +337,16 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         adds="Asked for {r.asked}; min_unit is {r.min_unit}, max_unit is {r.max_unit}, step_size is "
         "{r.step_size}.",
         placement=Cell(409, _CANNOT_ALLOCATE),
+        explained="{r.asked} {r.resource_class} on {r.provider} against min_unit {r.min_unit}, max_unit "
+        "{r.max_unit}, step_size {r.step_size}",
     ),
     r.CapacityExceeded: Row(
         says="Unable to create allocation for '{r.resource_class}' on resource provider '{r.provider}'. "
         "The requested amount would exceed the capacity.",
         adds="Asked for {r.asked}; others use {r.used} of {r.capacity}.",
         placement=Cell(409, _CANNOT_ALLOCATE),
+        explained="too little {r.resource_class} on {r.provider}: {r.asked} asked for, {r.used} used of "
+        "{r.capacity}",
     ),
     r.AllocationsNotFound: Row(
         says="No allocations for consumer '{r.consumer}'",
@@ -426,6 +431,8 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         "{domain}: {r.reason}.",
         adds="{standing}",
         placement=Cell(409, _CANNOT_ALLOCATE, code=codes.GROUP_POLICY),
+        explained="the {r.policy} of the group {r.name} does not let a member come to {r.host}, because "
+        "{r.reason}",
     ),
     # servers
     r.RecordMoved: Row(
@@ -723,6 +730,12 @@ def nova_problem(rejection: Rejection, *, names_hosts: bool = True) -> Problem:
     if cell is None:
         return berth_problem(rejection, names_hosts=names_hosts)
     return _problem(rejection, cell, names_hosts=names_hosts)
+
+
+def explain_rejection(rejection: Rejection) -> str:
+    """What an explanation says of a refusal: a clause without a full stop."""
+    text = ROWS[type(rejection)].explained
+    return text.format(r=rejection) if text else berth_problem(rejection).text.removesuffix(".")
 
 
 def why_no_place(rejection: Rejection) -> str:

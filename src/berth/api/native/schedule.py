@@ -14,7 +14,7 @@ from msgspec import Meta
 from berth.api.kernel.codes import BAD_BODY, NO_FIT, PLAN_MOVED
 from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Denied, Problem
-from berth.api.kernel.rejections import berth_problem
+from berth.api.kernel.rejections import berth_problem, explain_rejection
 from berth.api.native.calls import NativeCall, NativeRoute, encoded
 from berth.api.native.fields import Amounts, Index, Uuid
 from berth.api.native.plan_tokens import Token, make_token, read_plan, read_token
@@ -272,7 +272,7 @@ def _describe_allocations(wanted: tuple[Wanted, ...]) -> dict[str, Resources]:
 def make_explanation(
     view: View, request: ScheduleRequest, options: SchedulerOptions, hosts: tuple[str, ...]
 ) -> Explanation:
-    found = explain_schedule(view, request, options, hosts)
+    found = explain_schedule(view, request, options, explain_rejection, hosts)
     if isinstance(found, Rejection):
         raise berth_problem(found)
     return Explanation(

@@ -5,8 +5,7 @@ host does by each of them (checks.py), and, if too few members fit, what the sma
 helps (smallest_change.py).
 """
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -16,12 +15,9 @@ import numpy as np
 from berth.model.explanations import Explanation, HostChecks, SmallestChange
 from berth.model.ids import ConsumerId, Row
 from berth.model.rejections import (
-    CapacityExceeded,
     ConstraintStep,
     GroupNotFound,
-    GroupPolicyBroken,
     Rejection,
-    UnitsViolated,
 )
 from berth.model.requests import UNSUFFIXED, RequestGroup
 from berth.model.scheduling import Plan, ScheduleRequest
@@ -43,10 +39,15 @@ _NOBODY: Final = ConsumerId("a new member")
 
 
 def explain(
-    view: View, request: ScheduleRequest, options: SchedulerOptions, hosts: Iterable[str] = ()
+    view: View,
+    request: ScheduleRequest,
+    options: SchedulerOptions,
+    tell: Callable[[Rejection], str],
+    hosts: Iterable[str] = (),
 ) -> Explanation | Rejection:
-    """Explain a request. Of the named hosts the first ``HOSTS_EXPLAINED_MAX`` are explained. Names that do
-    not exist are rejected. The view is as it was before; nothing else may read it meanwhile."""
+    """Explain a request; ``tell`` says what the ledger refuses, in words. Of the named hosts the first
+    ``HOSTS_EXPLAINED_MAX`` are explained. Names that do not exist are rejected. The view is as it was before;
+    nothing else may read it meanwhile."""
     wrong = _wrong(view, request)
     if wrong is not None:
         return wrong
@@ -69,7 +70,9 @@ def explain(
         change = find_smallest_change(variants, request, taken, counted)
         host = change.best.host if change.best is not None else None
         closest = checked.at(host) if host is not None else None
-    outcome = _Outcome(fitting, variants.needed, total, taken, refused, closest, change)
+    outcome = _Outcome(
+        fitting, variants.needed, total, taken, None if refused is None else tell(refused), closest, change
+    )
     return Explanation(
         index=view.index,
         needed=variants.needed,
@@ -131,7 +134,7 @@ class _Outcome(NamedTuple):
     needed: int
     hosts_total: int
     steps: tuple[ConstraintStep, ...]
-    refused: Rejection | None
+    refused: str | None
     closest: HostChecks | None
     change: SmallestChange | None
 
@@ -147,7 +150,7 @@ def _sentences(view: View, request: ScheduleRequest, outcome: _Outcome) -> Itera
     if not outcome.fitting:
         yield from _free_in_all(view, outcome.steps)
     if outcome.refused is not None:
-        yield f"The ledger refuses: {refusal(outcome.refused)}."
+        yield f"The ledger refuses: {outcome.refused}."
     if outcome.closest is not None:
         yield from _closest(outcome.closest)
     if outcome.change is not None:
@@ -229,21 +232,3 @@ def _closest(closest: HostChecks) -> Iterator[str]:
     if failed:
         said = " and ".join(f"asked {check.asked}, found {check.found}" for check in failed)
         yield f"Closest is {closest.host}: {said}."
-
-
-def refusal(rejection: Rejection) -> str:
-    """A rejection of the ledger, in words."""
-    match rejection:
-        case GroupPolicyBroken():
-            where = f"the {rejection.policy} of the group {rejection.name} does not let a member come to"
-            return f"{where} {rejection.host}, because {rejection.reason}"
-        case CapacityExceeded():
-            amounts = f"{rejection.asked} asked for, {rejection.used} used of {rejection.capacity}"
-            return f"too little {rejection.resource_class} on {rejection.provider}: {amounts}"
-        case UnitsViolated():
-            asked = f"{rejection.asked} {rejection.resource_class} on {rejection.provider}"
-            units = f"min_unit {rejection.min_unit}, max_unit {rejection.max_unit}"
-            return f"{asked} against {units}, step_size {rejection.step_size}"
-    words = re.sub(r"(?<!^)(?=[A-Z])", " ", type(rejection).__name__).lower()
-    facts = ", ".join(f"{name} {value}" for name, value in msgspec.structs.asdict(rejection).items())
-    return f"{words} ({facts})" if facts else words
