@@ -18,6 +18,7 @@ from berth.agent.state import AgentState
 from berth.cell.protocol import AgentCommand, Leftover
 from berth.model.saga_runs import Spec
 from berth.model.servers import Flavor
+from berth.runtime.backoff import Backoff, retry
 
 SUPERSEDED: Final = "superseded by a later command"
 ABORTED: Final = "aborted"
@@ -172,10 +173,8 @@ class CommandRunner:
 
     async def _save(self) -> None:
         """A result that is not durable is not reported, however long that takes."""
-        while True:
-            try:
-                await self._state.save()
-                return
-            except OSError as error:
-                _log.error("cannot write the host's state, retrying in %g s: %s", _SAVE_AGAIN_S, error)
-                await asyncio.sleep(_SAVE_AGAIN_S)
+
+        def notice(error: Exception, pause_s: float) -> None:
+            _log.error("cannot write the host's state, retrying in %g s: %s", pause_s, error)
+
+        await retry(self._state.save, (OSError,), Backoff(_SAVE_AGAIN_S, _SAVE_AGAIN_S), notice=notice)

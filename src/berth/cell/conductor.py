@@ -23,6 +23,7 @@ from berth.model.commands import Command
 from berth.model.ids import Index
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Agent, SagaRun
+from berth.runtime.backoff import Backoff, keep_running
 from berth.runtime.clock import Clock
 from berth.sagas.runner import (
     AgentTask,
@@ -89,6 +90,7 @@ class Conductor:
         self._refused: dict[str, int] = {}
         self.term = 0
         self._forgets_at_ns = 0
+        self._is_replaced = False
 
     async def take_over(self) -> None:
         """Write a new term: from now on the conductor before this one does nothing more."""
@@ -101,24 +103,29 @@ class Conductor:
     async def run(self) -> None:
         """Execute runs until another conductor has taken over."""
         try:
-            while not self._engine.stopping:
-                try:
-                    index = await self._engine.read(self._look)
-                    if index is None:
-                        _log.error("another conductor has taken over this cell, stopping")
-                        return
-                    await self._forget()
-                    await self._engine.wait_beyond(index, _FOLLOW_S)
-                except (Unavailable, Overloaded) as error:
-                    _log.warning("the cell's journal is unavailable, retrying in %g s: %s", _PAUSE_S, error)
-                    await asyncio.sleep(_PAUSE_S)
-                except Exception:
-                    _log.exception("conductor failed unexpectedly, retrying in %g s", _PAUSE_S)
-                    await asyncio.sleep(_PAUSE_S)
+            await keep_running(
+                "conductor",
+                self._follow,
+                is_stopping=lambda: self._is_replaced or self._engine.stopping,
+                outages=(Unavailable, Overloaded),
+                log=_log,
+                first_s=_PAUSE_S,
+                longest_s=_PAUSE_S,
+            )
         finally:
             for task in self._tasks.values():
                 task.cancel()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    async def _follow(self) -> None:
+        """Start what there is to do, and wait for more."""
+        index = await self._engine.read(self._look)
+        if index is None:
+            _log.error("another conductor has taken over this cell, stopping")
+            self._is_replaced = True
+            return
+        await self._forget()
+        await self._engine.wait_beyond(index, _FOLLOW_S)
 
     def _look(self, view: View) -> Index | None:
         """Start a task for each run that has none. None if another conductor has taken over."""
@@ -156,7 +163,7 @@ class Conductor:
 
     async def _carry_out(self, id: str) -> None:
         """Execute all steps of a run. An outage is waited out; a bug stops this run, and no other."""
-        pause_s = _PAUSE_FIRST_S
+        backoff = Backoff(_PAUSE_FIRST_S, _PAUSE_LONGEST_S)
         while True:
             try:
                 run = await self._engine.read(lambda view: view.records.get(SagaRun, id))
@@ -165,12 +172,12 @@ class Conductor:
                 change = await self._step(run)
                 await self._advance(run, change)
                 _log_failure(run, change(run))
-                pause_s = _PAUSE_FIRST_S
+                backoff.reset()
                 self._refused.pop(id, None)
             except (PlacementUnavailable, Unavailable, Overloaded) as error:
+                pause_s = backoff.next_s()
                 _log.warning("saga run %s: step failed, retrying in %g s: %s", id, pause_s, error)
                 await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _PAUSE_LONGEST_S)
             except asyncio.CancelledError:
                 raise
             except Exception:

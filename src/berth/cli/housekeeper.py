@@ -21,6 +21,7 @@ import msgspec
 
 from berth.engine.housekeeping import is_due
 from berth.journal import connect, parse_address
+from berth.runtime.backoff import Backoff
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import configure_logging
 from berth.serving import BEAT_S, LOOK_S, Heartbeat, Watch
@@ -79,14 +80,15 @@ class _Keeping(threading.Thread):
         self._running = _fork(settings, self._heartbeat)
 
     def run(self) -> None:
-        deaths = 0
+        backoff = Backoff(_PAUSE_FIRST_S, _PAUSE_LONGEST_S)
         while True:
             started_s = time.monotonic()
             death = self._wait()
             if self._stopping.is_set():
                 return
-            deaths = 1 if time.monotonic() - started_s > _STEADY_S else deaths + 1
-            pause_s = min(_PAUSE_FIRST_S * 2 ** (deaths - 1), _PAUSE_LONGEST_S)
+            if time.monotonic() - started_s > _STEADY_S:
+                backoff.reset()
+            pause_s = backoff.next_s()
             _log.error("the housekeeper %s; restarting it in %g s", death, pause_s)
             if self._stopping.wait(pause_s):
                 return

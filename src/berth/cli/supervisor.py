@@ -22,6 +22,7 @@ from typing import Final
 
 import msgspec
 
+from berth.runtime.backoff import Backoff
 from berth.serving import LOOK_S, Heartbeat, Watch
 
 _PR_SET_PDEATHSIG: Final = 1
@@ -98,17 +99,21 @@ class Supervisor:
     async def _keep(self, child: ChildProcess) -> None:
         """Run a process until all are stopped, or it has died too often."""
         deaths = 0
+        backoff = Backoff(_PAUSE_FIRST_S, _PAUSE_LONGEST_S)
         loop = asyncio.get_running_loop()
         while True:
             started_s = loop.time()
             ending = await self._run(child)
             if self._is_stopping:
                 return
-            deaths = 1 if loop.time() - started_s > _STEADY_S else deaths + 1
+            if loop.time() - started_s > _STEADY_S:
+                deaths = 0
+                backoff.reset()
+            deaths += 1
             if not self.is_up or deaths >= _DEATHS_MAX:
                 self._fail(child, ending)
                 return
-            pause_s = min(_PAUSE_FIRST_S * 2 ** (deaths - 1), _PAUSE_LONGEST_S)
+            pause_s = backoff.next_s()
             self._say(f"{child.name} has ended ({ending}), restarting in {pause_s:g} s")
             await asyncio.sleep(pause_s)
 
