@@ -169,9 +169,7 @@ class Conductor:
                 run = await self._engine.read(lambda view: view.records.get(SagaRun, id))
                 if run is None or is_finished(run):
                     return
-                change = await self._step(run)
-                await self._advance(run, change)
-                _log_failure(run, change(run))
+                await self.step(run)
                 backoff.reset()
                 self._refused.pop(id, None)
             except (PlacementUnavailable, Unavailable, Overloaded) as error:
@@ -186,8 +184,11 @@ class Conductor:
                 )
                 await asyncio.sleep(_PAUSE_LONGEST_S)
 
-    async def _advance(self, run: SagaRun, change: Callable[[SagaRun], SagaRun]) -> None:
+    async def step(self, run: SagaRun) -> None:
+        """Execute the step that a run is at, and write its outcome."""
+        change = await self._step(run)
         await self._submit(lambda view, now_s: saga_runs.advance_run(view, self.term, run, change, now_s))
+        _log_failure(run, change(run))
 
     async def _step(self, run: SagaRun) -> Callable[[SagaRun], SagaRun]:
         """Do what is next; how that changes the run."""

@@ -7,7 +7,7 @@ weighers are shown. The request that they are shown is about one member: the fir
 """
 
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 from typing import Any, Final, Protocol, cast
 
@@ -66,11 +66,11 @@ class UnknownPlugin(WrongOption):
 
 
 def filters(names: Iterable[str]) -> tuple[Filter, ...]:
-    return tuple(cast(Filter, _module("filters", name)) for name in names)
+    return tuple(cast(Filter, module) for module in _modules("filters", names))
 
 
 def weighers(names: Iterable[str]) -> tuple[Weigher, ...]:
-    return tuple(cast(Weigher, _module("weighers", name)) for name in names)
+    return tuple(cast(Weigher, module) for module in _modules("weighers", names))
 
 
 def name_of(plugin: Filter | Weigher) -> str:
@@ -85,13 +85,14 @@ _OFFERS: Final = {
 """What a module of each folder must have."""
 
 
-def _module(kind: str, name: str) -> Any:
+def _modules(kind: str, names: Iterable[str]) -> Iterator[Any]:
     package = import_module(f"berth.scheduler.{kind}")
     known = sorted(info.name for info in pkgutil.iter_modules(package.__path__))
-    if name not in known:
-        raise UnknownPlugin(f"there is no {kind[:-1]} called {name}; there are {', '.join(known)}")
-    module = import_module(f"{package.__name__}.{name}")
-    missing = [offer for offer in _OFFERS[kind] if not hasattr(module, offer)]
-    if missing:
-        raise WrongOption(f"the {kind[:-1]} {name} lacks {', '.join(missing)}")
-    return module
+    for name in names:
+        if name not in known:
+            raise UnknownPlugin(f"there is no {kind[:-1]} called {name}; there are {', '.join(known)}")
+        module = import_module(f"{package.__name__}.{name}")
+        missing = [offer for offer in _OFFERS[kind] if not hasattr(module, offer)]
+        if missing:
+            raise WrongOption(f"the {kind[:-1]} {name} lacks {', '.join(missing)}")
+        yield module

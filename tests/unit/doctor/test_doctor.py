@@ -14,7 +14,7 @@ from berth.model.rejections import CapacityExceeded, FindingGone, Rejection, Rep
 from berth.model.saga_runs import Outbox
 from berth.model.servers import Action, Host
 from berth.sagas.conflicts import as_dict, held_now
-from tests.unit.sagas.regions import BANDWIDTH, Faults, Region, host_id, nic_id, prepared
+from tests.unit.sagas.regions import BANDWIDTH, Faults, Region, S, host_id, nic_id, prepared
 
 pytestmark = pytest.mark.fast
 
@@ -51,7 +51,7 @@ def region() -> Region:
     return prepared("migrate")
 
 
-def number_of(region: Region, id: str = "s") -> int:
+def number_of(region: Region, id: str = S) -> int:
     place = region.server(id).place
     assert place is not None
     return int(place.name.removeprefix("host-"))
@@ -74,7 +74,7 @@ def test_a_consumer_that_no_record_knows(region: Region, type: str) -> None:
     region.now_s += GRACE_S
     is_repaired(region, "orphan_consumer")
     assert region.held("ghost") == {}
-    assert region.held("s")
+    assert region.held(S)
 
 
 def test_the_grace_is_the_callers_to_say(region: Region) -> None:
@@ -102,87 +102,87 @@ def test_consumers_on_hosts_of_others_are_not_judged() -> None:
 def test_an_orphan_is_let_go_from_its_group() -> None:
     region = Region()
     region.group("g", "anti-affinity")
-    region.run("create", "s", group="g")
+    region.run("create", S, group="g")
     claim = c.Claim(ConsumerId("ghost"), (vcpus(another(region)),), "p", "u", None, "INSTANCE", GroupId("g"))
     region.do(c.ReplaceAllocations((claim,)))
     region.now_s += GRACE_S
     is_repaired(region, "orphan_consumer")
-    assert list(region.view.groups.memberships) == ["s"]
+    assert list(region.view.groups.memberships) == [S]
 
 
 # -- servers ------------------------------------------------------------------------------------
 
 
 def test_a_server_without_its_allocations(region: Region) -> None:
-    before = region.held("s")
-    region.do(c.DeleteAllocations(ConsumerId("s")))
+    before = region.held(S)
+    region.do(c.DeleteAllocations(ConsumerId(S)))
     assert as_dict(only(region).should_hold) == before
     is_repaired(region, "server_without_allocations")
-    assert region.held("s") == before
-    region.run("migrate", "s")
+    assert region.held(S) == before
+    region.run("migrate", S)
 
 
 def test_there_must_be_room_for_what_is_claimed_again() -> None:
     region = Region(hosts=1, vcpus=2)
-    region.run("create", "s")
-    region.do(c.DeleteAllocations(ConsumerId("s")))
+    region.run("create", S)
+    region.do(c.DeleteAllocations(ConsumerId(S)))
     region.claim("other", vcpus(1), type="OTHER")
-    assert isinstance(mend(region, "server_without_allocations:s"), CapacityExceeded)
-    assert region.held("s") == {}
-    assert found(region) == ["server_without_allocations:s"]
+    assert isinstance(mend(region, f"server_without_allocations:{S}"), CapacityExceeded)
+    assert region.held(S) == {}
+    assert found(region) == [f"server_without_allocations:{S}"]
 
 
 def test_a_server_with_wrong_allocations(region: Region) -> None:
-    before = region.held("s")
-    region.claim("s", vcpus(number_of(region), 3))
+    before = region.held(S)
+    region.claim(S, vcpus(number_of(region), 3))
     finding = only(region)
     assert as_dict(finding.holds) == {host_id(number_of(region)): {"VCPU": 3}}
     is_repaired(region, "server_with_wrong_allocations")
-    assert region.held("s") == before
-    region.run("migrate", "s")
+    assert region.held(S) == before
+    region.run("migrate", S)
 
 
 def test_a_server_that_should_hold_nothing() -> None:
     region = prepared("unshelve")
-    region.claim("s", vcpus(1))
+    region.claim(S, vcpus(1))
     is_repaired(region, "server_with_wrong_allocations")
-    assert region.held("s") == {}
-    region.run("unshelve", "s")
+    assert region.held(S) == {}
+    region.run("unshelve", S)
 
 
 def test_doubled_allocations_of_the_old_style(region: Region) -> None:
-    before = region.held("s")
-    region.claim("s", *region.server("s").held, vcpus(another(region)))
-    assert len(region.hosts_of("s")) == 2
+    before = region.held(S)
+    region.claim(S, *region.server(S).held, vcpus(another(region)))
+    assert len(region.hosts_of(S)) == 2
     assert f"host-{another(region)}" in only(region).sentence
     is_repaired(region, "doubled_allocations")
-    assert region.held("s") == before
-    region.run("migrate", "s")
+    assert region.held(S) == before
+    region.run("migrate", S)
 
 
 def test_the_same_written_again_is_nothing_to_repair(region: Region) -> None:
-    region.claim("s", *region.server("s").held)
+    region.claim(S, *region.server(S).held)
     assert found(region) == []
-    region.run("migrate", "s")
+    region.run("migrate", S)
 
 
 def test_a_server_that_holds_something_on_a_host_where_it_is_not(region: Region) -> None:
     """What merge left on the source before it took that along: the record says so too."""
-    before = region.held("s")
-    region.claim("s", *region.server("s").held, vcpus(another(region)))
-    held = held_now(region.view, "s")
-    server = msgspec.structs.replace(region.server("s"), held=held, kept=(vcpus(another(region)),))
+    before = region.held(S)
+    region.claim(S, *region.server(S).held, vcpus(another(region)))
+    held = held_now(region.view, S)
+    server = msgspec.structs.replace(region.server(S), held=held, kept=(vcpus(another(region)),))
     region.put_record(msgspec.structs.replace(server, generation=2))
     assert f"holds resources on host-{another(region)}, but is not there" in only(region).sentence
     is_repaired(region, "server_elsewhere")
-    assert region.held("s") == before
-    assert region.server("s").kept == ()
-    region.run("migrate", "s")
+    assert region.held(S) == before
+    assert region.server(S).kept == ()
+    region.run("migrate", S)
 
 
 def test_a_server_to_which_something_is_being_done_is_not_judged(region: Region) -> None:
-    assert region.begin("migrate", "s") is None
-    region.claim("s", vcpus(1, 1))
+    assert region.begin("migrate", S) is None
+    region.claim(S, vcpus(1, 1))
     assert found(region) == []
 
 
@@ -191,14 +191,14 @@ def test_a_server_to_which_something_is_being_done_is_not_judged(region: Region)
 
 def test_a_migration_that_nobody_finishes() -> None:
     region = prepared("confirm")
-    migration = region.migration("s")
-    server = msgspec.structs.replace(region.server("s"), state="active", migration=None)
+    migration = region.migration(S)
+    server = msgspec.structs.replace(region.server(S), state="active", migration=None)
     region.put_record(server)
     assert "no saga run will finish it" in only(region).sentence
     is_repaired(region, "unfinished_migration")
     assert region.held(migration.id) == {}
-    assert (region.migration("s").status, region.migration("s").held) == ("error", ())
-    region.run("migrate", "s")
+    assert (region.migration(S).status, region.migration(S).held) == ("error", ())
+    region.run("migrate", S)
 
 
 def test_a_migration_that_waits_is_left_alone() -> None:
@@ -209,17 +209,17 @@ def test_a_migration_that_waits_is_left_alone() -> None:
 
 def test_a_migration_without_its_allocations() -> None:
     region = prepared("revert")
-    migration = region.migration("s")
+    migration = region.migration(S)
     region.do(c.DeleteAllocations(ConsumerId(migration.id)))
     is_repaired(region, "migration_without_allocations")
     assert region.held(migration.id) == as_dict(migration.held)
-    region.run("revert", "s")
+    region.run("revert", S)
     assert found(region) == []
 
 
 def test_a_migration_with_wrong_allocations() -> None:
     region = prepared("revert")
-    migration = region.migration("s")
+    migration = region.migration(S)
     region.claim(migration.id, vcpus(another(region), 1), type="MIGRATION")
     is_repaired(region, "migration_with_wrong_allocations")
     assert region.held(migration.id) == as_dict(migration.held)
@@ -227,26 +227,26 @@ def test_a_migration_with_wrong_allocations() -> None:
 
 def test_a_migration_that_somebody_has_written_again() -> None:
     region = prepared("revert")
-    migration = region.migration("s")
+    migration = region.migration(S)
     region.claim(migration.id, *migration.held, type="MIGRATION")
     assert found(region) == []
-    region.run("revert", "s")
+    region.run("revert", S)
 
 
 def test_an_evacuation_that_waits_for_its_source_is_left_alone() -> None:
     region = prepared("evacuate")
-    region.run("evacuate", "s")
+    region.run("evacuate", S)
     region.now_s += 30 * RUN_S
     assert found(region) == []
-    region.do(c.DeleteAllocations(ConsumerId(region.migration("s").id)))
+    region.do(c.DeleteAllocations(ConsumerId(region.migration(S).id)))
     assert found(region) == [], "there is less to release"
 
 
 def test_a_server_in_error_with_its_migration_is_left_alone() -> None:
     region = prepared("revert")
-    region.run("revert", "s", Faults(["destroy"]))
-    assert region.server("s").state == "error"
-    assert region.held(region.migration("s").id)
+    region.run("revert", S, Faults(["destroy"]))
+    assert region.server(S).state == "error"
+    assert region.held(region.migration(S).id)
     assert found(region) == []
 
 
@@ -254,7 +254,7 @@ def test_a_server_in_error_with_its_migration_is_left_alone() -> None:
 
 
 def test_a_run_that_has_not_reached_its_cell(region: Region) -> None:
-    assert region.begin("migrate", "s") is None
+    assert region.begin("migrate", S) is None
     region.now_s += RUN_S - 1
     assert found(region) == []
     region.now_s += 1
@@ -265,7 +265,7 @@ def test_a_run_that_has_not_reached_its_cell(region: Region) -> None:
 
 
 def test_a_run_that_does_not_end(region: Region) -> None:
-    assert region.begin("migrate", "s") is None
+    assert region.begin("migrate", S) is None
     (outbox,) = region.view.records.all(Outbox)
     region.do(c.Enact((RecordChanged(outbox, None),)))
     (action,) = [one for one in region.view.records.all(Action) if one.id == outbox.id]
@@ -281,16 +281,16 @@ def test_a_stray_member_of_a_group_of_servers() -> None:
     region.do(c.ChangeMembers(GroupId("g"), (ConsumerId("stray"),)))
     assert found(region) == [], "one may be declared before there is anything to it"
     assert mend(region, "stray_member:stray") == FindingGone("stray_member:stray")
-    region.run("create", "s", group="g")
+    region.run("create", S, group="g")
     is_repaired(region, "stray_member")
-    assert list(region.view.groups.memberships) == ["s"]
+    assert list(region.view.groups.memberships) == [S]
 
 
 def test_members_that_are_servers_or_their_migrations_are_no_strays() -> None:
     region = Region()
     region.group("g", "anti-affinity")
-    region.run("create", "s", group="g")
-    region.run("resize", "s")
+    region.run("create", S, group="g")
+    region.run("resize", S)
     assert len(region.view.groups.memberships) == 2
     assert found(region) == []
 
@@ -299,17 +299,17 @@ def test_members_that_are_servers_or_their_migrations_are_no_strays() -> None:
 
 
 def test_a_finding_is_looked_at_again(region: Region) -> None:
-    region.do(c.DeleteAllocations(ConsumerId("s")))
+    region.do(c.DeleteAllocations(ConsumerId(S)))
     (finding,) = examine(region.view, region.now_s)
     assert find_again(region.view, finding.id, Moment(region.now_s)) == finding
-    region.claim("s", *region.server("s").held)
+    region.claim(S, *region.server(S).held)
     assert find_again(region.view, finding.id, Moment(region.now_s)) is None, "it is of another kind now"
-    for id in ("", "orphan_consumer", "nonsense:s", "unfinished_migration:s", "stray_member:none"):
+    for id in ("", "orphan_consumer", f"nonsense:{S}", f"unfinished_migration:{S}", "stray_member:none"):
         assert find_again(region.view, id, Moment(region.now_s)) is None
 
 
 def test_two_repairs_of_one_finding_do_it_once(region: Region) -> None:
-    region.do(c.DeleteAllocations(ConsumerId("s")))
+    region.do(c.DeleteAllocations(ConsumerId(S)))
     (finding,) = examine(region.view, region.now_s)
     command = repair(region.view, finding.id, Moment(region.now_s))
     assert not isinstance(command, Rejection)

@@ -1,28 +1,38 @@
-"""A region without processes: a view, the operations that begin in it, and a cell that executes their runs
-at once, with the real runner, client of Placement and status sync. Only the
-agents and the network are left out: a step of an agent succeeds, unless it is told to fail."""
+"""A region without processes: a view, the sagas that begin in it, and a cell whose conductor executes their
+runs at once, over the region's own Placement API. Only journals, agents and the network are left out: a step
+of an agent succeeds, unless it is told to fail."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
+from berth.api.kernel.auth.policy import Policy
 from berth.cell import saga_runs
-from berth.cell.placement import ClaimRefused, ClaimWriter
-from berth.client import Answer, Client
+from berth.cell.conductor import Conductor, Deadlines
+from berth.cell.mailbox import Mailbox
+from berth.cell.placement import VERSION, ClaimWriter
+from berth.cell.protocol import AgentCommand
+from berth.client import connect_directly
+from berth.engine import Engine, Planned, Proposal
+from berth.engine.engine import Observer
 from berth.ledger import decide
+from berth.main import compose
 from berth.model import commands as c
+from berth.model.batches import Origin
 from berth.model.events import RecordChanged
 from berth.model.groups import Group
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.placement import HEALTHY, Inventory, Label, Wanted
-from berth.model.rejections import ConsumerGenerationConflict, Rejection
+from berth.model.rejections import Rejection
 from berth.model.saga_runs import Agent, Instance, Outbox, SagaRun
 from berth.model.servers import ConflictPolicy, Flavor, Held, Host, Image, Migration, Place, Server
 from berth.region.status_sync import apply_progress
+from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
+from berth.runtime.settings import Settings
 from berth.sagas import (
     confirm,
     create,
@@ -39,7 +49,7 @@ from berth.sagas import (
     stop,
     unshelve,
 )
-from berth.sagas.conflicts import as_dict, held_now, name_classes
+from berth.sagas.conflicts import as_dict, held_now
 from berth.sagas.hosts import cell_aggregate
 from berth.sagas.proposals import Context
 from berth.sagas.release import release_evacuated
@@ -47,14 +57,9 @@ from berth.sagas.runner import (
     AgentTask,
     ClaimTask,
     MoveClaim,
-    Skip,
     is_finished,
-    make_conflict,
-    must_succeed,
-    record_claim_moved,
     record_claim_refused,
     record_failure,
-    record_success,
     step_of,
     task_of,
 )
@@ -69,6 +74,12 @@ LARGE = Flavor(id="large", name="large", vcpus=4, memory_mb=1024, disk_gb=10)
 IMAGE = Image(id="image-2", status="active")
 SCHEDULER = scheduler_options()
 RUNNER = asyncio.Runner()
+S = "50000000-0000-4000-8000-000000000001"
+"""The server that most tests are about."""
+SETTINGS = Settings(log_level="error")
+POLICY = Policy(None, "legacy", SystemClock())
+HEADERS = {"x-auth-token": "admin", "openstack-api-version": VERSION}
+T = TypeVar("T")
 BANDWIDTH = "NET_BW_EGR_KILOBIT_PER_SEC"
 _PLAIN = {
     "confirm": confirm.propose,
@@ -118,13 +129,26 @@ class Region:
         self.view = View()
         self.cell = View()
         self.ids = Ids(seed=7)
+        self.clock = _RegionClock(self)
         self.now_s = NOW_S
         self.run_count: list[SagaRun] = []
         self.watch: Callable[[SagaRun], None] | None = None
         """Called with a run before each of its steps, and when it has ended."""
+        self.conductor = RUNNER.run(self._make_conductor())
         self.do(c.LabelAggregate(cell_aggregate(CELL), Label("cell", CELL)))
         for number in range(1, hosts + 1):
             self._add_host(number, vcpus, disk_gb)
+
+    async def _make_conductor(self) -> "_FailingConductor":
+        """Its way to Placement is the region's API."""
+
+        async def open_engine(observer: Observer) -> Engine:
+            return cast(Engine, ViewEngine(self, self.view))
+
+        region = await compose(SETTINGS, open_engine, self.clock, self.ids, policy=POLICY)
+        placement = connect_directly(region.application, HEADERS)
+        cell = cast(Engine, ViewEngine(self, self.cell))
+        return _FailingConductor(cell, ClaimWriter(placement), _ReadyMailbox(), self.clock, Deadlines())
 
     def _add_host(self, number: int, vcpus: int, disk_gb: int) -> None:
         id, nic, name = host_id(number), nic_id(number), f"host-{number}"
@@ -279,15 +303,13 @@ class Region:
         return [self._finish(run.id, Faults()) for run in list(self.cell.records.all(SagaRun))]
 
     def _finish(self, id: str, faults: Faults) -> SagaRun:
+        self.conductor.faults = faults
         run = self._order(id)
         while not is_finished(run):
             self._bring_up(run)
             if self.watch is not None:
                 self.watch(run)
-            change = RUNNER.run(self._step(run, faults))
-            command = saga_runs.advance_run(self.cell, 0, run, change, self.now_s)
-            assert not isinstance(command, Rejection)
-            self._write(self.cell, command)
+            RUNNER.run(self.conductor.step(run))
             after = self._order(id)
             assert after.version > run.version, "every transition is a version"
             run = after
@@ -311,91 +333,81 @@ class Region:
         if command is not None:
             self.do(command)
 
-    async def _step(self, run: SagaRun, faults: Faults) -> Callable[[SagaRun], SagaRun]:
-        """What a conductor would do, without waiting."""
-        now_ns = self.now_s * 10**9
-        task = task_of(run)
-        name = step_of(run).undo_name if run.phase == "back" else step_of(run).name
-        claim = ClaimWriter(_Placement(self))
-        match task:
-            case Skip():
-                return lambda run: record_success(run, now_ns)
-            case MoveClaim(way):
-                error = faults.error("move the claim")
-                if error is not None:
-                    return partial(record_claim_refused, now_ns=now_ns, error=error)
-                moved = await claim.move(run, way)
-                return lambda run: record_claim_moved(run, now_ns, *moved)
-            case ClaimTask(entry):
-                error = faults.error(name)
-                if error is not None and run.phase != "back":
-                    return partial(record_failure, now_ns=now_ns, error=error)
-                try:
-                    both = await claim.write(run, entry)
-                except ClaimRefused as refused:
-                    assert not must_succeed(run), "what must be done is refused"
-                    conflict = make_conflict(run, refused.found, now_ns)
-                    return partial(record_failure, now_ns=now_ns, error=str(refused), conflict=conflict)
-                return lambda run: record_success(run, now_ns, *both)
-            case AgentTask():
-                error = faults.error(name)
-                agent = self.cell.records.get(Agent, task.place.id)
-                if agent is not None and agent.is_down:
-                    error = f"{task.place.name} is down"
-                    if step_of(run).skip_if_down and run.phase == "forward":
-                        return lambda run: record_success(run, now_ns, note=error)
-                if error is not None:
-                    return lambda run: record_failure(run, now_ns, error)
-                return lambda run: record_success(run, now_ns)
-
     def instance(self, id: str) -> Instance:
         instance = self.cell.records.get(Instance, id)
         assert instance is not None
         return instance
 
 
-class _Placement(Client):
-    """The three requests of Placement that a conductor makes, on the region's own ledger."""
+class _RegionClock:
+    """The region's seconds."""
 
     def __init__(self, region: Region) -> None:
-        super().__init__("http://placement:1")
         self._region = region
 
-    async def ask(self, method: str, path: str, body: Any = None, timeout_s: float = 30) -> Answer:
-        if method == "GET":
-            if path.startswith("/resource_providers/"):
-                root = self._region.view.providers[ProviderId(path.rpartition("/")[2])].root
-                return Answer(200, {}, {"root_provider_uuid": root.id})
-            return self._allocations(path.removeprefix("/allocations/"))
-        claims = tuple(_claim(consumer, claim) for consumer, claim in body.items())
-        refused = self._region._write(self._region.view, c.ReplaceAllocations(claims))
-        if refused is None:
-            return Answer(204, {}, None)
-        is_moved = isinstance(refused, ConsumerGenerationConflict)
-        code = "placement.concurrent_update" if is_moved else "placement.undefined_code"
-        return Answer(409, {}, {"errors": [{"code": code, "detail": repr(refused)}]})
+    def now_ns(self) -> int:
+        return self._region.now_s * 10**9
 
-    def _allocations(self, consumer: str) -> Answer:
-        record = self._region.view.consumers.get(ConsumerId(consumer))
-        if record is None:
-            return Answer(200, {}, {"allocations": {}})
-        held = as_dict(name_classes(self._region.view, record.held))
-        found = {id: {"resources": amounts} for id, amounts in held.items()}
-        return Answer(200, {}, {"allocations": found, "consumer_generation": record.consumer.generation})
+    def monotonic_ns(self) -> int:
+        return self.now_ns()
 
 
-def _claim(consumer: str, body: dict[str, Any]) -> c.Claim:
-    wanted = tuple(
-        (ProviderId(id), tuple(there["resources"].items())) for id, there in body["allocations"].items()
-    )
-    return c.Claim(
-        ConsumerId(consumer),
-        wanted,
-        body["project_id"],
-        body["user_id"],
-        body["consumer_generation"],
-        body["consumer_type"],
-    )
+class ViewEngine:
+    """An engine without a journal: what is decided is applied to the view at once."""
+
+    def __init__(self, region: Region, view: View) -> None:
+        self._region = region
+        self.view = view
+
+    async def start(self) -> None: ...
+
+    async def read(self, answer: Callable[[View], T]) -> T:
+        return answer(self.view)
+
+    async def submit(
+        self, proposal: Proposal, origin: Origin, answer: Callable[[View, bool], T], size: int = 0
+    ) -> T | Rejection:
+        command = proposal(self.view, self._region.now_s) if callable(proposal) else proposal
+        if isinstance(command, Rejection):
+            return command
+        if command is None:
+            return answer(self.view, False)
+        assert not isinstance(command, Planned)
+        refused = self._region._write(self.view, command)
+        if refused is not None:
+            return refused
+        return answer(self.view, True)
+
+
+class _ReadyMailbox(Mailbox):
+    """Agents succeed at once."""
+
+    async def deliver(self, host: str, command: AgentCommand, within_s: float) -> str | None:
+        return None
+
+
+class _FailingConductor(Conductor):
+    """The conductor as it is, but for steps that fail."""
+
+    faults = Faults()
+
+    async def _step(self, run: SagaRun) -> Callable[[SagaRun], SagaRun]:
+        task, now_ns = task_of(run), self._clock.now_ns()
+        name = step_of(run).undo_name if run.phase == "back" else step_of(run).name
+        match task:
+            case MoveClaim():
+                error = self.faults.error("move the claim")
+                if error is not None:
+                    return partial(record_claim_refused, now_ns=now_ns, error=error)
+            case ClaimTask() | AgentTask():
+                error = self.faults.error(name)
+                # What undoes a change in Placement must succeed: it is repeated until it does.
+                if error is not None and (run.phase != "back" or isinstance(task, AgentTask)):
+                    return partial(record_failure, now_ns=now_ns, error=error)
+        return await super()._step(run)
+
+    def _may_retry_refused(self, run: SagaRun) -> bool:
+        raise AssertionError("Placement refuses a change that must be made")
 
 
 def held_of(place: Place, flavor: Flavor) -> Held:
@@ -419,15 +431,15 @@ def prepared(
         "unshelve_here": ("shelve",),
         "start": ("stop",),
     }.get(saga, ())
-    region.run("create", "s")
+    region.run("create", S)
     if state == "stopped":
-        region.run("stop", "s")
+        region.run("stop", S)
     if is_resized:
-        region.run("resize", "s")
+        region.run("resize", S)
     for step in before:
         if step != "stop" or state != "stopped":
-            region.run(step, "s")
-    place = region.server("s").place
+            region.run(step, S)
+    place = region.server(S).place
     if saga == "evacuate":
         assert place is not None
         region.set_down(int(place.name.removeprefix("host-")))

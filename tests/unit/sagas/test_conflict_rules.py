@@ -14,7 +14,7 @@ from berth.model.saga_runs import SagaRun
 from berth.model.servers import ConflictPolicy, Held, Migration, Server
 from berth.sagas.catalog import find_saga
 from berth.sagas.conflicts import held_now, same
-from tests.unit.sagas.regions import BANDWIDTH, Faults, Region, nic_id, prepared
+from tests.unit.sagas.regions import BANDWIDTH, Faults, Region, S, nic_id, prepared
 
 pytestmark = pytest.mark.fast
 
@@ -107,8 +107,8 @@ def saga(name: str):  # type: ignore[no-untyped-def]
 
 def consumer_of(region: Region, victim: Victim) -> str | None:
     if victim == "server":
-        return "s"
-    server = region.view.records.get(Server, "s")
+        return S
+    server = region.view.records.get(Server, S)
     return None if server is None else server.migration
 
 
@@ -148,8 +148,8 @@ def _less(held: Held) -> Held:
 
 def begin(region: Region, name: str, policy: ConflictPolicy) -> Rejection | None:
     if name == "forced delete":
-        return region.begin("delete", "s", policy, is_forced=True)
-    return region.begin(name, "s", policy)
+        return region.begin("delete", S, policy, is_forced=True)
+    return region.begin(name, S, policy)
 
 
 class Run:
@@ -161,8 +161,8 @@ class Run:
         self.wrote_at: int | None = None
         self.moments = 0
         self._faults = faults or Faults()
-        self.state_before = None if name == "create" else self.region.server("s").state
-        self.source = None if name == "create" else self.region.server("s").place
+        self.state_before = None if name == "create" else self.region.server(S).state
+        self.source = None if name == "create" else self.region.server(S).place
 
     def carried_out(self) -> SagaRun:
         self.moments = 0
@@ -183,17 +183,17 @@ class Run:
     def check_settled(self) -> None:
         """The server is on one host, holds nothing anywhere else, and holds nothing twice."""
         region, about = self.region, f"{self.name} {self.policy} {self.write}"
-        server = region.view.records.get(Server, "s")
+        server = region.view.records.get(Server, S)
         if server is None:
-            assert region.held("s") == {}, about
-            assert not region.migrations("s"), about
+            assert region.held(S) == {}, about
+            assert not region.migrations(S), about
             return
         assert (server.run, server.task) == (None, None), about
         places = [] if server.place is None else [server.place.name]
-        assert [host for host in region.hosts_of("s") if host not in places] == [], about
-        vcpus = sum(amounts.get("VCPU", 0) for amounts in region.held("s").values())
+        assert [host for host in region.hosts_of(S) if host not in places] == [], about
+        vcpus = sum(amounts.get("VCPU", 0) for amounts in region.held(S).values())
         assert vcpus <= server.flavor.vcpus, about
-        waiting = {server.migration, *(m.id for m in region.migrations("s") if m.status == "done")}
+        waiting = {server.migration, *(m.id for m in region.migrations(S) if m.status == "done")}
         holding = {m.id for m in region.view.records.all(Migration) if region.held(m.id)}
         assert holding <= waiting, about
         for finding in examine(region.view, region.now_s):
@@ -203,9 +203,9 @@ class Run:
     def check_nothing_is_left(self) -> None:
         """Whatever has happened, a forced deletion releases everything."""
         region = self.region
-        if region.view.records.get(Server, "s") is not None:
-            assert region.begin("delete", "s", is_forced=True) is None
-            if region.server_or_none("s") is not None:
+        if region.view.records.get(Server, S) is not None:
+            assert region.begin("delete", S, is_forced=True) is None
+            if region.server_or_none(S) is not None:
                 region.carry_out()
         if self.name == "evacuate" and self.source is not None:
             number = int(self.source.name.removeprefix("host-"))
@@ -214,7 +214,7 @@ class Run:
         assert not region.view.consumers, f"{self.name} {self.policy} {self.write}"
 
 
-def bandwidth(region: Region, consumer: str = "s") -> int:
+def bandwidth(region: Region, consumer: str = S) -> int:
     return sum(amounts.get(BANDWIDTH, 0) for amounts in region.held(consumer).values())
 
 
@@ -231,11 +231,11 @@ def test_a_write_before_it_begins(name: str, policy: ConflictPolicy, kind: Kind)
             continue
         refused = begin(run.region, name, policy)
         if name == "create":
-            assert refused == ServerHoldsAlready("s")
+            assert refused == ServerHoldsAlready(S)
             continue
         if is_refused_once(name, policy, kind, victim):
             assert isinstance(refused, ServerChangedByOthers), refused
-            found = run.region.server("s")
+            found = run.region.server(S)
             assert found.conflict is not None
             assert (found.state, found.run) == (run.state_before, None)
             held = held_now(run.region.view, consumer_of(run.region, victim) or "")
@@ -244,7 +244,7 @@ def test_a_write_before_it_begins(name: str, policy: ConflictPolicy, kind: Kind)
             refused = begin(run.region, name, policy)
         assert refused is None, refused
         assert run.carried_out().phase == "done"
-        if kind == "more" and victim == "server" and run.region.held("s"):
+        if kind == "more" and victim == "server" and run.region.held(S):
             assert bandwidth(run.region) == added_after(name, policy)
         run.check_settled()
         run.check_nothing_is_left()
@@ -258,7 +258,7 @@ def test_a_write_before_each_step(name: str, policy: ConflictPolicy, kind: Kind)
         assert run.wrote_at is not None
         if is_stopped(name, policy, kind, run.write.victim, run.wrote_at):
             assert saga_run.phase == "failed", run.write
-            server = run.region.server("s")
+            server = run.region.server(S)
             assert server.state == STOPPED_AS[name]
             assert server.fault is not None
             assert "another client has changed the allocations" in server.fault.message
@@ -278,13 +278,13 @@ def test_a_write_before_each_step_of_what_is_undone(name: str, policy: ConflictP
     last = [step.name for step in saga(name).steps if step.on_failure in ("undo", "next_alternate")][-1]
     for run, saga_run in runs(name, policy, kind, fails=(last,)):
         assert saga_run.phase == "failed", run.write
-        server = run.region.server("s")
+        server = run.region.server(S)
         if name in MOVES:
             assert server.place == run.source
             assert server.migration is None
             assert server.state == ("error" if name == "evacuate" else run.state_before)
         else:
-            assert (server.place, run.region.held("s")) == (None, {})
+            assert (server.place, run.region.held(S)) == (None, {})
         run.check_settled()
         run.check_nothing_is_left()
 
@@ -330,12 +330,12 @@ def test_a_resized_server_is_deleted_by_the_same_rules() -> None:
     for kind in KINDS:
         region = prepared("confirm")
         assert write(region, kind, "migration")
-        refused = region.begin("delete", "s")
+        refused = region.begin("delete", S)
         assert isinstance(refused, ServerChangedByOthers) == (kind in ("more", "less")), kind
         if refused is not None:
             assert "of its migration" in refused.found  # type: ignore[attr-defined]
-            assert region.server("s").state == "resized"
-            assert region.begin("delete", "s") is None
+            assert region.server(S).state == "resized"
+            assert region.begin("delete", S) is None
         region.carry_out()
         assert not region.view.consumers
 
@@ -344,14 +344,14 @@ def test_a_second_write_is_refused_again_once() -> None:
     region = prepared("migrate")
     for _ in range(2):
         assert write(region, "more", "server")
-        assert isinstance(region.begin("migrate", "s"), ServerChangedByOthers)
-    assert region.begin("migrate", "s") is None
+        assert isinstance(region.begin("migrate", S), ServerChangedByOthers)
+    assert region.begin("migrate", S) is None
     assert bandwidth(region) == 200
 
 
 def test_what_was_added_is_asked_for_with_the_traits_of_its_device() -> None:
     region = prepared("migrate")
-    place = region.server("s").place
+    place = region.server(S).place
     assert place is not None
     number = int(place.name.removeprefix("host-"))
     region.do(c.CreateTrait("CUSTOM_PHYSNET_A"))
@@ -359,19 +359,19 @@ def test_what_was_added_is_asked_for_with_the_traits_of_its_device() -> None:
     for card in (nic_id(number), nic_id(other)):
         region.do(c.SetTraits(ProviderId(card), None, frozenset(("CUSTOM_PHYSNET_A",))))
     assert write(region, "more", "server")
-    assert region.begin("migrate", "s", "merge") is None
-    assert region.hosts_of("s") == [f"host-{other}"], "no other has such a card"
+    assert region.begin("migrate", S, "merge") is None
+    assert region.hosts_of(S) == [f"host-{other}"], "no other has such a card"
 
 
 def test_without_room_for_what_was_added_the_refusal_names_it() -> None:
     region = prepared("migrate")
-    place = region.server("s").place
+    place = region.server(S).place
     assert place is not None
     for number in range(1, 6):
         if f"host-{number}" != place.name:
             region.claim(f"ports-{number}", (nic_id(number), ((BANDWIDTH, 950),)), type="PORT")
     assert write(region, "more", "server")
-    refused = region.begin("migrate", "s", "merge")
+    refused = region.begin("migrate", S, "merge")
     assert refused is not None
     assert BANDWIDTH in repr(refused)
-    assert region.begin("migrate", "s", "retry") is None
+    assert region.begin("migrate", S, "retry") is None

@@ -11,7 +11,7 @@ from berth.sagas.catalog import all_sagas, find_saga
 from berth.sagas.conflicts import as_dict, held_now
 from berth.sagas.saga import AS_BEFORE, GONE, PLACEMENT, Holds
 from berth.sagas.table import Ending, find_failure, find_success, may_end_in_error
-from tests.unit.sagas.regions import LARGE, SMALL, Faults, Region, prepared
+from tests.unit.sagas.regions import LARGE, SMALL, Faults, Region, S, prepared
 
 pytestmark = pytest.mark.fast
 
@@ -32,13 +32,13 @@ class Story:
         self, name: str, state: Literal["active", "stopped"] = "active", *, is_resized: bool = False
     ) -> None:
         self.region: Region = prepared(name, state=state, is_resized=is_resized)
-        server = self.region.view.records.get(Server, "s")
+        server = self.region.view.records.get(Server, S)
         self.state_before: VmState = "active" if server is None else server.state_before or server.state
         self.held_before: Held = () if server is None else server.held
-        assert self.region.begin(name, "s") is None
-        begun = self.region.server("s")
+        assert self.region.begin(name, S) is None
+        begun = self.region.server(S)
         self.dest: Held = begun.held
-        migration = None if begun.migration is None else self.region.migration("s")
+        migration = None if begun.migration is None else self.region.migration(S)
         self.source: Held = migration.held if migration is not None else self.held_before
 
     def ends(self, fails: str | None = None, *also: str) -> None:
@@ -51,17 +51,17 @@ class Story:
             self.dest = run.claim.held or self.dest
 
     def check(self, wanted: Ending) -> None:
-        server = self.region.view.records.get(Server, "s")
+        server = self.region.view.records.get(Server, S)
         if wanted.state == GONE:
             assert server is None
         else:
             assert server is not None
             assert (server.run, server.task) == (None, None)
             assert server.state == (self.state_before if wanted.state == AS_BEFORE else wanted.state)
-            assert server.held == held_now(self.region.view, "s")
+            assert server.held == held_now(self.region.view, S)
             assert (server.place is None) == (wanted.holds == "nothing")
         own, others = self._parts(wanted.holds)
-        assert self.region.held("s") == as_dict(own)
+        assert self.region.held(S) == as_dict(own)
         assert self._held_by_migrations() == as_dict(others)
         assert len(self.region.view.consumers) == bool(own) + bool(others)
         assert examine(self.region.view, self.region.now_s) == ()
@@ -142,10 +142,10 @@ def test_the_next_alternate_is_taken_when_a_host_fails(name: str) -> None:
     story = Story(name)
     first = story.dest
     story.region.carry_out(Faults(once=["build", "prepare"]))
-    server = story.region.server("s")
+    server = story.region.server(S)
     assert server.held != first
     assert server.place is not None
-    assert story.region.hosts_of("s") == [server.place.name]
+    assert story.region.hosts_of(S) == [server.place.name]
     story.dest = server.held
     story.check(find_success(find_saga(name)))
 
@@ -159,22 +159,22 @@ def test_an_alternate_that_is_refused_is_passed_over() -> None:
 
 def test_attempts_are_counted() -> None:
     region = Region()
-    run = region.run("create", "s", Faults(["build"]), alternates=4)
+    run = region.run("create", S, Faults(["build"]), alternates=4)
     assert [entry.step for entry in run.log].count("build") == run.attempts_max == 3
-    assert region.held("s") == {}
+    assert region.held(S) == {}
 
 
 def test_an_evacuated_server_releases_its_source_when_that_is_clean() -> None:
     story = Story("evacuate")
     story.ends()
     region = story.region
-    source = region.migration("s").source
+    source = region.migration(S).source
     number = int(source.name.removeprefix("host-"))
     region.set_down(number, down=False)
     assert examine(region.view, region.now_s) == ()
     (run,) = region.release(number)
     assert run.phase == "done"
-    assert (region.migration("s").status, region.migration("s").held) == ("completed", ())
+    assert (region.migration(S).status, region.migration(S).held) == ("completed", ())
     story.check(Ending(AS_BEFORE, "dest"))
     assert region.release(number) == []
 
@@ -183,26 +183,26 @@ def test_a_server_that_was_deleted_after_its_evacuation_releases_its_source_too(
     story = Story("evacuate")
     story.ends()
     region = story.region
-    number = int(region.migration("s").source.name.removeprefix("host-"))
-    region.run("delete", "s")
-    assert region.view.records.get(Server, "s") is None
-    assert region.held(region.migration("s").id) == as_dict(story.source)
+    number = int(region.migration(S).source.name.removeprefix("host-"))
+    region.run("delete", S)
+    assert region.view.records.get(Server, S) is None
+    assert region.held(region.migration(S).id) == as_dict(story.source)
     assert examine(region.view, region.now_s) == ()
     region.set_down(number, down=False)
     region.release(number)
     assert not region.view.consumers
-    assert region.migrations("s") == []
+    assert region.migrations(S) == []
 
 
 @pytest.mark.parametrize("name", ["confirm", "revert", "delete"])
 def test_a_resize_that_stays_on_its_host(name: str) -> None:
     """Nothing is destroyed there: it is the one server that comes and goes."""
     region = Region(hosts=1)
-    region.run("create", "s")
-    run = region.run("resize", "s")
+    region.run("create", S)
+    run = region.run("resize", S)
     assert [entry.step for entry in run.log] == ["send", "receive"]
-    assert region.hosts_of("s") == region.hosts_of(region.migration("s").id) == ["host-1"]
-    run = region.run(name, "s")
+    assert region.hosts_of(S) == region.hosts_of(region.migration(S).id) == ["host-1"]
+    run = region.run(name, S)
     destroyed = [entry.step for entry in run.log if entry.step in ("destroy", "clean up")]
     assert destroyed == (["destroy"] if name == "delete" else [])
     assert len(region.view.consumers) == (name != "delete")
@@ -211,51 +211,51 @@ def test_a_resize_that_stays_on_its_host(name: str) -> None:
 
 def test_a_resize_that_stays_on_its_host_and_fails_is_resumed_there() -> None:
     region = Region(hosts=1)
-    region.run("create", "s")
-    before = region.held("s")
-    run = region.run("resize", "s", Faults(["receive"]))
+    region.run("create", S)
+    before = region.held(S)
+    run = region.run("resize", S, Faults(["receive"]))
     assert [entry.step for entry in run.log] == ["send", "receive", "undo send", "undo claim"]
-    assert region.held("s") == before
-    assert region.server("s").state == "active"
+    assert region.held(S) == before
+    assert region.server(S).state == "active"
 
 
 def test_a_delete_that_stops_while_a_migration_waits_holds_both() -> None:
     story = Story("confirm")
     story.region.carry_out(Faults(["clean up"]))
     region = story.region
-    assert region.server("s").state == "resized"
-    region.run("delete", "s", Faults(["destroy at the source"]))
-    assert region.server("s").state == "error"
-    assert region.held("s")
-    assert region.held(region.migration("s").id)
+    assert region.server(S).state == "resized"
+    region.run("delete", S, Faults(["destroy at the source"]))
+    assert region.server(S).state == "error"
+    assert region.held(S)
+    assert region.held(region.migration(S).id)
     assert examine(region.view, region.now_s) == ()
-    region.run("delete", "s")
+    region.run("delete", S)
     assert not region.view.consumers
 
 
 def test_one_in_error_runs_again_when_it_was_evacuated() -> None:
     region = Region()
-    region.run("create", "s")
-    region.run("rebuild", "s", Faults(["rebuild"]))
-    server = region.server("s")
+    region.run("create", S)
+    region.run("rebuild", S, Faults(["rebuild"]))
+    server = region.server(S)
     assert (server.state, server.fault is not None) == ("error", True)
     assert server.place is not None
     region.set_down(int(server.place.name.removeprefix("host-")))
-    run = region.run("evacuate", "s")
+    run = region.run("evacuate", S)
     assert run.runs
-    assert (region.server("s").state, region.server("s").fault) == ("active", None)
+    assert (region.server(S).state, region.server(S).fault) == ("active", None)
 
 
 def test_a_server_that_could_not_be_built_was_never_launched() -> None:
     region = Region()
-    region.run("create", "s", Faults(["build"]))
-    assert region.server("s").launched_at_s is None
-    assert region.server("s").fault is not None
+    region.run("create", S, Faults(["build"]))
+    assert region.server(S).launched_at_s is None
+    assert region.server(S).fault is not None
 
 
 def test_a_revert_is_told_the_size_to_go_back_to() -> None:
     region = Region()
-    region.run("create", "s")
-    assert region.run("resize", "s").spec.flavor == LARGE
-    assert region.run("revert", "s").spec.flavor == SMALL
-    assert region.server("s").flavor == SMALL
+    region.run("create", S)
+    assert region.run("resize", S).spec.flavor == LARGE
+    assert region.run("revert", S).spec.flavor == SMALL
+    assert region.server(S).flavor == SMALL

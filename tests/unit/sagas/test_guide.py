@@ -12,7 +12,7 @@ from berth.sagas import catalog
 from berth.sagas.saga import Saga
 from berth.sagas.table import Ending, find_failure, find_success
 from tests.servers import ROOT
-from tests.unit.sagas.regions import Faults, Region, prepared
+from tests.unit.sagas.regions import Faults, Region, S, prepared
 
 pytestmark = pytest.mark.fast
 
@@ -35,10 +35,10 @@ def reboot(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 def rebooted(reboot: Any, faults: Faults) -> Region:
     region = prepared("stop")
-    assert region.tries(lambda view, now_s: reboot.propose(view, now_s, region.context(), "s")) is None
-    assert region.server("s").task == "powering-on"
+    assert region.tries(lambda view, now_s: reboot.propose(view, now_s, region.context(), S)) is None
+    assert region.server(S).task == "powering-on"
     region.carry_out(faults)
-    assert region.server("s").task is None
+    assert region.server(S).task is None
     return region
 
 
@@ -55,7 +55,7 @@ def test_it_ends_as_the_table_says(reboot: Any) -> None:
 def test_it_is_carried_out(reboot: Any, fails: str | None, state: str) -> None:
     faults = Faults([] if fails is None else [fails])
     region = rebooted(reboot, faults)
-    server = region.server("s")
+    server = region.server(S)
     assert server.state == state
     assert (server.fault is None) == (fails is None)
-    assert region.held("s")
+    assert region.held(S)

@@ -27,7 +27,7 @@ from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.sagas import needs
 from berth.sagas.catalog import all_sagas
 from berth.sagas.conflicts import ConflictRules, as_dict
-from tests.unit.sagas.regions import BANDWIDTH, Faults, Region, host_id, nic_id, prepared
+from tests.unit.sagas.regions import BANDWIDTH, Faults, Region, S, host_id, nic_id, prepared
 
 pytestmark = pytest.mark.fast
 
@@ -42,14 +42,14 @@ def put(
     policy: ConflictPolicy = "fail",
 ) -> Rejection | None:
     need = Need(name, resources or {BANDWIDTH: amount}, tuple(required))
-    return region.tries(lambda view, now_s: needs.set_need(view, now_s, ConflictRules(policy), "s", need))
+    return region.tries(lambda view, now_s: needs.set_need(view, now_s, ConflictRules(policy), S, need))
 
 
 def remove(region: Region, name: str = "port", policy: ConflictPolicy = "fail") -> Rejection | None:
-    return region.tries(lambda view, now_s: needs.remove_need(view, now_s, ConflictRules(policy), "s", name))
+    return region.tries(lambda view, now_s: needs.remove_need(view, now_s, ConflictRules(policy), S, name))
 
 
-def bandwidth(region: Region, consumer: str = "s") -> dict[str, int]:
+def bandwidth(region: Region, consumer: str = S) -> dict[str, int]:
     """How much of it is held, by the number of the host."""
     return {
         provider[-1]: amounts[BANDWIDTH]
@@ -59,17 +59,17 @@ def bandwidth(region: Region, consumer: str = "s") -> dict[str, int]:
 
 
 def number_of(region: Region) -> str:
-    place = region.server("s").place
+    place = region.server(S).place
     assert place is not None
     return place.name.removeprefix("host-")
 
 
 def is_sound(region: Region) -> bool:
     """Whether the record, its needs and the allocations say the same."""
-    server = region.server("s")
+    server = region.server(S)
     met = sum(n for need in server.needs for _, amounts in need.held for _, n in amounts)
     return (
-        as_dict(server.held) == region.held("s")
+        as_dict(server.held) == region.held(S)
         and met == sum(bandwidth(region).values())
         and examine(region.view, region.now_s) == ()
     )
@@ -84,9 +84,9 @@ def region() -> Region:
 
 
 def test_a_need_is_claimed_where_the_server_is(region: Region) -> None:
-    before = region.held("s")
+    before = region.held(S)
     assert put(region) is None
-    assert region.held("s") == before | {nic_id(int(number_of(region))): {BANDWIDTH: 100}}
+    assert region.held(S) == before | {nic_id(int(number_of(region))): {BANDWIDTH: 100}}
     assert is_sound(region)
 
 
@@ -105,23 +105,21 @@ def test_what_it_had_counts_as_free_for_what_it_wants(region: Region) -> None:
 
 
 def test_taking_it_away_gives_it_back(region: Region) -> None:
-    before = region.held("s")
+    before = region.held(S)
     put(region)
     put(region, 7, "other")
     assert remove(region) is None
     assert bandwidth(region) == {number_of(region): 7}
     assert remove(region, "other") is None
-    assert region.held("s") == before
-    assert region.server("s").needs == ()
+    assert region.held(S) == before
+    assert region.server(S).needs == ()
     assert is_sound(region)
 
 
 def test_no_room_is_a_refusal_that_says_so(region: Region) -> None:
     before = region.view.state()
-    assert put(region, 1001) == NeedDoesNotFit("s", "port", f"host-{number_of(region)}")
-    assert put(region, 1, required=["HW_NIC_SRIOV"]) == NeedDoesNotFit(
-        "s", "port", f"host-{number_of(region)}"
-    )
+    assert put(region, 1001) == NeedDoesNotFit(S, "port", f"host-{number_of(region)}")
+    assert put(region, 1, required=["HW_NIC_SRIOV"]) == NeedDoesNotFit(S, "port", f"host-{number_of(region)}")
     assert region.view.state() == before
 
 
@@ -135,9 +133,9 @@ def test_what_the_ledger_says_of_the_sum_is_passed_on(region: Region) -> None:
 
 def test_a_need_may_be_more_of_what_the_flavor_has(region: Region) -> None:
     assert put(region, resources={"VCPU": 3}) is None
-    assert region.held("s")[host_id(int(number_of(region)))]["VCPU"] == 5
+    assert region.held(S)[host_id(int(number_of(region)))]["VCPU"] == 5
     assert remove(region) is None
-    assert region.held("s")[host_id(int(number_of(region)))]["VCPU"] == 2
+    assert region.held(S)[host_id(int(number_of(region)))]["VCPU"] == 2
 
 
 def test_a_provider_that_shares_can_meet_it(region: Region) -> None:
@@ -151,13 +149,13 @@ def test_a_provider_that_shares_can_meet_it(region: Region) -> None:
     assert isinstance(put(region, resources={"FPGA": 1}), NeedDoesNotFit)
     region.do(c.SetAggregates(host, None, (*region.view.providers[host].aggregates, aggregate)))
     assert put(region, resources={"FPGA": 1}) is None
-    assert region.held("s")[pool] == {"FPGA": 1}
+    assert region.held(S)[pool] == {"FPGA": 1}
 
 
 def test_unknown_names(region: Region) -> None:
     assert put(region, resources={"CUSTOM_NONE": 1}) == ResourceClassNotFound("CUSTOM_NONE")
     assert put(region, required=["CUSTOM_NONE"]) == TraitsNotFound(("CUSTOM_NONE",))
-    assert remove(region, "none") == NeedNotFound("s", "none")
+    assert remove(region, "none") == NeedNotFound(S, "none")
     need = Need("port", {BANDWIDTH: 1})
     assert needs.set_need(region.view, 0, ConflictRules(), "none", need) == ServerNotFound("none")
 
@@ -165,7 +163,7 @@ def test_unknown_names(region: Region) -> None:
 def test_a_server_has_so_many_and_no_more(region: Region) -> None:
     for number in range(needs.NEEDS_MAX):
         assert put(region, 1, f"port-{number}") is None
-    assert put(region, 1, "one-more") == TooManyNeeds("s", needs.NEEDS_MAX)
+    assert put(region, 1, "one-more") == TooManyNeeds(S, needs.NEEDS_MAX)
     assert put(region, 2, "port-0") is None, "one of its own may still change"
     assert bandwidth(region) == {number_of(region): needs.NEEDS_MAX + 1}
 
@@ -178,22 +176,22 @@ def test_a_server_has_so_many_and_no_more(region: Region) -> None:
 )
 def test_while_an_operation_is_under_way_the_other_waits(name: str) -> None:
     region = prepared(name)
-    assert region.begin(name, "s") is None
+    assert region.begin(name, S) is None
     before = region.view.state()
     refused = put(region)
     assert isinstance(refused, ServerBusy)
-    assert refused.task == region.server("s").task
+    assert refused.task == region.server(S).task
     assert isinstance(remove(region), ServerBusy)
     assert region.view.state() == before
 
 
 def test_while_a_resize_waits_for_its_confirmation(region: Region) -> None:
     put(region)
-    region.run("resize", "s")
-    migration = region.migration("s").id
-    assert put(region, 200) == ServerUnsettled("s", "change the needs", migration)
-    assert remove(region) == ServerUnsettled("s", "change the needs", migration)
-    region.run("confirm", "s")
+    region.run("resize", S)
+    migration = region.migration(S).id
+    assert put(region, 200) == ServerUnsettled(S, "change the needs", migration)
+    assert remove(region) == ServerUnsettled(S, "change the needs", migration)
+    region.run("confirm", S)
     assert put(region, 200) is None
     assert is_sound(region)
 
@@ -201,25 +199,25 @@ def test_while_a_resize_waits_for_its_confirmation(region: Region) -> None:
 def test_one_that_holds_nothing_is_to_have_it_when_it_is_placed() -> None:
     region = prepared("unshelve")
     assert put(region) is None
-    assert region.held("s") == {}
-    assert region.server("s").needs[0].held == ()
-    region.run("unshelve", "s")
+    assert region.held(S) == {}
+    assert region.server(S).needs[0].held == ()
+    region.run("unshelve", S)
     assert bandwidth(region) == {number_of(region): 100}
     assert is_sound(region)
-    region.run("shelve_away", "s")
-    assert region.held("s") == {}
+    region.run("shelve_away", S)
+    assert region.held(S) == {}
     assert remove(region) is None
-    assert region.server("s").needs == ()
+    assert region.server(S).needs == ()
 
 
 def test_others_who_have_changed_it_meanwhile(region: Region) -> None:
     card = nic_id(int(number_of(region)))
-    held = region.server("s").held
-    region.claim("s", *held, (card, ((BANDWIDTH, 10),)))
+    held = region.server(S).held
+    region.claim(S, *held, (card, ((BANDWIDTH, 10),)))
     assert isinstance(put(region), ServerChangedByOthers)
     assert put(region, policy="merge") is None
     assert bandwidth(region) == {number_of(region): 110}
-    assert as_dict(region.server("s").kept) == {card: {BANDWIDTH: 10}}
+    assert as_dict(region.server(S).kept) == {card: {BANDWIDTH: 10}}
     assert remove(region) is None
     assert bandwidth(region) == {number_of(region): 10}
 
@@ -236,11 +234,11 @@ def test_a_need_goes_with_its_server(name: str) -> None:
     put(region)
     if name == "evacuate":
         region.set_down(int(source))
-    region.run(name, "s")
+    region.run(name, S)
     assert bandwidth(region) == {number_of(region): 100}
     if name in ("resize", "migrate"):
-        assert bandwidth(region, region.migration("s").id) == {source: 100}
-        region.run("confirm", "s")
+        assert bandwidth(region, region.migration(S).id) == {source: 100}
+        region.run("confirm", S)
     assert is_sound(region)
     assert remove(region) is None
     assert bandwidth(region) == {}
@@ -251,7 +249,7 @@ def test_a_need_comes_back_with_its_server(region: Region, faults: Faults) -> No
     """It is met at the source again, and can be taken away there."""
     source = number_of(region)
     put(region)
-    region.run("migrate", "s", faults)
+    region.run("migrate", S, faults)
     assert number_of(region) == source
     assert bandwidth(region) == {source: 100}
     assert is_sound(region)
@@ -263,8 +261,8 @@ def test_a_need_comes_back_with_its_server(region: Region, faults: Faults) -> No
 def test_a_need_is_reverted_with_its_server(region: Region) -> None:
     source = number_of(region)
     put(region)
-    region.run("migrate", "s")
-    region.run("revert", "s")
+    region.run("migrate", S)
+    region.run("revert", S)
     assert bandwidth(region) == {source: 100}
     assert remove(region) is None
     assert bandwidth(region) == {}
@@ -275,11 +273,11 @@ def test_a_need_is_reverted_with_its_server(region: Region) -> None:
 def test_a_need_is_met_at_the_alternate(name: str) -> None:
     region = prepared(name)
     put(region)
-    run = region.run(name, "s", Faults(once=["prepare", "build"]))
+    run = region.run(name, S, Faults(once=["prepare", "build"]))
     assert run.attempt == 2
     assert bandwidth(region) == {number_of(region): 100}
     if name == "migrate":
-        region.run("confirm", "s")
+        region.run("confirm", S)
     assert is_sound(region)
     assert remove(region) is None
     assert bandwidth(region) == {}
@@ -290,7 +288,7 @@ def test_a_server_is_not_moved_to_where_its_need_cannot_be_met(region: Region) -
     others = [number for number in range(1, 6) if str(number) != number_of(region)]
     for number in others[1:]:
         region.claim(f"other-{number}", (nic_id(number), ((BANDWIDTH, 500),)), type="PORT")
-    region.run("migrate", "s")
+    region.run("migrate", S)
     assert number_of(region) == str(others[0])
 
 
@@ -300,14 +298,14 @@ def test_a_need_that_fits_nowhere_else_keeps_the_server_where_it_is(region: Regi
         if str(number) != number_of(region):
             region.claim(f"other-{number}", (nic_id(number), ((BANDWIDTH, 500),)), type="PORT")
     before = region.view.state()
-    assert region.begin("migrate", "s") is not None
+    assert region.begin("migrate", S) is not None
     assert region.view.state() == before
 
 
 def test_the_sum_is_judged_not_the_part() -> None:
     """Two servers on one host cannot both have what only one of them could."""
     region = Region(hosts=1)
-    region.run("create", "s")
+    region.run("create", S)
     region.run("create", "t")
     need = Need("port", {BANDWIDTH: 600})
     assert region.tries(lambda view, now_s: needs.set_need(view, now_s, ConflictRules(), "t", need)) is None

@@ -17,7 +17,7 @@ from berth.model.placement import Inventory
 from berth.model.rejections import NoFit, Rejection, UnitsViolated
 from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import Flavor
-from tests.unit.sagas.regions import Faults, Region, pool_id
+from tests.unit.sagas.regions import Faults, Region, S, pool_id
 
 pytestmark = pytest.mark.fast
 
@@ -50,28 +50,28 @@ def used(region: Region, pool: ProviderId = POOL, name: str = "DISK_GB") -> int:
 def begin_move(region: Region, name: str, **more: Any) -> object:
     """Begin a move of server s; its host goes down first, for an evacuation."""
     if name == "evacuate":
-        place = region.server("s").place
+        place = region.server(S).place
         assert place is not None
         region.set_down(int(place.name.removeprefix("host-")))
     if name == "resize":
         more.setdefault("flavor", flavor(40, vcpus=2))
-    return region.begin(name, "s", **more)
+    return region.begin(name, S, **more)
 
 
 @pytest.mark.parametrize("name", MOVES)
 @pytest.mark.parametrize("fails", [None, "prepare", "build", "send", "receive", "live migrate"])
 def test_a_move_in_a_pool_that_is_nearly_full(name: str, fails: str | None) -> None:
     region = pooled()
-    for id in ("s", "other"):
+    for id in (S, "other"):
         region.run("create", id, flavor=flavor(40))
     assert begin_move(region, name) is None
     assert used(region) == 80
     assert {step for step, amount in uses(region, Faults([fails] if fails else [])) if amount != 80} == set()
-    if region.server("s").state == "resized":
+    if region.server(S).state == "resized":
         assert used(region) == 80
-        region.run("confirm", "s")
+        region.run("confirm", S)
     assert used(region) == 80
-    assert region.held("s")[POOL] == {"DISK_GB": 40}
+    assert region.held(S)[POOL] == {"DISK_GB": 40}
     assert examine(region.view, region.now_s) == ()
 
 
@@ -89,30 +89,30 @@ def uses(region: Region, faults: Faults, pool: ProviderId = POOL) -> Iterator[tu
 def test_a_move_with_every_address_taken(name: str) -> None:
     region = pooled()
     region.add_pool(2, range(1, 4), **{IP: 3})
-    for id in ("s", "t", "u"):
+    for id in (S, "t", "u"):
         region.run("create", id, flavor=flavor(10, addresses=1))
     assert begin_move(region, name, **({"flavor": flavor(10, 2, 1)} if name == "resize" else {})) is None
     assert used(region, SEGMENT, IP) == 3
     region.carry_out()
     assert used(region, SEGMENT, IP) == 3
-    assert region.held("s")[SEGMENT] == {IP: 1}
+    assert region.held(S)[SEGMENT] == {IP: 1}
 
 
 @pytest.mark.parametrize("end", ["confirm", "revert"])
 @pytest.mark.parametrize(("to", "meanwhile"), [(60, 100), (20, 80), (40, 80), (1, 80)])
 def test_a_resize_claims_the_difference_and_lets_it_go_at_its_end(end: str, to: int, meanwhile: int) -> None:
     region = pooled()
-    for id in ("s", "other"):
+    for id in (S, "other"):
         region.run("create", id, flavor=flavor(40))
-    before = region.held("s")
+    before = region.held(S)
     assert begin_move(region, "resize", flavor=flavor(to, vcpus=2)) is None
     assert used(region) == meanwhile
     region.carry_out()
     assert used(region) == meanwhile
-    region.run(end, "s")
+    region.run(end, S)
     assert used(region) == (40 + to if end == "confirm" else 80)
     if end == "revert":
-        assert region.held("s") == before
+        assert region.held(S) == before
     assert len(region.view.consumers) == 2
     assert examine(region.view, region.now_s) == ()
 
@@ -126,34 +126,34 @@ def test_a_resize_may_leave_less_than_a_unit_of_the_pool_to_the_migration(
     region = pooled()
     before, to = (60, 40) if "step_size" in units else (30, 20)
     region.do(c.SetInventories(POOL, None, {"DISK_GB": Inventory(100, **units)}))
-    region.run("create", "s", flavor=flavor(before))
+    region.run("create", S, flavor=flavor(before))
     assert begin_move(region, "resize", flavor=flavor(to, vcpus=2)) is None
     assert used(region) == before
     faults = Faults(["receive"] if end == "fail" else [])
     assert {amount for _, amount in uses(region, faults)} == {before}
     if end != "fail":
-        region.run(end, "s")
+        region.run(end, S)
     assert used(region) == (to if end == "confirm" else before)
-    assert region.server("s").state == "active"
+    assert region.server(S).state == "active"
     assert examine(region.view, region.now_s) == ()
 
 
 def test_a_resize_to_less_than_a_unit_of_the_pool_is_refused() -> None:
     region = pooled()
     region.do(c.SetInventories(POOL, None, {"DISK_GB": Inventory(100, min_unit=20)}))
-    region.run("create", "s", flavor=flavor(30))
+    region.run("create", S, flavor=flavor(30))
     assert isinstance(begin_move(region, "resize", flavor=flavor(10, vcpus=2)), NoFit)
     assert used(region) == 30
 
 
 def test_what_was_shared_with_the_migration_is_given_back_though_the_units_of_the_pool_have_shrunk() -> None:
     region = pooled()
-    region.run("create", "s", flavor=flavor(60))
-    region.run("resize", "s", flavor=flavor(40, vcpus=2))
+    region.run("create", S, flavor=flavor(60))
+    region.run("resize", S, flavor=flavor(40, vcpus=2))
     region.do(c.SetInventories(POOL, None, {"DISK_GB": Inventory(100, max_unit=50)}))
-    region.run("revert", "s")
-    assert region.server("s").state == "active"
-    assert region.held("s")[POOL] == {"DISK_GB": 60}
+    region.run("revert", S)
+    assert region.server(S).state == "active"
+    assert region.held(S)[POOL] == {"DISK_GB": 60}
     assert examine(region.view, region.now_s) == ()
 
 
@@ -175,7 +175,7 @@ def test_a_migration_holds_a_part_of_one_server_not_the_sum_of_several() -> None
 
 def test_a_resize_by_more_than_is_free_names_the_pool() -> None:
     region = pooled()
-    for id in ("s", "other"):
+    for id in (S, "other"):
         region.run("create", id, flavor=flavor(40))
     before = region.view.state()
     refused = begin_move(region, "resize", flavor=flavor(61))
@@ -190,11 +190,11 @@ def test_a_move_to_another_pool_holds_both_until_it_is_settled(end: str) -> None
     region = Region(hosts=2, disk_gb=0)
     region.add_pool(1, [1], DISK_GB=100)
     region.add_pool(2, [2], DISK_GB=100)
-    region.run("create", "s", flavor=flavor(40))
-    source, dest = (POOL, SEGMENT) if POOL in region.held("s") else (SEGMENT, POOL)
-    region.run("migrate", "s")
+    region.run("create", S, flavor=flavor(40))
+    source, dest = (POOL, SEGMENT) if POOL in region.held(S) else (SEGMENT, POOL)
+    region.run("migrate", S)
     assert (used(region, source), used(region, dest)) == (40, 40)
-    region.run(end, "s")
+    region.run(end, S)
     held = dest if end == "confirm" else source
     assert (used(region, source), used(region, dest)) == ((0, 40) if held == dest else (40, 0))
     assert examine(region.view, region.now_s) == ()
@@ -203,7 +203,7 @@ def test_a_move_to_another_pool_holds_both_until_it_is_settled(end: str) -> None
 @pytest.mark.parametrize("name", MOVES)
 def test_of_two_pools_the_one_that_the_server_uses_is_taken_again(name: str) -> None:
     region = pooled()
-    region.run("create", "s", flavor=flavor(40))
+    region.run("create", S, flavor=flavor(40))
     region.add_pool(2, range(1, 4), DISK_GB=1000)
     assert begin_move(region, name) is None
     region.carry_out()
@@ -212,12 +212,12 @@ def test_of_two_pools_the_one_that_the_server_uses_is_taken_again(name: str) -> 
 
 def test_a_host_with_a_disk_of_its_own_leaves_the_disk_in_the_pool() -> None:
     region = pooled()
-    region.run("create", "s", flavor=flavor(40))
+    region.run("create", S, flavor=flavor(40))
     for number in (1, 2, 3):
         id = region.view.names[f"host-{number}"].id
         region.add_inventory(id, "DISK_GB", 500)
-    region.run("migrate", "s")
-    assert region.held("s")[POOL] == {"DISK_GB": 40}
+    region.run("migrate", S)
+    assert region.held(S)[POOL] == {"DISK_GB": 40}
     assert used(region) == 40
 
 
@@ -226,26 +226,26 @@ def test_an_alternate_with_another_pool(fails: list[str]) -> None:
     """host-1 and host-2 share a pool, host-3 has another: whichever is tried, the allocations are right."""
     region = Region(hosts=3, disk_gb=0)
     region.add_pool(1, [1, 2], DISK_GB=50)
-    region.run("create", "s", flavor=flavor(40))
+    region.run("create", S, flavor=flavor(40))
     region.add_pool(2, [3], DISK_GB=50)
-    source = region.server("s").place
+    source = region.server(S).place
     assert source is not None
-    region.run("migrate", "s", Faults(once=["prepare"]))
-    moved = region.server("s").place
+    region.run("migrate", S, Faults(once=["prepare"]))
+    moved = region.server(S).place
     assert moved is not None
     pools = {"host-1": POOL, "host-2": POOL, "host-3": SEGMENT}
     apart = pools[moved.name] != POOL
     assert (used(region), used(region, SEGMENT)) == ((40, 40) if apart else (40, 0))
-    region.run("revert", "s", Faults(fails))
+    region.run("revert", S, Faults(fails))
     assert (used(region), used(region, SEGMENT)) == (40, 0)
-    assert region.held("s")[POOL] == {"DISK_GB": 40}
+    assert region.held(S)[POOL] == {"DISK_GB": 40}
     assert examine(region.view, region.now_s) == ()
 
 
 def test_an_evacuation_in_a_full_pool_and_the_release_after_it() -> None:
     region = pooled(total=40)
-    region.run("create", "s", flavor=flavor(40))
-    place = region.server("s").place
+    region.run("create", S, flavor=flavor(40))
+    place = region.server(S).place
     assert place is not None
     assert begin_move(region, "evacuate") is None
     region.carry_out()
@@ -262,16 +262,16 @@ def test_an_evacuation_in_a_full_pool_and_the_release_after_it() -> None:
 @pytest.mark.parametrize("name", ["resize", "migrate"])
 def test_what_others_have_added_in_the_pool_stays_there(name: str, end: str) -> None:
     region = pooled()
-    region.run("create", "s", flavor=flavor(40))
-    host = next(part for part in region.server("s").held if part[0] != POOL)
-    region.claim("s", host, (POOL, (("DISK_GB", 45),)))
+    region.run("create", S, flavor=flavor(40))
+    host = next(part for part in region.server(S).held if part[0] != POOL)
+    region.claim(S, host, (POOL, (("DISK_GB", 45),)))
     assert begin_move(region, name, policy="merge") is None
     assert used(region) == 45
     region.carry_out()
     assert used(region) == 45
-    region.run(end, "s")
-    assert region.held("s")[POOL] == {"DISK_GB": 45}
-    assert region.server("s").kept == ((POOL, (("DISK_GB", 5),)),)
+    region.run(end, S)
+    assert region.held(S)[POOL] == {"DISK_GB": 45}
+    assert region.server(S).kept == ((POOL, (("DISK_GB", 5),)),)
     assert len(region.view.consumers) == 1
     assert examine(region.view, region.now_s) == ()
 
@@ -280,14 +280,14 @@ def test_what_others_have_added_in_a_pool_goes_along_to_another() -> None:
     region = Region(hosts=2, disk_gb=0)
     region.add_pool(1, [1], DISK_GB=100)
     region.add_pool(2, [2], DISK_GB=100)
-    region.run("create", "s", flavor=flavor(40))
-    source, dest = (POOL, SEGMENT) if POOL in region.held("s") else (SEGMENT, POOL)
-    host = next(part for part in region.server("s").held if part[0] != source)
-    region.claim("s", host, (source, (("DISK_GB", 45),)))
+    region.run("create", S, flavor=flavor(40))
+    source, dest = (POOL, SEGMENT) if POOL in region.held(S) else (SEGMENT, POOL)
+    host = next(part for part in region.server(S).held if part[0] != source)
+    region.claim(S, host, (source, (("DISK_GB", 45),)))
     assert begin_move(region, "migrate", policy="merge") is None
     region.carry_out()
     assert (used(region, source), used(region, dest)) == (45, 45)
-    region.run("confirm", "s")
+    region.run("confirm", S)
     assert (used(region, source), used(region, dest)) == (0, 45)
 
 
@@ -295,10 +295,10 @@ def test_what_others_have_added_in_a_pool_goes_along_to_another() -> None:
 @pytest.mark.parametrize("end", ["confirm", "revert"])
 def test_a_resize_that_stays_on_its_host(end: str, to: int, meanwhile: int) -> None:
     region = pooled(total=60, hosts=1)
-    region.run("create", "s", flavor=flavor(40))
-    region.run("resize", "s", flavor=flavor(to, vcpus=2))
+    region.run("create", S, flavor=flavor(40))
+    region.run("resize", S, flavor=flavor(to, vcpus=2))
     assert used(region) == meanwhile
-    region.run(end, "s")
+    region.run(end, S)
     assert used(region) == (to if end == "confirm" else 40)
     assert examine(region.view, region.now_s) == ()
 
@@ -324,7 +324,7 @@ class Oracle:
 
     def id(self, name: str, *, is_new: bool = False) -> str:
         if is_new:
-            self._ids[name] += "+"
+            self._ids[name] = self._region.ids.uuid()
         return self._ids[name]
 
     def begin(self, id: str) -> None:
