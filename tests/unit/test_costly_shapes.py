@@ -45,9 +45,9 @@ from berth.model.servers import Flavor, Server
 from berth.runtime.ids import Ids
 from berth.sagas import create as create_operation
 from berth.sagas.proposals import Context
-from berth.scheduler.capacity.members import FitCounter, capacity
+from berth.scheduler.capacity.members import FitCounter, count_capacity
 from berth.scheduler.capacity.rooms import HostRows
-from berth.scheduler.explain.explanation import explain
+from berth.scheduler.explain import explain
 from berth.scheduler.explain.variants import Variant, Variants
 from berth.scheduler.options import scheduler_options
 from berth.scheduler.plan import plan
@@ -153,7 +153,7 @@ def explaining(asked: ScheduleRequest) -> Work:
 
 
 def counting(asked: ScheduleRequest) -> Work:
-    return lambda view: capacity(view, asked, OPTIONS)
+    return lambda view: count_capacity(view, asked, OPTIONS)
 
 
 def finding(limit: int | None, groups: tuple[RequestGroup, ...], isolate: bool = True) -> Work:

@@ -15,7 +15,7 @@ from berth.model.rejections import GroupNotFound, Rejection
 from berth.model.scheduling import Hints, HostCandidate, ScheduleRequest
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.scheduler.candidates import HostCandidates
-from berth.scheduler.capacity.members import capacity, find_filters, find_open_hosts
+from berth.scheduler.capacity.members import count_capacity, find_filters, find_open_hosts
 from berth.scheduler.options import scheduler_options
 from berth.view import View
 from tests.unit.scheduler.fleets import Fleet, asking, request, resources
@@ -28,7 +28,7 @@ OPTIONS = scheduler_options()
 
 def counted(fleet: Fleet, wanted: ScheduleRequest) -> Capacity:
     before = fleet.view.state()
-    found = capacity(fleet.view, wanted, OPTIONS)
+    found = count_capacity(fleet.view, wanted, OPTIONS)
     assert isinstance(found, Capacity), found
     assert fleet.view.state() == before, "to count is not to change"
     return found
@@ -232,4 +232,4 @@ def test_an_unknown_group_is_refused() -> None:
     fleet = Fleet()
     fleet.provider("a", {"VCPU": 8})
     wanted = request(asking(resources(VCPU=2)), group=GroupId("nobody's"))
-    assert capacity(fleet.view, wanted, OPTIONS) == GroupNotFound(GroupId("nobody's"))
+    assert count_capacity(fleet.view, wanted, OPTIONS) == GroupNotFound(GroupId("nobody's"))

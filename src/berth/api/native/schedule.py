@@ -33,8 +33,8 @@ from berth.model.placement import Wanted
 from berth.model.rejections import ConstraintStep, Rejection
 from berth.model.scheduling import HostCandidate, Plan, ScheduleRequest
 from berth.runtime.ids import Ids
-from berth.scheduler.capacity.members import capacity as count_fitting
-from berth.scheduler.explain.explanation import explain as explain_schedule
+from berth.scheduler.capacity import count_capacity as count_fitting
+from berth.scheduler.explain import explain as explain_schedule
 from berth.scheduler.options import SchedulerOptions
 from berth.scheduler.plan import find_objection, plan
 from berth.scheduler.ranking import Rng

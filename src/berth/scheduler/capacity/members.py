@@ -157,7 +157,7 @@ def limit_to_one_each(rooms: Rooms, filters: Iterable[FilterAsked]) -> Rooms:
 _KINDS_FIRST: Final = ("cell", "zone")
 
 
-def capacity(view: View, request: ScheduleRequest, options: SchedulerOptions) -> Capacity | Rejection:
+def count_capacity(view: View, request: ScheduleRequest, options: SchedulerOptions) -> Capacity | Rejection:
     """How many more members fit, however many the request has."""
     filters = find_filters(view, request, options)
     if isinstance(filters, Rejection):
