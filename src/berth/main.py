@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from berth.api.compute.api import ComputeApi
 from berth.api.identity.api import IdentityApi
-from berth.api.identity.issuers import issuer_of
+from berth.api.identity.issuers import choose_issuer
 from berth.api.identity.revocations import RevocableTokens, Revocations
 from berth.api.image.api import ImageApi
 from berth.api.kernel.api import Api
@@ -179,7 +179,7 @@ def _apis(services: Services, authenticator: Authenticator) -> tuple[Api, ...]:
     always = PlacementApi(services), NativeApi(services)
     if not services.settings.cells:
         return always
-    compute, issuer = ComputeApi(services), issuer_of(authenticator)
+    compute, issuer = ComputeApi(services), choose_issuer(authenticator)
     if issuer is None:
         return *always, compute
     return *always, compute, ImageApi(services), IdentityApi(services, issuer)

@@ -142,7 +142,7 @@ async def update_aggregate(call: Call) -> Response:
         zone = before.zone if isinstance(zone, UnsetType) else _check_zone(zone)
         _refuse_taken(view, name, before.id)
         after = msgspec.structs.replace(before, name=name, zone=zone, updated_at_s=now_s)
-        return _replace_aggregate(view, before, after, _hosts_of(view, before))
+        return _replace_aggregate(view, before, after, _list_hosts(view, before))
 
     return await call.submit(propose, lambda view: _respond(call, view, _find_aggregate(view, call)))
 
@@ -150,7 +150,7 @@ async def update_aggregate(call: Call) -> Response:
 async def delete_aggregate(call: Call) -> Response:
     def propose(view: View, now_s: int) -> Command:
         aggregate = _find_aggregate(view, call)
-        hosts = _hosts_of(view, aggregate)
+        hosts = _list_hosts(view, aggregate)
         if hosts:
             raise Problem(
                 409, f"Aggregate {aggregate.number} has {len(hosts)} hosts: remove them from it first."
@@ -167,7 +167,7 @@ async def change_aggregate(call: Call) -> Response:
 
     def propose(view: View, now_s: int) -> Command:
         before = _find_aggregate(view, call)
-        hosts = _hosts_of(view, before)
+        hosts = _list_hosts(view, before)
         after = msgspec.structs.replace(before, updated_at_s=now_s)
         if asked.add_host is not None:
             hosts = _add_host(view, before, hosts, asked.add_host.host)
@@ -276,7 +276,7 @@ def _show_whole(call: Call, view: View, aggregate: Aggregate) -> dict[str, Any]:
         "id": aggregate.number,
         "name": aggregate.name,
         "availability_zone": aggregate.zone,
-        "hosts": [host.name for host in _hosts_of(view, aggregate)],
+        "hosts": [host.name for host in _list_hosts(view, aggregate)],
         "metadata": _show_metadata(aggregate),
         "created_at": show_plain_time(aggregate.created_at_s),
         "updated_at": show_plain_time(aggregate.updated_at_s),
@@ -316,17 +316,17 @@ class ZoneChange(NamedTuple):
         )
 
 
-def _hosts_of(view: View, aggregate: Aggregate) -> tuple[ProviderRecord, ...]:
+def _list_hosts(view: View, aggregate: Aggregate) -> tuple[ProviderRecord, ...]:
     """The hosts of an aggregate, by name."""
-    return _hosts_in(view, AggregateId(aggregate.id))
+    return _list_hosts_in(view, AggregateId(aggregate.id))
 
 
-def _hosts_in(view: View, id: AggregateId) -> tuple[ProviderRecord, ...]:
+def _list_hosts_in(view: View, id: AggregateId) -> tuple[ProviderRecord, ...]:
     records = map(view.record, view.rows_in_aggregate(id))
     return tuple(sorted((host for host in records if host.parent is None), key=lambda host: host.name))
 
 
-def _find_zone(view: View, zone: str) -> AggregateId:
+def _find_zone_aggregate(view: View, zone: str) -> AggregateId:
     """The aggregate that is the zone, or will be: an operator may have labelled one of their own with it."""
     labels = view.groups.labels
     for id in view.groups.of_kind(KIND):
@@ -338,7 +338,7 @@ def _find_zone(view: View, zone: str) -> AggregateId:
 def _rezone(view: View, change: ZoneChange) -> list[LedgerCommand]:
     """The commands to the ledger. Each host is in one of them at most, because they are judged one by one."""
     commands = _label_zones(view, change)
-    had = _hosts_in(view, change.id)
+    had = _list_hosts_in(view, change.id)
     for host in dict.fromkeys((*had, *_find_hosts_in_new_zone(view, change), *change.hosts)):
         after = _choose_aggregates(view, change, host)
         if after != host.aggregates:
@@ -354,11 +354,11 @@ def _choose_aggregates(view: View, change: ZoneChange, host: ProviderRecord) -> 
     leaves = {change.id, _find_new_zone(view, change)}
     after = [id for id in host.aggregates if id not in leaves] + [change.id] * is_in
     if zone_before is not None and not (is_in and zone_after == zone_before):
-        zone = _find_zone(view, zone_before)
+        zone = _find_zone_aggregate(view, zone_before)
         if zone in after and not _is_named_elsewhere(view, change, host, zone_before):
             after.remove(zone)
     if is_in and zone_after is not None:
-        zone = _find_zone(view, zone_after)
+        zone = _find_zone_aggregate(view, zone_after)
         _refuse_second_zone(view, host, after, zone, zone_after)
         if zone not in after:
             after.append(zone)
@@ -368,14 +368,14 @@ def _choose_aggregates(view: View, change: ZoneChange, host: ProviderRecord) -> 
 def _find_new_zone(view: View, change: ZoneChange) -> AggregateId | None:
     """The zone that the change creates, if it does."""
     _, zone = change.zones
-    id = None if zone is None else _find_zone(view, zone)
+    id = None if zone is None else _find_zone_aggregate(view, zone)
     return None if id in view.groups.labels else id
 
 
 def _find_hosts_in_new_zone(view: View, change: ZoneChange) -> tuple[ProviderRecord, ...]:
     """Hosts that are in a zone before it exists: anybody can work out its uuid from its name."""
     new = _find_new_zone(view, change)
-    return () if new is None else _hosts_in(view, new)
+    return () if new is None else _list_hosts_in(view, new)
 
 
 def _is_named_elsewhere(view: View, change: ZoneChange, host: ProviderRecord, zone: str) -> bool:
@@ -399,7 +399,7 @@ def _find_zones(view: View, change: ZoneChange, aggregates: tuple[AggregateId, .
     _, zone_after = change.zones
     zones = set(view.groups.of_kind(KIND))
     if zone_after is not None:
-        zones.add(_find_zone(view, zone_after))
+        zones.add(_find_zone_aggregate(view, zone_after))
     return zones.intersection(aggregates)
 
 
@@ -424,16 +424,16 @@ def _label_zones(view: View, change: ZoneChange) -> list[LedgerCommand]:
         return []
     commands: list[LedgerCommand] = []
     if zone_after is not None:
-        commands.append(LabelAggregate(_find_zone(view, zone_after), Label(KIND, zone_after)))
+        commands.append(LabelAggregate(_find_zone_aggregate(view, zone_after), Label(KIND, zone_after)))
     if zone_before is not None and _is_unused(view, change, zone_before):
-        commands.append(LabelAggregate(_find_zone(view, zone_before), None))
+        commands.append(LabelAggregate(_find_zone_aggregate(view, zone_before), None))
     return commands
 
 
 def _is_unused(view: View, change: ZoneChange, zone: str) -> bool:
     """Whether the label can go. A label that was not made here stays, and while a group is judged by zones
     they all stay."""
-    id = _find_zone(view, zone)
+    id = _find_zone_aggregate(view, zone)
     others = any(one.zone == zone and one.id != change.id for one in view.records.all(Aggregate))
     is_ours = id == str(uuid.uuid5(_ZONE_NAMESPACE, zone))
     is_judged_by = any(record.group.domain == KIND for record in view.groups.records.values())
@@ -447,7 +447,7 @@ BINARY: Final = "nova-compute"
 """What Nova calls an agent."""
 
 
-def zone_of(view: View, host: Host) -> str:
+def find_zone(view: View, host: Host) -> str:
     provider = view.providers.get(ProviderId(host.id))
     names = [] if provider is None else aggregate_names(view, KIND, provider)
     return names[0] if names else NO_ZONE
@@ -482,7 +482,7 @@ def _group_by_zone(view: View) -> list[tuple[str, bool, list[Host]]]:
     view.steps.take(5 * view.records.count(Host))
     by_name: dict[str, list[Host]] = {}
     for host in sorted(view.records.all(Host), key=lambda host: host.name):
-        by_name.setdefault(zone_of(view, host), []).append(host)
+        by_name.setdefault(find_zone(view, host), []).append(host)
     return [
         (name, any(_takes_servers(view, host) for host in hosts), hosts)
         for name, hosts in sorted(by_name.items())

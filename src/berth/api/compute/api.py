@@ -71,11 +71,11 @@ class ComputeApi(RoutedApi):
 
     async def handle(self, request: Request, caller: Caller) -> Response:
         response = await super().handle(request, caller)
-        response.headers += versions.headers_of(request.headers)
+        response.headers += versions.make_headers(request.headers)
         return response
 
     def version_of(self, request: Request) -> int:
-        return versions.version_of(request.headers)
+        return versions.read_version(request.headers)
 
     def show_versions(self, request: Request) -> Response:
         document = versions.show_document(f"{read_origin(request)}{V21}")

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from berth.api.compute.versions import links_of
+from berth.api.compute.versions import make_links
 from berth.api.kernel.call import Call, empty, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import read_number, read_parameter, read_query, render_list
@@ -271,7 +271,7 @@ def _check_flavor(flavor: Flavor) -> Flavor:
 
 
 def _show_summary(call: Call, flavor: Flavor) -> dict[str, Any]:
-    links = links_of(call, "flavors", flavor.id)
+    links = make_links(call, "flavors", flavor.id)
     shown: dict[str, Any] = {"id": flavor.id, "name": flavor.name, "links": links}
     if call.version >= _DESCRIPTION:
         shown["description"] = flavor.description

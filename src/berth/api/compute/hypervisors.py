@@ -63,7 +63,7 @@ async def _list_page(call: Call, shown: Shown) -> Response:
 
         if call.version < _PAGES:
             return json({"hypervisors": [render(host) for host in hosts]})
-        items, links = render_list(call, hosts, lambda host: str(id_of(call, host)), render)
+        items, links = render_list(call, hosts, lambda host: str(show_id(call, host)), render)
         return json({"hypervisors": items} | ({"hypervisors_links": links} if links else {}))
 
     return await call.read(answer)
@@ -143,12 +143,12 @@ async def show_uptime(call: Call) -> Response:
 def find_hypervisor(view: View, call: Call) -> Host:
     """The host that the path names."""
     for host in view.records.all(Host):
-        if str(id_of(call, host)) == call.params[0].lower():
+        if str(show_id(call, host)) == call.params[0].lower():
             return host
     raise not_found("Compute host", call.params[0])
 
 
-def id_of(call: Call, host: Host) -> str | int:
+def show_id(call: Call, host: Host) -> str | int:
     return host.id if call.version >= UUIDS else host.number
 
 
@@ -170,7 +170,7 @@ def _read_with_servers(call: Call, query: dict[str, str]) -> bool:
 def _show_summary(call: Call, view: View, host: Host) -> dict[str, Any]:
     status = view.hosts.get(ProviderId(host.id), HEALTHY)
     return {
-        "id": id_of(call, host),
+        "id": show_id(call, host),
         "hypervisor_hostname": host.name,
         "state": "down" if status.down else "up",
         "status": "disabled" if status.disabled else "enabled",
@@ -179,7 +179,7 @@ def _show_summary(call: Call, view: View, host: Host) -> dict[str, Any]:
 
 def _show_whole(call: Call, view: View, host: Host) -> dict[str, Any]:
     status = view.hosts.get(ProviderId(host.id), HEALTHY)
-    service = {"id": id_of(call, host), "host": host.name, "disabled_reason": status.reason}
+    service = {"id": show_id(call, host), "host": host.name, "disabled_reason": status.reason}
     shown = _show_summary(call, view, host) | {
         "hypervisor_type": host.driver,
         "hypervisor_version": 1,

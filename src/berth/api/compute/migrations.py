@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from berth.api.compute.servers.show import find_server, find_unlocked
-from berth.api.compute.versions import links_of, require_version
+from berth.api.compute.versions import make_links, require_version
 from berth.api.kernel.call import Call, empty, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import Key, page_newest, read_flag, read_query, refuse_marker
@@ -66,7 +66,7 @@ async def list_migrations(call: Call) -> Response:
             call,
             query,
             matching,
-            key=_key_of,
+            key=_make_key,
             behind=behind,
             render=lambda one: _show_listed(call, one),
             id_of=lambda one: one.id,
@@ -76,7 +76,7 @@ async def list_migrations(call: Call) -> Response:
     return json(await call.read(answer))
 
 
-def _key_of(migration: Migration) -> Key:
+def _make_key(migration: Migration) -> Key:
     return migration.number, migration.id
 
 
@@ -87,7 +87,7 @@ def _find_marker(view: View, query: dict[str, str]) -> Key | None:
     migration = view.records.get(Migration, marker)
     if migration is None or query.get("project_id", migration.project) != migration.project:
         raise refuse_marker(marker)
-    return _key_of(migration)
+    return _make_key(migration)
 
 
 def _read_filters(query: dict[str, str]) -> list[MigrationFilter]:
@@ -196,7 +196,7 @@ def _show_listed(call: Call, migration: Migration) -> dict[str, Any]:
     if call.version >= 23:
         body["migration_type"] = migration.type
     if call.version >= 23 and migration.type == _LIVE and migration.status in _UNDER_WAY:
-        body["links"] = links_of(call, f"servers/{migration.server}/migrations", str(migration.number))
+        body["links"] = make_links(call, f"servers/{migration.server}/migrations", str(migration.number))
     return body
 
 

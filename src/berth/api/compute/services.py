@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from berth.api.compute.aggregates import BINARY, zone_of
-from berth.api.compute.hypervisors import UUIDS, find_hypervisor, id_of
+from berth.api.compute.aggregates import BINARY, find_zone
+from berth.api.compute.hypervisors import UUIDS, find_hypervisor, show_id
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import read_query
@@ -156,10 +156,10 @@ async def delete_service(call: Call) -> Response:
 def _show_service(call: Call, view: View, host: Host) -> dict[str, Any]:
     status = status_of(view, host)
     shown = {
-        "id": id_of(call, host),
+        "id": show_id(call, host),
         "binary": BINARY,
         "host": host.name,
-        "zone": zone_of(view, host),
+        "zone": find_zone(view, host),
         "status": "disabled" if status.disabled else "enabled",
         "state": "down" if status.down else "up",
         "disabled_reason": status.reason or _show_complaints(host),

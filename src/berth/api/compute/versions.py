@@ -20,7 +20,7 @@ _LEGACY_HEADER: Final = "x-openstack-nova-api-version"
 _VERSION: Final = re.compile(r"2\.(0|[1-9][0-9]{0,3})")
 
 
-def version_of(headers: Mapping[str, str]) -> int:
+def read_version(headers: Mapping[str, str]) -> int:
     """The minor of the microversion that a request asks for; 1 if it asks for none."""
     asked = headers.get(_LEGACY_HEADER)
     for part in headers.get(_HEADER, "").split(","):
@@ -41,10 +41,10 @@ def version_of(headers: Mapping[str, str]) -> int:
     return minor
 
 
-def headers_of(headers: Mapping[str, str]) -> list[tuple[str, str]]:
+def make_headers(headers: Mapping[str, str]) -> list[tuple[str, str]]:
     """The headers that tell the version of a response: that of the request, or else the first."""
     try:
-        minor = version_of(headers)
+        minor = read_version(headers)
     except Problem:
         minor = MIN
     return [
@@ -91,14 +91,14 @@ def require_since(call: Call, body: msgspec.Struct, since: dict[str, int]) -> No
 # -- where things are --------------------------------------------------------------------------
 
 
-def base_url(call: Call) -> str:
+def make_base_url(call: Call) -> str:
     """The URL of /compute/v2.1, as the caller reached it."""
     return f"{call.origin}{V21}"
 
 
-def links_of(call: Call, what: str, id: str) -> list[dict[str, str]]:
+def make_links(call: Call, what: str, id: str) -> list[dict[str, str]]:
     """The links to one thing."""
     return [
-        {"rel": "self", "href": f"{base_url(call)}/{what}/{id}"},
+        {"rel": "self", "href": f"{make_base_url(call)}/{what}/{id}"},
         {"rel": "bookmark", "href": f"{call.origin}/compute/{what}/{id}"},
     ]

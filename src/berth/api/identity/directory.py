@@ -109,7 +109,7 @@ class Directory:
         )
 
     def _list_callers(self, call: Call) -> Iterable[Caller]:
-        everybody = self._issuer.callers(call.caller)
+        everybody = self._issuer.list_callers(call.caller)
         return (
             everybody if call.is_admin else (one for one in everybody if one.user_id == call.caller.user_id)
         )
@@ -169,7 +169,7 @@ def _make_routes(plural: str, singular: str, items: Items) -> tuple[Route[Handle
 
 
 def _make_list(plural: str, items: Items) -> Handler:
-    async def index(call: Call) -> Response:
+    async def list_items(call: Call) -> Response:
         listed = items(call)
         # An empty list has no items that tell which names are known, and nothing to filter.
         query = read_query(call, plural, dict.fromkeys(listed[0], 0)) if listed else {}
@@ -178,18 +178,18 @@ def _make_list(plural: str, items: Items) -> Handler:
         links = {"self": f"{base}/{plural}", "next": None, "previous": None}
         return json({plural: [_add_link(base, plural, item) for item in found], "links": links})
 
-    return index
+    return list_items
 
 
 def _make_show(plural: str, singular: str, items: Items) -> Handler:
-    async def show(call: Call) -> Response:
+    async def show_item(call: Call) -> Response:
         base = f"{call.origin}/identity/v3"
         for item in items(call):
             if item["id"] == call.params[0]:
                 return json({singular: _add_link(base, plural, item)})
         raise Problem(404, f"Could not find {singular}: {call.params[0]}.")
 
-    return show
+    return show_item
 
 
 def _add_link(base: str, plural: str, item: dict[str, Any]) -> dict[str, Any]:

@@ -22,18 +22,18 @@ class Issuer(Protocol):
     """``project`` is the one to log in to; None for the user's own. The answer is None if the login is not
     known, or not in that project."""
 
-    def by_password(self, user: str, password: str, project: str | None) -> Login | None: ...
+    def log_in_by_password(self, user: str, password: str, project: str | None) -> Login | None: ...
 
-    def by_token(self, token: str, project: str | None) -> Login | None: ...
+    def log_in_by_token(self, token: str, project: str | None) -> Login | None: ...
 
     def knows(self, user: str) -> bool:
         """Whether there is such a user."""
 
-    def callers(self, asking: Caller) -> Iterable[Caller]:
+    def list_callers(self, asking: Caller) -> Iterable[Caller]:
         """All callers that are known."""
 
 
-def issuer_of(authenticator: Authenticator) -> Issuer | None:
+def choose_issuer(authenticator: Authenticator) -> Issuer | None:
     """None where a Keystone issues tokens."""
     match authenticator:
         case Tokens():
@@ -50,18 +50,18 @@ class TokensIssuer:
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
 
-    def by_password(self, user: str, password: str, project: str | None) -> Login | None:
+    def log_in_by_password(self, user: str, password: str, project: str | None) -> Login | None:
         entry = self._tokens.known_by_password(user, password)
         return None if entry is None else _log_in(entry, None, project)
 
-    def by_token(self, token: str, project: str | None) -> Login | None:
+    def log_in_by_token(self, token: str, project: str | None) -> Login | None:
         found = self._tokens.known_by_token(token)
         return None if found is None else _log_in(*found, project)
 
     def knows(self, user: str) -> bool:
         return any(caller.user_id == user for caller in self._tokens.callers())
 
-    def callers(self, asking: Caller) -> Iterable[Caller]:
+    def list_callers(self, asking: Caller) -> Iterable[Caller]:
         return self._tokens.callers()
 
 
@@ -74,17 +74,17 @@ def _log_in(entry: Entry, grant: Grant | None, project: str | None) -> Login | N
 class NoAuthIssuer:
     """Any password will do, and the token is ``USER:PROJECT``, as ``noauth`` reads it."""
 
-    def by_password(self, user: str, password: str, project: str | None) -> Login | None:
+    def log_in_by_password(self, user: str, password: str, project: str | None) -> Login | None:
         return _make_login(user, project or user)
 
-    def by_token(self, token: str, project: str | None) -> Login | None:
+    def log_in_by_token(self, token: str, project: str | None) -> Login | None:
         user, _, own = token.partition(":")
         return _make_login(user, project or own or user)
 
     def knows(self, user: str) -> bool:
         return False
 
-    def callers(self, asking: Caller) -> Iterable[Caller]:
+    def list_callers(self, asking: Caller) -> Iterable[Caller]:
         return (asking,)
 
 

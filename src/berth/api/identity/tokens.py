@@ -175,7 +175,7 @@ class TokenHandlers:
         return login
 
     async def _recognise_token(self, token: str, project: str | None) -> Login | None:
-        login = self._issuer.by_token(token, project)
+        login = self._issuer.log_in_by_token(token, project)
         if login is None or login.grant is None:
             return login
         return None if await self._revocations.has(login.grant) else login
@@ -188,7 +188,7 @@ class TokenHandlers:
                 name = user.id or user.name or ""
                 if not _is_ours(user.domain):
                     return None
-                return self._issuer.by_password(name, user.password, project)
+                return self._issuer.log_in_by_password(name, user.password, project)
             case "token" if identity.token is not None:
                 return await self._recognise_token(identity.token.id, project)
             case "password" | "token":

@@ -108,11 +108,11 @@ def set_value(image: Image, name: str, value: Any) -> Image:
     if name in READ_ONLY:
         raise Problem(403, f"Attribute '{name}' is read-only.")
     if name in FIELDS:
-        return msgspec.structs.replace(image, **{FIELDS[name]: _field(name, value)})
+        return msgspec.structs.replace(image, **{FIELDS[name]: _check_field(name, value)})
     if not 1 <= len(name) <= _NAME_MAX:
         raise Problem(400, f"The name of a property must have 1 to {_NAME_MAX} characters: {name!r}.")
     if not isinstance(value, str) or len(value) > _VALUE_MAX:
-        raise _wrong(name, value, f"a text of at most {_VALUE_MAX} characters")
+        raise _refuse_value(name, value, f"a text of at most {_VALUE_MAX} characters")
     return msgspec.structs.replace(image, properties=image.properties | {name: value})
 
 
@@ -145,32 +145,32 @@ def check_image(image: Image, before: Image | None = None) -> Image:
 
 def check_tag(value: Any) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= _NAME_MAX:
-        raise _wrong("A tag", value, f"a text of 1 to {_NAME_MAX} characters")
+        raise _refuse_value("A tag", value, f"a text of 1 to {_NAME_MAX} characters")
     return value
 
 
 def check_tags(values: Any) -> tuple[str, ...]:
     if not isinstance(values, (list, tuple)) or len(values) > _TAGS_MAX:
-        raise _wrong("tags", values, f"a list of at most {_TAGS_MAX} texts")
+        raise _refuse_value("tags", values, f"a list of at most {_TAGS_MAX} texts")
     return tuple(sorted({check_tag(value) for value in values}))
 
 
 def read_id(value: Any) -> str:
     if not isinstance(value, str) or _UUID.fullmatch(value.lower()) is None:
-        raise _wrong("id", value, "a uuid")
+        raise _refuse_value("id", value, "a uuid")
     return value.lower()
 
 
-def _field(name: str, value: Any) -> Any:
+def _check_field(name: str, value: Any) -> Any:
     match name:
         case "tags":
             return check_tags(value)
         case "protected" | "os_hidden":
             if not isinstance(value, bool):
-                raise _wrong(name, value, "true or false")
+                raise _refuse_value(name, value, "true or false")
         case "min_disk" | "min_ram":
             if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= AMOUNT_MAX:
-                raise _wrong(name, value, f"a whole number from 0 to {AMOUNT_MAX}")
+                raise _refuse_value(name, value, f"a whole number from 0 to {AMOUNT_MAX}")
         case "visibility":
             _refuse_unlisted(name, value, VISIBILITIES)
         case "disk_format" if value is not None:
@@ -179,22 +179,22 @@ def _field(name: str, value: Any) -> Any:
             _refuse_unlisted(name, value, _CONTAINER_FORMATS)
         case "owner":
             if not isinstance(value, str) or not 1 <= len(value) <= _NAME_MAX:
-                raise _wrong(name, value, f"a project's id of at most {_NAME_MAX} characters")
+                raise _refuse_value(name, value, f"a project's id of at most {_NAME_MAX} characters")
         case "name" if value is not None and (not isinstance(value, str) or len(value) > _NAME_MAX):
-            raise _wrong(name, value, f"a text of at most {_NAME_MAX} characters")
+            raise _refuse_value(name, value, f"a text of at most {_NAME_MAX} characters")
     return value
 
 
 def _refuse_unlisted(name: str, value: Any, known: tuple[str, ...]) -> None:
     if value not in known:
-        raise _wrong(name, value, f"one of {', '.join(known)}")
+        raise _refuse_value(name, value, f"one of {', '.join(known)}")
 
 
-def _wrong(name: str, value: Any, accepted: str) -> Problem:
+def _refuse_value(name: str, value: Any, accepted: str) -> Problem:
     return Problem(400, f"{name} is {str(value)[:100]!r}; it must be {accepted}.")
 
 
-def new_image(id: str, owner: str, given: Mapping[str, Any]) -> Image:
+def make_image(id: str, owner: str, given: Mapping[str, Any]) -> Image:
     """A new image with the fields that were given."""
     image = Image(id=id, owner=owner)
     for name, value in given.items():

@@ -23,7 +23,7 @@ from berth.api.image.fields import (
     Patch,
     check_tag,
     check_tags,
-    new_image,
+    make_image,
     patch_image,
     read_id,
     render_image,
@@ -164,11 +164,11 @@ def _sort_images(order: SortOrder, images: list[Image]) -> list[Image]:
     """The images in order; those with equal keys newest first."""
     for key, direction in reversed([*order, ("created_at", "desc"), ("id", "desc")]):
         read = _SORT_KEYS[key]
-        images = sorted(images, key=lambda image: _comparable(read(image)), reverse=direction == "desc")
+        images = sorted(images, key=lambda image: _make_comparable(read(image)), reverse=direction == "desc")
     return images
 
 
-def _comparable(value: Any) -> tuple[bool, Any]:
+def _make_comparable(value: Any) -> tuple[bool, Any]:
     """None comes before everything."""
     return (value is not None, value if value is not None else 0)
 
@@ -275,7 +275,7 @@ async def show_image(call: Call) -> Response:
 async def create_image(call: Call) -> Response:
     given = call.decode(dict[str, Any])
     id = read_id(given["id"]) if given.get("id") is not None else call.services.ids.uuid()
-    image = new_image(id, call.project, given)
+    image = make_image(id, call.project, given)
     _refuse_publishing(call, None, image)
 
     def propose(view: View, now_s: int) -> Command:

@@ -112,11 +112,11 @@ async def act_on_server(call: Call) -> Response:
     action = _ACTIONS.get(name)
     if action is None:
         await call.read(lambda view: find_server(call, view, call.params[0]))
-        raise _unknown_action(name)
+        raise _refuse_action(name)
     return await action.handler(call, raw)
 
 
-def _unknown_action(name: str) -> Problem:
+def _refuse_action(name: str) -> Problem:
     offered = ", ".join(sorted(_ACTIONS))
     if name in _NOT_OFFERED:
         return Problem(400, f"The action {name} is not supported. Supported: {offered}.")
@@ -288,7 +288,7 @@ async def _lock(call: Call, raw: msgspec.Raw) -> Response:
 
     def propose(view: View, now_s: int) -> Enact:
         server = find_server(call, view, call.params[0])
-        locker = _locker_of(call, server)
+        locker = _read_locker(call, server)
         if server.is_locked and locker == "owner":
             # The first lock stays, with its reason.
             return Enact(())
@@ -304,7 +304,7 @@ async def _lock(call: Call, raw: msgspec.Raw) -> Response:
 async def _unlock(call: Call, raw: msgspec.Raw) -> Response:
     def propose(view: View, now_s: int) -> Enact:
         server = find_server(call, view, call.params[0])
-        if server.is_locked and (server.locked_by or "owner") != _locker_of(call, server):
+        if server.is_locked and (server.locked_by or "owner") != _read_locker(call, server):
             call.require("os_compute_api:os-lock-server:unlock:unlock_override", server.project)
         return replace_server(
             view,
@@ -315,7 +315,7 @@ async def _unlock(call: Call, raw: msgspec.Raw) -> Response:
     return await call.submit(propose, lambda _: Response(202))
 
 
-def _locker_of(call: Call, server: Server) -> Literal["owner", "admin"]:
+def _read_locker(call: Call, server: Server) -> Literal["owner", "admin"]:
     """The role in which the caller locks: in its own project it is an owner, as in Nova."""
     return "owner" if server.project == call.project else "admin"
 

@@ -24,7 +24,7 @@ from berth.api.compute.servers.fields import (
     refuse_fields,
 )
 from berth.api.compute.servers.show import make_reservation_id
-from berth.api.compute.versions import base_url, links_of, require_since
+from berth.api.compute.versions import make_base_url, make_links, require_since
 from berth.api.kernel.auth.rules import REQUESTED_DESTINATION
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.disclosure import is_no_place
@@ -114,14 +114,14 @@ async def create_server(call: Call) -> Response:
     ids = [call.services.ids.uuid() for _ in names]
     context = call.context()
 
-    def servers(view: View) -> tuple[Server, ...]:
+    def make_servers(view: View) -> tuple[Server, ...]:
         first = _describe_server(call, view, asked, hints, where)
         return tuple(
             msgspec.structs.replace(first, id=id, name=name) for id, name in zip(ids, names, strict=True)
         )
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
-        made = servers(view)
+        made = make_servers(view)
         return create.propose(
             view, now_s, context, made, at_least, host=where.host, is_forced=where.is_forced
         )
@@ -132,7 +132,9 @@ async def create_server(call: Call) -> Response:
             raise call.problem_of(outcome)
         why = why_no_place(outcome)
         await call.submit(
-            lambda view, now_s: create.record_unplaced(view, now_s, context, servers(view)[:at_least], why),
+            lambda view, now_s: create.record_unplaced(
+                view, now_s, context, make_servers(view)[:at_least], why
+            ),
             lambda _: None,
         )
     return _respond(call, asked, ids[0])
@@ -143,11 +145,11 @@ def _respond(call: Call, asked: NewServer, id: str) -> Response:
         return json({"reservation_id": make_reservation_id(call.request.request_id)}, 202)
     server = {
         "id": id,
-        "links": links_of(call, "servers", id),
+        "links": make_links(call, "servers", id),
         "OS-DCF:diskConfig": DISK_CONFIG,
         "security_groups": [],
     }
-    return json({"server": server}, 202, (("location", f"{base_url(call)}/servers/{id}"),))
+    return json({"server": server}, 202, (("location", f"{make_base_url(call)}/servers/{id}"),))
 
 
 def _read_counts(asked: NewServer) -> tuple[int, int]:

@@ -141,10 +141,10 @@ def refuse_fields(operation: str, body: msgspec.Struct, **harmless: tuple[Any, .
         if known.fate is not Fate.USED and not any(
             value == one and type(value) is type(one) for one in accepted
         ):
-            raise _unsupported_field(field.encode_name, value, known)
+            raise _refuse_field(field.encode_name, value, known)
 
 
-def _unsupported_field(name: str, value: Any, known: Field) -> Problem:
+def _refuse_field(name: str, value: Any, known: Field) -> Problem:
     said = [str(one) for one in known.harmless if one and isinstance(one, str)]
     allowed = f"{', '.join(said)} or left out" if said else "left out"
     return Problem(

@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from berth.api.compute.servers.fields import DISK_CONFIG
-from berth.api.compute.versions import links_of
+from berth.api.compute.versions import make_links
 from berth.api.kernel.call import Call, json
 from berth.api.kernel.disclosure import make_host_id, show_failure
 from berth.api.kernel.http import Response
@@ -83,7 +83,7 @@ def _find_zone(view: View, server: Server) -> str:
 
 def _show_summary(call: Call, server: Server) -> dict[str, Any]:
     """A server in a list without details."""
-    return {"id": server.id, "name": server.name, "links": links_of(call, "servers", server.id)}
+    return {"id": server.id, "name": server.name, "links": make_links(call, "servers", server.id)}
 
 
 def show_details(call: Call, view: View, server: Server, *, is_alone: bool = True) -> dict[str, Any]:
@@ -254,14 +254,14 @@ async def _list_page(call: Call, show: Callable[[View, Server], dict[str, Any]])
             return show(view, server)
 
         servers_shown, links = page_newest(
-            call, query, matching, key=_key_of, behind=behind, render=render, id_of=lambda server: server.id
+            call, query, matching, key=_make_key, behind=behind, render=render, id_of=lambda server: server.id
         )
         return json({"servers": servers_shown} | ({"servers_links": links} if links else {}))
 
     return await call.read(answer)
 
 
-def _key_of(server: Server) -> Key:
+def _make_key(server: Server) -> Key:
     return server.created_at_s, server.id
 
 
@@ -271,7 +271,7 @@ def _find_marker(view: View, project: str | None, marker: str | None) -> Key | N
     server = view.records.get(Server, marker)
     if server is None or project not in (None, server.project):
         raise refuse_marker(marker)
-    return _key_of(server)
+    return _make_key(server)
 
 
 def _read_project(call: Call, query: dict[str, str]) -> str | None:

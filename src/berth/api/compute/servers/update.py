@@ -130,7 +130,7 @@ async def show_metadata_item(call: Call) -> Response:
     key = call.params[1]
     metadata = await _read_metadata(call)
     if key not in metadata:
-        raise _item_not_found(key)
+        raise _refuse_item(key)
     return json({"meta": {key: metadata[key]}})
 
 
@@ -148,7 +148,7 @@ async def delete_metadata_item(call: Call) -> Response:
 
     def remove(before: _Items) -> _Items:
         if key not in before:
-            raise _item_not_found(key)
+            raise _refuse_item(key)
         return {name: value for name, value in before.items() if name != key}
 
     await _change_metadata(call, remove)
@@ -171,7 +171,7 @@ async def _change_metadata(call: Call, change: Callable[[_Items], _Items]) -> _I
     return await call.submit(propose, lambda view: find_server(call, view, id).metadata)
 
 
-def _item_not_found(key: str) -> Problem:
+def _refuse_item(key: str) -> Problem:
     return Problem(404, f"Metadata item {key} was not found.")
 
 
