@@ -19,7 +19,7 @@ from berth.api.identity.api import IdentityApi
 from berth.api.image.api import ROUTES as IMAGE
 from berth.api.kernel.auth.caller import Caller, with_implied
 from berth.api.kernel.auth.issued import Grant
-from berth.api.kernel.auth.tokens import Entry, Tokens
+from berth.api.kernel.auth.tokens import TokenEntry, Tokens
 from berth.api.kernel.router import Route
 from berth.api.native.routes import PREFIX as NATIVE_PREFIX
 from berth.api.native.routes import ROUTES as NATIVE
@@ -73,7 +73,7 @@ def _tokens_file() -> str:
 class _WithScopes(Tokens):
     """A tokens file has projects alone; a Keystone has more."""
 
-    def known_by_token(self, token: str) -> tuple[Entry, Grant | None] | None:
+    def known_by_token(self, token: str) -> tuple[TokenEntry, Grant | None] | None:
         for name, caller in _SCOPED.items():
             if token == _token(name):
                 [first, *_] = self._current()

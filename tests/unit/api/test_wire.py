@@ -7,7 +7,7 @@ import pytest
 
 from berth.api.kernel.problem import Problem
 from berth.api.placement import schemas, wire
-from berth.api.placement.wire import Body
+from berth.api.placement.wire import VersionedBody
 
 pytestmark = pytest.mark.fast
 
@@ -140,7 +140,7 @@ ALL_INVENTORIES: list[Any] = [
     {"resource_provider_generation": 1, "inventories": {"vcpu": inventory()}},
 ]
 
-CASES: dict[str, tuple[Body[Any], schemas.Schema, list[Any]]] = {
+CASES: dict[str, tuple[VersionedBody[Any], schemas.Schema, list[Any]]] = {
     "resource class": (
         wire.RESOURCE_CLASS,
         schemas.RESOURCE_CLASS,

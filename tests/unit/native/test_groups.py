@@ -106,7 +106,7 @@ def test_a_claim_that_breaks_a_policy_is_refused_whoever_asks(world: Application
             assert refused.error["code"] == "berth.group_policy"
             assert (
                 f"The anti-affinity of group db ({id}) keeps consumer {uuid_of(102)} from host host-1: "
-                "it would have 2 members, and at most 1 may share one. Members stand so: "
+                "it would have 2 members, and at most 1 may share one. Members are placed: "
                 f"{uuid_of(101)} on host-1. Try another host."
             ) in refused.error["detail"]
         assert (await claim(world, 102, 2)).status == 204

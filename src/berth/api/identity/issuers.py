@@ -6,7 +6,7 @@ from typing import NamedTuple, Protocol
 from berth.api.kernel.auth.caller import Authenticator, Caller
 from berth.api.kernel.auth.issued import Grant
 from berth.api.kernel.auth.noauth import NoAuth, roles_of
-from berth.api.kernel.auth.tokens import Entry, Tokens
+from berth.api.kernel.auth.tokens import TokenEntry, Tokens
 
 
 class Login(NamedTuple):
@@ -65,7 +65,7 @@ class TokensIssuer:
         return self._tokens.callers()
 
 
-def _log_in(entry: Entry, grant: Grant | None, project: str | None) -> Login | None:
+def _log_in(entry: TokenEntry, grant: Grant | None, project: str | None) -> Login | None:
     if project not in (None, entry.caller.project_id):
         return None
     return Login(entry.caller, grant, entry.seal.issue)

@@ -49,5 +49,5 @@ class Access(NamedTuple):
 
 
 def policy_refusal(rule: str) -> str:
-    """What whoever may not is told."""
+    """What a caller is told that a rule does not allow."""
     return f"Policy doesn't allow {rule} to be performed."

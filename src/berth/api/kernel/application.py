@@ -5,7 +5,7 @@
 Each API serves the paths below its prefix, such as /compute, and refuses in its own shape. All other paths
 are those of the one without a prefix, the Placement API.
 
-Nothing is decided here but who is asking. An exception that nobody expected becomes a 500 that names the
+Nothing is decided here but who is asking. An unexpected exception becomes a 500 that names the
 request, and a traceback in the log under the same name.
 """
 
@@ -93,7 +93,7 @@ class Application:
             response = self._api_of(request).refuse(Problem(500, text, codes.UNEXPECTED), request)
         response.headers.append((REQUEST_ID_HEADER, request.request_id))
         if isinstance(response, StreamResponse):
-            # Counted when it begins: how long somebody listens says nothing about this server.
+            # Counted when it begins: how long a client listens says nothing about this server.
             self._report(request, response, started_ns)
             await send_stream(receive, send, response)
         else:
@@ -153,7 +153,7 @@ class Application:
         try:
             request.body = await read_body(receive, limit, request.told_length)
         except BodyCutShort:
-            # Nobody will read this but the log.
+            # The client is gone: only the log has this.
             raise Problem(400, "The body ended early.", codes.UNEXPECTED) from None
         except BodyTooLarge:
             text = f"The body is larger than the limit of {limit} bytes. Send it in smaller parts."

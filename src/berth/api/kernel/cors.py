@@ -39,7 +39,7 @@ class Cors:
         return bool(self._origins)
 
     def apply(self, request: Request, response: Response) -> Response:
-        """The response as a browser shall see it."""
+        """The response with the headers that a browser looks for."""
         if request.method == "OPTIONS":
             return self._preflight(request, response)
         origin = self._allowed_origin(request)

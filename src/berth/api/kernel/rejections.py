@@ -50,7 +50,7 @@ class Attempt(Enum):
     RESHAPE = auto()
 
 
-class Cell(NamedTuple):
+class Wording(NamedTuple):
     """How one dialect answers. ``text`` may name the rejection's sentence {says}, its fields {r.…} and what
     the caller knows beside it. A text that ``is_whole`` says everything there is to say."""
 
@@ -65,12 +65,12 @@ class Row(NamedTuple):
     """``says``: upstream's sentence, wherever it comes up. ``adds``: what we add to it. ``on_route``: what
     Placement answers where a route has words of its own. ``explained``: what an explanation says of it."""
 
-    placement: Cell | None = None
+    placement: Wording | None = None
     says: str = ""
     adds: str = ""
-    on_route: Mapping[Attempt, Cell] = MappingProxyType({})
-    berth: Cell | None = None
-    nova: Cell | None = None
+    on_route: Mapping[Attempt, Wording] = MappingProxyType({})
+    berth: Wording | None = None
+    nova: Wording | None = None
     explained: str = ""
 
 
@@ -85,30 +85,30 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     r.CommandTooLarge: Row(
         says="This request makes {r.changes} changes of more than {r.limit} bytes together, the most that "
         "one request may write: split it into smaller ones.",
-        placement=Cell(413, code=codes.TOO_LARGE),
+        placement=Wording(413, code=codes.TOO_LARGE),
     ),
     r.RowTooLarge: Row(
         says="This request writes {r.size} bytes, more than the database takes in one row: split it into "
         "smaller ones, or have the operator raise the limit of the database.",
-        placement=Cell(413, code=codes.TOO_LARGE),
+        placement=Wording(413, code=codes.TOO_LARGE),
     ),
     # quotas
     r.QuotaExceeded: Row(
-        berth=Cell(
+        berth=Wording(
             403,
             "Quota exceeded for {names}: Requested {asked}, but already used {used} of {limits} {names}",
             code=codes.QUOTA_EXCEEDED,
         ),
     ),
     r.ServerGroupsExceeded: Row(
-        berth=Cell(
+        berth=Wording(
             403,
             "Quota exceeded, too many server groups. The project may have {r.limit}.",
             code=codes.QUOTA_EXCEEDED,
         ),
     ),
     r.ServerGroupMembersExceeded: Row(
-        berth=Cell(
+        berth=Wording(
             403,
             "Quota exceeded, too many servers in group {r.group}: it has {r.members}, {r.asked} more were "
             "asked for, and it may have {r.limit}.",
@@ -116,14 +116,14 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         ),
     ),
     r.MetadataQuotaExceeded: Row(
-        berth=Cell(
+        berth=Wording(
             403,
             "Maximum number of metadata items exceeds {r.limit}: this would be {r.asked}.",
             code=codes.QUOTA_EXCEEDED,
         ),
     ),
     r.ImageQuotaExceeded: Row(
-        berth=Cell(
+        berth=Wording(
             413,
             "Resource {r.resource} is over limit of {r.limit} due to current usage {r.used} and delta "
             "{r.asked}.",
@@ -133,97 +133,97 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     # vocabulary
     r.ResourceClassNotFound: Row(
         says="No such resource class {r.name}.",
-        placement=Cell(404, bare=True),
+        placement=Wording(404, bare=True),
         on_route={
-            Attempt.LIST_PROVIDERS: Cell(400, "Invalid resource class in resources parameter: {says}"),
-            Attempt.LIST_CANDIDATES: Cell(400, "Invalid resource class in resources parameter: {says}"),
-            Attempt.ADD_INVENTORY: Cell(
+            Attempt.LIST_PROVIDERS: Wording(400, "Invalid resource class in resources parameter: {says}"),
+            Attempt.LIST_CANDIDATES: Wording(400, "Invalid resource class in resources parameter: {says}"),
+            Attempt.ADD_INVENTORY: Wording(
                 400, "Unable to create inventory for resource provider {provider}: {says}"
             ),
-            Attempt.SET_INVENTORIES: Cell(
+            Attempt.SET_INVENTORIES: Wording(
                 400, "Unknown resource class in inventory for resource provider {provider}: {says}"
             ),
-            Attempt.DELETE_INVENTORY: Cell(404, "No inventory of class {r.name} found for delete: {says}"),
-            Attempt.RESHAPE: Cell(400, "malformed reshaper data: {says}"),
+            Attempt.DELETE_INVENTORY: Wording(404, "No inventory of class {r.name} found for delete: {says}"),
+            Attempt.RESHAPE: Wording(400, "malformed reshaper data: {says}"),
         },
-        berth=Cell(400, "There is no resource class {r.name}.", code=codes.BAD_BODY),
+        berth=Wording(400, "There is no resource class {r.name}.", code=codes.BAD_BODY),
     ),
     r.ResourceClassExists: Row(
         says="Resource class already exists: {r.name}",
-        placement=Cell(409),
-        on_route={Attempt.CREATE_CLASS: Cell(409, "Conflicting resource class already exists: {r.name}")},
+        placement=Wording(409),
+        on_route={Attempt.CREATE_CLASS: Wording(409, "Conflicting resource class already exists: {r.name}")},
     ),
     r.ResourceClassInUse: Row(
         says="Cannot delete resource class {r.name}. Class is in use in inventory.",
-        placement=Cell(409, "Error in delete resource class: {says}"),
+        placement=Wording(409, "Error in delete resource class: {says}"),
     ),
     r.ResourceClassIsStandard: Row(
         says="Cannot delete standard resource class {r.name}.",
-        placement=Cell(400, "Error in delete resource class: {says}"),
-        on_route={Attempt.RENAME_CLASS: Cell(400, "Cannot update standard resource class {r.name}")},
+        placement=Wording(400, "Error in delete resource class: {says}"),
+        on_route={Attempt.RENAME_CLASS: Wording(400, "Cannot update standard resource class {r.name}")},
     ),
     r.TraitsNotFound: Row(
         says="No such trait(s): {names}.",
-        placement=Cell(404),
+        placement=Wording(404),
         on_route={
-            Attempt.LIST_PROVIDERS: Cell(400, 'Invalid trait(s) in "required" parameter: {says}'),
-            Attempt.LIST_CANDIDATES: Cell(400),
-            Attempt.SET_TRAITS: Cell(400, "No such trait {names}"),
+            Attempt.LIST_PROVIDERS: Wording(400, 'Invalid trait(s) in "required" parameter: {says}'),
+            Attempt.LIST_CANDIDATES: Wording(400),
+            Attempt.SET_TRAITS: Wording(400, "No such trait {names}"),
         },
-        berth=Cell(400, "There is no trait {names}.", code=codes.BAD_BODY),
+        berth=Wording(400, "There is no trait {names}.", code=codes.BAD_BODY),
     ),
     r.TraitInUse: Row(
         says="The trait {r.name} is in use by a resource provider.",
-        placement=Cell(409),
+        placement=Wording(409),
     ),
     r.TraitIsStandard: Row(
         says="Cannot delete standard trait {r.name}.",
-        placement=Cell(400),
+        placement=Wording(400),
     ),
     r.NameNotCustom: Row(
         says="'{r.name}' is not a custom name: it must start with CUSTOM_, go on with A-Z, 0-9 and _, "
         "and have no more than 255 characters.",
-        placement=Cell(400),
+        placement=Wording(400),
     ),
     # providers
     r.ProviderNotFound: Row(
         says="No resource provider with uuid {r.provider} found",
-        placement=Cell(404, bare=True),
+        placement=Wording(404, bare=True),
         on_route={
-            Attempt.DELETE_PROVIDER: Cell(404, "{says} for delete"),
-            Attempt.RESHAPE: Cell(
+            Attempt.DELETE_PROVIDER: Wording(404, "{says} for delete"),
+            Attempt.RESHAPE: Wording(
                 400,
                 "Resource provider {r.provider} in inventories not found: {says}",
                 code=codes.PROVIDER_NOT_FOUND,
             ),
         },
-        berth=Cell(404, "There is no provider {r.provider}.", code=codes.NOT_FOUND),
+        berth=Wording(404, "There is no provider {r.provider}.", code=codes.NOT_FOUND),
     ),
     r.ProviderExists: Row(
         says="Conflicting resource provider {taken} already exists.",
-        placement=Cell(409, code=codes.DUPLICATE_NAME),
+        placement=Wording(409, code=codes.DUPLICATE_NAME),
         on_route={
-            Attempt.UPDATE_PROVIDER: Cell(
+            Attempt.UPDATE_PROVIDER: Wording(
                 409, "Conflicting resource provider {r.name} already exists.", code=codes.DUPLICATE_NAME
             )
         },
     ),
     r.ProviderNameMissing: Row(
         says="Object action create failed because: name is required",
-        placement=Cell(400, 'Unable to create resource provider "", {r.provider}: {says}'),
+        placement=Wording(400, 'Unable to create resource provider "", {r.provider}: {says}'),
     ),
     r.TreeRuleBroken: Row(
         says="Object action {action} failed because: {reason}",
-        placement=Cell(400, "Unable to save resource provider {r.provider}: {says}"),
+        placement=Wording(400, "Unable to save resource provider {r.provider}: {says}"),
         on_route={
-            Attempt.CREATE_PROVIDER: Cell(
+            Attempt.CREATE_PROVIDER: Wording(
                 400, 'Unable to create resource provider "{name}", {r.provider}: {says}'
             )
         },
     ),
     r.ProviderHasChildren: Row(
         says="It has child resource providers.",
-        placement=Cell(
+        placement=Wording(
             409,
             "Unable to delete parent resource provider {r.provider}: {says}",
             code=codes.CANNOT_DELETE_PARENT,
@@ -232,23 +232,23 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     r.ProviderInUse: Row(
         says="Resource provider has allocations.",
         adds="It has {r.consumers} consumer(s): delete or move their allocations first.",
-        placement=Cell(
+        placement=Wording(
             409, "Unable to delete resource provider {r.provider}: {says}", code=codes.PROVIDER_IN_USE
         ),
     ),
     r.AggregateNotForAgents: Row(
         says="An agent cannot put its host into the aggregate {r.aggregate}: {r.reason}.",
-        placement=Cell(409),
+        placement=Wording(409),
     ),
     r.ProviderGenerationConflict: Row(
         says="resource provider generation conflict",
         adds="Resource provider {r.provider} is at generation {r.current}, the request named {r.given}: "
         "read it again and repeat the request.",
-        placement=Cell(409, code=codes.CONCURRENT_UPDATE),
+        placement=Wording(409, code=codes.CONCURRENT_UPDATE),
         on_route={
-            Attempt.SET_TRAITS: Cell(409, _GENERATION_CHANGED, code=codes.CONCURRENT_UPDATE),
-            Attempt.SET_AGGREGATES: Cell(409, _GENERATION_CHANGED, code=codes.CONCURRENT_UPDATE),
-            Attempt.RESHAPE: Cell(
+            Attempt.SET_TRAITS: Wording(409, _GENERATION_CHANGED, code=codes.CONCURRENT_UPDATE),
+            Attempt.SET_AGGREGATES: Wording(409, _GENERATION_CHANGED, code=codes.CONCURRENT_UPDATE),
+            Attempt.RESHAPE: Wording(
                 409,
                 "resource provider generation conflict for provider {r.provider}: "
                 "actual: {r.current}, given: {r.given}",
@@ -260,39 +260,39 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     r.InventoryExists: Row(
         says="Inventory of class {r.resource_class} already exists on resource provider {r.provider}.",
         adds="Use PUT to change it.",
-        placement=Cell(409, "Update conflict: {says}", code=codes.CONCURRENT_UPDATE),
+        placement=Wording(409, "Update conflict: {says}", code=codes.CONCURRENT_UPDATE),
     ),
     r.InventoryNotFound: Row(
         says="No inventory of class {r.resource_class} found.",
-        placement=Cell(
+        placement=Wording(
             400, "No inventory record with resource class for resource provider {r.provider}: {says}"
         ),
         on_route={
-            Attempt.DELETE_INVENTORY: Cell(
+            Attempt.DELETE_INVENTORY: Wording(
                 404,
                 "No inventory of class {r.resource_class} found for delete: "
                 "No inventory of class {r.resource_class} found for delete",
             ),
-            Attempt.RESHAPE: Cell(400, "malformed reshaper data: {says}"),
+            Attempt.RESHAPE: Wording(400, "malformed reshaper data: {says}"),
         },
     ),
     r.InventoryInUse: Row(
         says="Inventory for '{classes}' on resource provider '{r.provider}' in use.",
-        placement=Cell(409, "update conflict: {says}", code=codes.INVENTORY_IN_USE),
+        placement=Wording(409, "update conflict: {says}", code=codes.INVENTORY_IN_USE),
         on_route={
-            Attempt.DELETE_INVENTORY: Cell(
+            Attempt.DELETE_INVENTORY: Wording(
                 409, "Unable to delete inventory of class {classes}: {says}", code=codes.CONCURRENT_UPDATE
             ),
-            Attempt.DELETE_INVENTORIES: Cell(409, code=codes.INVENTORY_IN_USE),
+            Attempt.DELETE_INVENTORIES: Wording(409, code=codes.INVENTORY_IN_USE),
         },
     ),
     r.ReservedTooHigh: Row(
         says="Invalid inventory for '{r.resource_class}' on resource provider '{r.provider}'. "
         "The reserved value is greater than {limit}.",
         adds="Reserved is {r.reserved}, total is {r.total}.",
-        placement=Cell(400, _BAD_RESERVED),
+        placement=Wording(400, _BAD_RESERVED),
         on_route={
-            Attempt.ADD_INVENTORY: Cell(
+            Attempt.ADD_INVENTORY: Wording(
                 400, "Unable to create inventory for resource provider {r.provider}: {says}"
             )
         },
@@ -301,8 +301,8 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     r.ConsumerGenerationConflict: Row(
         says="consumer generation conflict - expected {expected} but got {r.given}",
         adds="Read the consumer's allocations again and repeat the request.",
-        placement=Cell(409, code=codes.CONCURRENT_UPDATE),
-        berth=Cell(
+        placement=Wording(409, code=codes.CONCURRENT_UPDATE),
+        berth=Wording(
             409,
             "Consumer {r.consumer} is there already: name one that is not, or name none.",
             code=codes.CONFLICT,
@@ -310,33 +310,33 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     ),
     r.ConsumerClaimsTwice: Row(
         says="Consumer '{r.consumer}' stands in the request twice.",
-        placement=Cell(400),
+        placement=Wording(400),
     ),
     r.ClaimedProviderNotFound: Row(
         says="Allocation for resource provider '{r.provider}' that does not exist.",
-        placement=Cell(400),
+        placement=Wording(400),
     ),
     r.ClaimedClassNotFound: Row(
         says="No such resource class {r.name}.",
-        placement=Cell(400, "Unable to allocate inventory {says}"),
+        placement=Wording(400, "Unable to allocate inventory {says}"),
         on_route={
-            Attempt.PUT_ALLOCATIONS: Cell(
+            Attempt.PUT_ALLOCATIONS: Wording(
                 400, "Unable to allocate inventory for consumer {r.consumer}: {says}"
             ),
-            Attempt.RESHAPE: Cell(400, "malformed reshaper data: {says}"),
+            Attempt.RESHAPE: Wording(400, "malformed reshaper data: {says}"),
         },
     ),
     r.NoInventory: Row(
         says="Inventory for '{classes}' on resource provider '{r.provider}' invalid.",
         adds="The resource provider has no such inventory.",
-        placement=Cell(409, _CANNOT_ALLOCATE),
+        placement=Wording(409, _CANNOT_ALLOCATE),
     ),
     r.UnitsViolated: Row(
         says="Unable to create allocation for '{r.resource_class}' on resource provider '{r.provider}'. "
         "The requested amount would violate inventory constraints.",
         adds="Asked for {r.asked}; min_unit is {r.min_unit}, max_unit is {r.max_unit}, step_size is "
         "{r.step_size}.",
-        placement=Cell(409, _CANNOT_ALLOCATE),
+        placement=Wording(409, _CANNOT_ALLOCATE),
         explained="{r.asked} {r.resource_class} on {r.provider} against min_unit {r.min_unit}, max_unit "
         "{r.max_unit}, step_size {r.step_size}",
     ),
@@ -344,17 +344,17 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         says="Unable to create allocation for '{r.resource_class}' on resource provider '{r.provider}'. "
         "The requested amount would exceed the capacity.",
         adds="Asked for {r.asked}; others use {r.used} of {r.capacity}.",
-        placement=Cell(409, _CANNOT_ALLOCATE),
+        placement=Wording(409, _CANNOT_ALLOCATE),
         explained="too little {r.resource_class} on {r.provider}: {r.asked} asked for, {r.used} used of "
         "{r.capacity}",
     ),
     r.AllocationsNotFound: Row(
         says="No allocations for consumer '{r.consumer}'",
-        placement=Cell(404),
+        placement=Wording(404),
     ),
     # hosts, aggregates and groups
     r.NotAHost: Row(
-        berth=Cell(
+        berth=Wording(
             409,
             "Provider {r.provider} is not a host but stands below one: say it of {r.root}, the root of its "
             "tree.",
@@ -362,7 +362,7 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         ),
     ),
     r.LabelTaken: Row(
-        berth=Cell(
+        berth=Wording(
             409,
             "The {r.kind} {r.name} is aggregate {r.holder} already: choose another name, or take it from "
             "there.",
@@ -370,7 +370,7 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         ),
     ),
     r.KindInUse: Row(
-        berth=Cell(
+        berth=Wording(
             409,
             "This is the last {r.kind}, and groups are judged by it: {groups}. Delete them first, or label "
             "another.",
@@ -378,13 +378,13 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         ),
     ),
     r.GroupNotFound: Row(
-        berth=Cell(404, "There is no group {r.group}.", code=codes.NOT_FOUND),
+        berth=Wording(404, "There is no group {r.group}.", code=codes.NOT_FOUND),
     ),
     r.GroupExists: Row(
-        berth=Cell(409, "There is a group {r.group} already: choose another uuid.", code=codes.CONFLICT),
+        berth=Wording(409, "There is a group {r.group} already: choose another uuid.", code=codes.CONFLICT),
     ),
     r.GroupOfCluster: Row(
-        berth=Cell(
+        berth=Wording(
             409,
             "Group {r.group} keeps the nodes of cluster {r.cluster} apart, and is the cluster's own: scale "
             "or delete the cluster.",
@@ -392,7 +392,7 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         ),
     ),
     r.GroupInUse: Row(
-        berth=Cell(
+        berth=Wording(
             409,
             "Group {r.group} has {r.members} members: let them go first, or delete it with force=true.",
             code=codes.CONFLICT,
@@ -400,15 +400,15 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     ),
     r.GroupFull: Row(
         says="Group {r.group} would have more than the {r.members_max} members it may have.",
-        placement=Cell(409, _CANNOT_ALLOCATE),
-        berth=Cell(
+        placement=Wording(409, _CANNOT_ALLOCATE),
+        berth=Wording(
             409,
             "Group {r.group} would have more than the {r.members_max} members it may have.",
             code=codes.CONFLICT,
         ),
     ),
     r.KindNotFound: Row(
-        berth=Cell(
+        berth=Wording(
             400,
             "No aggregate is a {r.kind}: label one with PUT /berth/v1/aggregates/{{uuid}} first, or use "
             "host.",
@@ -416,10 +416,10 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         ),
     ),
     r.GroupRuleUnsound: Row(
-        berth=Cell(400, "These do not go together: {r.reason}.", code=codes.BAD_BODY),
+        berth=Wording(400, "These do not go together: {r.reason}.", code=codes.BAD_BODY),
     ),
     r.InAnotherGroup: Row(
-        berth=Cell(
+        berth=Wording(
             409,
             "Consumer {r.consumer} is a member of group {r.group}, and may be of one only: let it go there "
             "first.",
@@ -430,75 +430,75 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         says="The {r.policy} of group {r.name} ({r.group}) keeps consumer {r.consumer} from host {r.host}"
         "{domain}: {r.reason}.",
         adds="{standing}",
-        placement=Cell(409, _CANNOT_ALLOCATE, code=codes.GROUP_POLICY),
+        placement=Wording(409, _CANNOT_ALLOCATE, code=codes.GROUP_POLICY),
         explained="the {r.policy} of the group {r.name} does not let a member come to {r.host}, because "
         "{r.reason}",
     ),
     # servers
     r.RecordMoved: Row(
-        berth=Cell(
+        berth=Wording(
             409,
-            "{r.kind} {r.id} was changed by somebody else meanwhile: look, and ask again.",
+            "{r.kind} {r.id} was changed by another request meanwhile: read it again and retry.",
             code=codes.CONFLICT,
         ),
     ),
     r.ServerNotFound: Row(
-        berth=Cell(404, "There is no server {r.id}.", code=codes.NOT_FOUND),
-        nova=Cell(404, "Instance {r.id} could not be found."),
+        berth=Wording(404, "There is no server {r.id}.", code=codes.NOT_FOUND),
+        nova=Wording(404, "Instance {r.id} could not be found."),
     ),
     r.ServerBusy: Row(
-        berth=Cell(
+        berth=Wording(
             409,
             "Cannot {r.asked} of server {r.id} while it is {r.task}: wait until that is over.",
             code=codes.CONFLICT,
         ),
-        nova=Cell(
+        nova=Wording(
             409,
             "Cannot '{r.asked}' instance {r.id} while it is in task_state {r.task}: wait until that is over.",
         ),
     ),
     r.ServerStateWrong: Row(
-        nova=Cell(
+        nova=Wording(
             409,
             "Cannot '{r.asked}' instance {r.id} while it is in vm_state {r.state}: it must be in {allowed}.",
         ),
     ),
     r.ServerChangedByOthers: Row(
-        berth=Cell(
+        berth=Wording(
             409,
             "Cannot {r.asked} of server {r.id}: another client has changed its allocations since they were "
             "last written ({r.found}). {then}",
             code=codes.CONFLICT,
         ),
-        nova=Cell(
+        nova=Wording(
             409,
             "Cannot '{r.asked}' instance {r.id}: another client has changed its allocations since they were "
             "last written ({r.found}). {then}",
         ),
     ),
     r.ServerHoldsAlready: Row(
-        nova=Cell(
+        nova=Wording(
             500,
             "Instance {r.id} is new, and a consumer of that id holds resources already. This cannot be: "
             "please report it as a bug, with the request id.",
         ),
     ),
     r.ConfirmBegun: Row(
-        nova=Cell(
+        nova=Wording(
             409,
             "Cannot 'revertResize' instance {r.id}: its confirmation has begun to clean up the source, and "
             "did not come to its end. Confirm it again.",
         ),
     ),
     r.RevertBegun: Row(
-        nova=Cell(
+        nova=Wording(
             409,
             "Cannot 'confirmResize' instance {r.id}: it was being moved back or deleted, and that did not "
             "come to its end. Revert or delete it.",
         ),
     ),
     r.HostInAnotherCell: Row(
-        nova=Cell(
+        nova=Wording(
             400,
             "Cannot '{r.asked}' instance {r.id} to {r.host}: the instance is in {r.cell} and that host in "
             "{r.host_cell}, and a move does not leave its cell. Shelve the instance and unshelve it: then "
@@ -506,73 +506,73 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         ),
     ),
     r.HostNotDown: Row(
-        nova=Cell(409, "The host{host} is not down: evacuation is for servers of hosts that are."),
+        nova=Wording(409, "The host{host} is not down: evacuation is for servers of hosts that are."),
     ),
     r.HostIsDown: Row(
-        nova=Cell(409, "Cannot '{r.asked}': the host{host} is down. Wait until it is back, or evacuate."),
+        nova=Wording(409, "Cannot '{r.asked}': the host{host} is down. Wait until it is back, or evacuate."),
     ),
     r.HostLacksTraits: Row(
-        nova=Cell(
+        nova=Wording(
             400,
             "The image requires traits that the host{host} does not have: {traits}. The server stays on its "
             "host in a rebuild: choose another image, or move the server first.",
         ),
     ),
     r.HostUnfitForImage: Row(
-        nova=Cell(
+        nova=Wording(
             400,
             "The image needs {r.asked}, which the host{host} does not offer{found}. The server stays on its "
             "host in a rebuild: choose another image, or move the server first.",
         ),
     ),
     r.SameFlavor: Row(
-        nova=Cell(400, "The server has the flavor {r.flavor} already: when resizing, choose another."),
+        nova=Wording(400, "The server has the flavor {r.flavor} already: when resizing, choose another."),
     ),
     r.MigrationNotFound: Row(
-        nova=Cell(404, "Migration {r.id} could not be found."),
+        nova=Wording(404, "Migration {r.id} could not be found."),
     ),
     r.MigrationNotAbortable: Row(
-        nova=Cell(
+        nova=Wording(
             409,
             "Migration {r.id} is a {r.type} and {r.status}: only a live migration under way can be aborted.",
         ),
     ),
     r.NeedNotFound: Row(
-        berth=Cell(404, "Server {r.server} has no need called {r.name}.", code=codes.NOT_FOUND),
+        berth=Wording(404, "Server {r.server} has no need called {r.name}.", code=codes.NOT_FOUND),
     ),
     r.TooManyNeeds: Row(
-        berth=Cell(
+        berth=Wording(
             409, "Server {r.server} has {r.limit} needs already, and may not have more.", code=codes.CONFLICT
         ),
     ),
     r.NeedDoesNotFit: Row(
-        berth=Cell(
+        berth=Wording(
             409,
             "The host {r.host} has no room for the need {r.name} of server {r.server}. {refused}",
             code=codes.NO_FIT,
         ),
     ),
     r.ServerUnsettled: Row(
-        berth=Cell(
+        berth=Wording(
             409,
             "Cannot {r.asked} of server {r.id} while its migration {r.migration} holds the other half of "
             "what it has: confirm or revert the resize first.",
             code=codes.CONFLICT,
         ),
-        nova=Cell(
+        nova=Wording(
             409,
             "Cannot '{r.asked}' instance {r.id} while its migration {r.migration} holds the other half of "
             "what it has: confirm or revert it, or delete the instance.",
         ),
     ),
     r.FindingGone: Row(
-        berth=Cell(404, "There is nothing like {r.id} any more: examine again.", code=codes.NOT_FOUND),
+        berth=Wording(404, "There is no finding {r.id} any more: run the check again.", code=codes.NOT_FOUND),
     ),
     r.RepairUnsafe: Row(
-        berth=Cell(409, "{r.id} is not for the doctor to repair: {r.reason}.", code=codes.CONFLICT),
+        berth=Wording(409, "{r.id} is not for the doctor to repair: {r.reason}.", code=codes.CONFLICT),
     ),
     r.HostUnknown: Row(
-        nova=Cell(
+        nova=Wording(
             400,
             "There is no host {r.name} with an agent: servers are built on hosts that have registered with a "
             "cell.",
@@ -580,21 +580,21 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     ),
     # clusters
     r.ClusterNotFound: Row(
-        berth=Cell(404, "There is no cluster {r.id}.", code=codes.NOT_FOUND),
+        berth=Wording(404, "There is no cluster {r.id}.", code=codes.NOT_FOUND),
     ),
     r.ClusterExists: Row(
-        berth=Cell(409, "There is a cluster {r.id} already: ask again.", code=codes.CONFLICT),
+        berth=Wording(409, "There is a cluster {r.id} already: retry.", code=codes.CONFLICT),
     ),
     r.ClusterBeingDeleted: Row(
-        berth=Cell(
+        berth=Wording(
             409, "Cannot {r.asked} cluster {r.id}: it is being deleted. Create another.", code=codes.CONFLICT
         ),
     ),
     r.ClusterRatioFixed: Row(
-        berth=Cell(409, "{r.sentence}", code=codes.CONFLICT),
+        berth=Wording(409, "{r.sentence}", code=codes.CONFLICT),
     ),
     r.ClusterDoesNotFit: Row(
-        berth=Cell(
+        berth=Wording(
             409,
             "The cluster {r.name} does not fit: there is no place for its {r.nodes} new nodes together, at "
             "an anti-affinity ratio of {r.ratio} per {r.domain}. {advice} {why}",
@@ -602,7 +602,7 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         ),
     ),
     r.TooManyNodes: Row(
-        berth=Cell(
+        berth=Wording(
             409,
             "The cluster would have {r.asked} nodes, those that are leaving included; {r.limit} are the most "
             "there can be: ask for fewer, or wait until those have left.",
@@ -610,12 +610,12 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         ),
     ),
     r.NodeGroupNotFound: Row(
-        berth=Cell(
+        berth=Wording(
             404, "Cluster {r.cluster} has no node group {r.name}; there are: {there}.", code=codes.NOT_FOUND
         ),
     ),
     r.NodeGroupExists: Row(
-        berth=Cell(
+        berth=Wording(
             409,
             "Cluster {r.cluster} has a node group {r.name} already, or nodes of it are still leaving: choose "
             "another name, or wait until those have left.",
@@ -623,7 +623,7 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         ),
     ),
     r.TooManyNodeGroups: Row(
-        berth=Cell(
+        berth=Wording(
             409,
             "The cluster would have {r.asked} node groups; {r.limit} are the most there can be: remove some "
             "first.",
@@ -631,22 +631,22 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         ),
     ),
     r.NodeCountWrong: Row(
-        berth=Cell(
+        berth=Wording(
             400, "Node group {r.name} is to have {r.asked} nodes; it must be 0 or more.", code=codes.BAD_BODY
         ),
     ),
     r.NodeNotFound: Row(
-        berth=Cell(404, "Cluster {r.cluster} has no node {r.name}.", code=codes.NOT_FOUND),
+        berth=Wording(404, "Cluster {r.cluster} has no node {r.name}.", code=codes.NOT_FOUND),
     ),
     r.NodeLeaving: Row(
-        berth=Cell(
+        berth=Wording(
             409,
             "Node {r.name} of cluster {r.cluster} is leaving, and is not replaced: scale up.",
             code=codes.CONFLICT,
         ),
     ),
     r.NodeNotFailed: Row(
-        berth=Cell(
+        berth=Wording(
             409,
             "Nothing is wrong with node {r.name} of cluster {r.cluster}: its server is {r.state}, and its "
             "host is up. Ask with force to replace it all the same.",
@@ -655,20 +655,20 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     ),
     # scheduling
     UnknownHost: Row(
-        berth=Cell(
+        berth=Wording(
             400, "The hint {r.hint} names {r.name}, and no host has that name or uuid.", code=codes.BAD_BODY
         ),
     ),
     UnknownConsumer: Row(
-        berth=Cell(
+        berth=Wording(
             400, "The hint {r.hint} names consumer {r.consumer}, and that holds nothing.", code=codes.BAD_BODY
         ),
     ),
     SpecInvalid: Row(
-        berth=Cell(400, "{r.key} is {r.value!r}; it must be {r.accepted}.", code=codes.BAD_BODY),
+        berth=Wording(400, "{r.key} is {r.value!r}; it must be {r.accepted}.", code=codes.BAD_BODY),
     ),
     NoFit: Row(
-        berth=Cell(409, "{r.needed} needed, {r.fitting} fit. {steps}", code=codes.NO_FIT),
+        berth=Wording(409, "{r.needed} needed, {r.fitting} fit. {steps}", code=codes.NO_FIT),
     ),
 }
 
@@ -744,7 +744,7 @@ def why_no_place(rejection: Rejection) -> str:
     return text if len(text) <= _WORDS_MAX else f"{text[: _WORDS_MAX - 3]}..."
 
 
-def _problem(rejection: Rejection, cell: Cell, *, names_hosts: bool) -> Problem:
+def _problem(rejection: Rejection, cell: Wording, *, names_hosts: bool) -> Problem:
     words = _words(rejection, names_hosts=names_hosts)
     return Problem(cell.status, cell.text.format(r=rejection, **words).rstrip(), cell.code)
 
@@ -770,7 +770,7 @@ def _words(rejection: Any, *, names_hosts: bool) -> dict[str, str]:
             stand = [f"{member} on {host}" for member, host in rejection.standing]
             return {
                 "domain": "" if is_host else f" in {rejection.domain}",
-                "standing": f"Members stand so: {', '.join(stand) or 'nobody anywhere'}. Try another host.",
+                "standing": f"Members are placed: {', '.join(stand) or 'none'}. Try another host.",
             }
         case r.ProviderExists():
             # Where both are taken the uuid is named, as by a database that stops at the first key.

@@ -57,7 +57,7 @@ class _Node(Generic[R]):
 
 class Router(Generic[R]):
     """Finds the routes of paths ``below`` a prefix. A variable part is never empty, nor longer than
-    ``part_max``. ``names_paths``: whoever asks for what is not there is told what is."""
+    ``part_max``. ``names_paths``: a 404 lists the paths that there are."""
 
     def __init__(
         self, routes: Iterable[R], below: str = "", part_max: int = 1 << 20, *, names_paths: bool = False

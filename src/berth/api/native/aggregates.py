@@ -12,7 +12,7 @@ from berth.api.kernel.paging import behind, render_keys, take_first
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import berth_problem
 from berth.api.native.calls import NativeCall, NativeRoute, encoded, listing
-from berth.api.native.fields import LIMIT_DEFAULT, Body, GivenName, KeyMarker, Kind, Limit, Next, Text
+from berth.api.native.fields import LIMIT_DEFAULT, GivenName, KeyMarker, Kind, Limit, NativeBody, Next, Text
 from berth.model.commands import LabelAggregate
 from berth.model.groups import HOST
 from berth.model.ids import AggregateId
@@ -37,7 +37,7 @@ class OneAggregate(msgspec.Struct):
     aggregate: LabelledAggregate
 
 
-class Aggregates(msgspec.Struct):
+class AggregatesPage(msgspec.Struct):
     """A page of aggregates that something is said of, in the order of their uuids."""
 
     aggregates: list[LabelledAggregate]
@@ -49,7 +49,7 @@ class Aggregates(msgspec.Struct):
 _METADATA_MAX: Final = 100
 
 
-class NewLabel(Body, frozen=True, kw_only=True):
+class NewLabel(NativeBody, frozen=True, kw_only=True):
     kind: Kind | None = None
     name: GivenName | None = None
     metadata: Annotated[
@@ -57,7 +57,7 @@ class NewLabel(Body, frozen=True, kw_only=True):
     ] = msgspec.field(default_factory=dict)
 
 
-class LabelBody(Body, frozen=True, kw_only=True):
+class LabelBody(NativeBody, frozen=True, kw_only=True):
     aggregate: NewLabel
 
 
@@ -75,12 +75,12 @@ class AggregatesQuery(msgspec.Struct, frozen=True, kw_only=True):
 _SPELLING: Final = re.compile("[0-9a-fA-F-]{32,36}")
 
 
-def list_aggregates(view: View, call: NativeCall) -> Aggregates:
+def list_aggregates(view: View, call: NativeCall) -> AggregatesPage:
     query: AggregatesQuery = call.query
     labels = view.groups.labels
     ids = labels if query.kind is None else view.groups.of_kind(query.kind)
     found, more = take_first(behind(ids, query.marker), query.limit)
-    return Aggregates(*render_keys(call.request, query, found, more, lambda id: _describe(view, id)))
+    return AggregatesPage(*render_keys(call.request, query, found, more, lambda id: _describe(view, id)))
 
 
 async def label_aggregate(call: NativeCall) -> Response:
@@ -120,7 +120,7 @@ ROUTES: Final = (
         policy="berth:aggregates:list",
         name="list_aggregates",
         query=AggregatesQuery,
-        answer=Aggregates,
+        answer=AggregatesPage,
         summary="List aggregates of which something is said",
         description="Aggregates with a kind, a name or metadata, in the order of their uuids.",
     ),

@@ -13,7 +13,7 @@ from berth.model.ids import ConsumerId
 from berth.view import View
 
 
-class Allocation(msgspec.Struct):
+class AllocationRow(msgspec.Struct):
     """What one consumer holds on one provider."""
 
     consumer_uuid: Uuid
@@ -29,7 +29,7 @@ class Allocation(msgspec.Struct):
 class Allocations(msgspec.Struct):
     """A page of allocations, in the order of their consumers; one consumer's are never on two pages."""
 
-    allocations: list[Allocation]
+    allocations: list[AllocationRow]
     next: Next = None
 
 
@@ -46,7 +46,7 @@ def list_allocations(view: View, call: NativeCall) -> Allocations:
     class_id = None if query.resource_class is None else class_named(view, query.resource_class)
     holders = Holders(view, query, class_id)
     candidates, more = holders.page()
-    rows: list[Allocation] = []
+    rows: list[AllocationRow] = []
     size = 0
     last: ConsumerId | None = None
     for id in candidates:
@@ -60,13 +60,13 @@ def list_allocations(view: View, call: NativeCall) -> Allocations:
     return Allocations(rows, make_next_link(call.request, query, last) if more and last is not None else None)
 
 
-def _describe_rows(view: View, id: ConsumerId, holders: Holders) -> Iterator[Allocation]:
+def _describe_rows(view: View, id: ConsumerId, holders: Holders) -> Iterator[AllocationRow]:
     record = view.consumers[id]
     consumer = record.consumer
     name_of = view.classes.name_of
     for provider_id, amounts in filter(holders.picks, record.held):
         provider = view.providers[provider_id]
-        yield Allocation(
+        yield AllocationRow(
             id,
             provider_id,
             provider.name,

@@ -83,7 +83,7 @@ Reader = Callable[[View, NativeCall], msgspec.Struct]
 
 
 def listing(reader: Reader) -> NativeHandler:
-    """The handler that answers with what a reader says of the view; 304 to whom has that already."""
+    """The handler that answers with what a reader says of the view; 304 to a client that has it already."""
 
     async def handle(call: NativeCall) -> Response:
         request = call.request

@@ -79,8 +79,8 @@ def _provider(event: e.ProviderChanged, names: ClassNames) -> wire.Change:
     return wire.ProviderChange(event.id, _place(event.before), _place(event.after))
 
 
-def _place(placed: e.Placed | None) -> wire.Place | None:
-    return None if placed is None else wire.Place(placed.name, placed.parent)
+def _place(placed: e.Placed | None) -> wire.PlaceState | None:
+    return None if placed is None else wire.PlaceState(placed.name, placed.parent)
 
 
 def _version(event: e.ProviderStamped, names: ClassNames) -> wire.Change:

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 from msgspec import UNSET, Meta, UnsetType, field
 
-from berth.api.native.fields import Body, Kind
+from berth.api.native.fields import Kind, NativeBody
 from berth.model.clusters import NODE_GROUPS_MAX, NODES_MAX, RATIO_MAX
 from berth.model.groups import HOST
 
@@ -41,7 +41,7 @@ FlavorRef = Annotated[_Ref, Meta(description="A flavor, by its id or its name.")
 ImageRef = Annotated[_Ref, Meta(description="An image, by its id or its name.")]
 
 
-class NewNodeGroup(Body, frozen=True, kw_only=True):
+class NewNodeGroup(NativeBody, frozen=True, kw_only=True):
     """Nodes of one kind, and what runs on them."""
 
     name: NodeName
@@ -51,7 +51,7 @@ class NewNodeGroup(Body, frozen=True, kw_only=True):
     processes: Processes = ()
 
 
-class NewCluster(Body, frozen=True, kw_only=True):
+class NewCluster(NativeBody, frozen=True, kw_only=True):
     """``anti_affinity``: the processes whose nodes keep away from each other. The ratio is 1 and the domain
     ``host``, unless given; both go with ``anti_affinity`` alone."""
 
@@ -70,12 +70,12 @@ class NewCluster(Body, frozen=True, kw_only=True):
         return HOST if self.anti_affinity_domain is UNSET else self.anti_affinity_domain
 
 
-class CreateCluster(Body, frozen=True, kw_only=True):
+class CreateCluster(NativeBody, frozen=True, kw_only=True):
     cluster: NewCluster
 
 
-class ScaleCluster(Body, frozen=True, kw_only=True):
-    """``counts``: how many nodes a node group shall have, by its name. The ratio cannot be changed: one that
+class ScaleCluster(NativeBody, frozen=True, kw_only=True):
+    """``counts``: how many nodes a node group is to have, by its name. The ratio cannot be changed: one that
     is given must be the cluster's."""
 
     counts: Annotated[dict[NodeName, Count], Meta(max_length=NODE_GROUPS_MAX)] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class ScaleCluster(Body, frozen=True, kw_only=True):
     anti_affinity_ratio: Ratio | None = None
 
 
-class ReplaceNode(Body, frozen=True, kw_only=True):
+class ReplaceNode(NativeBody, frozen=True, kw_only=True):
     """``force``: also a node that nothing seems to be wrong with."""
 
     force: bool = False

@@ -13,7 +13,7 @@ from berth.model.ids import ConsumerId
 from berth.view import ConsumerRecord, View
 
 
-class Consumer(msgspec.Struct):
+class ConsumerRow(msgspec.Struct):
     """Who holds resources. ``providers`` is on how many providers."""
 
     uuid: Uuid
@@ -29,7 +29,7 @@ class Consumer(msgspec.Struct):
 class Consumers(msgspec.Struct):
     """A page of consumers, in the order of their uuids."""
 
-    consumers: list[Consumer]
+    consumers: list[ConsumerRow]
     next: Next = None
 
 
@@ -41,9 +41,9 @@ def list_consumers(view: View, call: NativeCall) -> Consumers:
     )
 
 
-def _describe(id: ConsumerId, record: ConsumerRecord) -> Consumer:
+def _describe(id: ConsumerId, record: ConsumerRecord) -> ConsumerRow:
     consumer = record.consumer
-    return Consumer(
+    return ConsumerRow(
         id,
         consumer.project,
         consumer.user,

@@ -13,7 +13,7 @@ from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import berth_problem
 from berth.api.native.calls import NativeCall, NativeRoute, encoded
-from berth.api.native.fields import Body
+from berth.api.native.fields import NativeBody
 from berth.api.native.servers import Held
 from berth.doctor.findings import CHECKS, GRACE_S, Finding, FindingCheck, Moment, find_again, run_check
 from berth.doctor.repairs import repair
@@ -66,7 +66,7 @@ _GRACE_MAX_S: Final = 86_400
 _FindingId = Annotated[str, Meta(min_length=3, max_length=200, examples=["orphan_consumer:UUID"])]
 
 
-class Repair(Body, frozen=True, kw_only=True):
+class Repair(NativeBody, frozen=True, kw_only=True):
     """``findings``: their ids, or all that can be repaired. ``grace_s``: how old what a consumer of which no
     record knows has written must be."""
 
@@ -168,7 +168,7 @@ ROUTES: Final = (
         is_tagged=False,
         summary="Find what is wrong with the books of servers",
         description="Consumers without a server, servers and migrations with other allocations than they "
-        "wrote, moves and orders that nobody finishes.",
+        "wrote, moves and saga runs that nothing finishes.",
     ),
     NativeRoute(
         "POST",

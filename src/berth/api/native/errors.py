@@ -7,7 +7,7 @@ import msgspec
 
 from berth.api.kernel.http import JSON, Request, Response
 from berth.api.kernel.problem import Problem
-from berth.api.native.schedule import Explanation
+from berth.api.native.schedule import ExplanationDetail
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -23,7 +23,7 @@ class Refusal(msgspec.Struct, omit_defaults=True):
     request_id: str
     oldest_index: int | None = None
     start_at: str | None = None
-    explanation: Explanation | None = None
+    explanation: ExplanationDetail | None = None
 
 
 class Refusals(msgspec.Struct):

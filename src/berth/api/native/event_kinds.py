@@ -19,7 +19,7 @@ class ClassName(msgspec.Struct):
     name: str
 
 
-class Place(msgspec.Struct):
+class PlaceState(msgspec.Struct):
     name: str
     parent_provider_uuid: str | None
 
@@ -72,8 +72,8 @@ class ProviderChange(_Change, tag="provider"):
     """A provider was created, renamed, moved or deleted."""
 
     provider: Uuid
-    before: Place | None
-    after: Place | None
+    before: PlaceState | None
+    after: PlaceState | None
 
 
 class VersionChange(_Change, tag="provider_version"):

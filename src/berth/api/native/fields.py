@@ -36,7 +36,7 @@ Kind = Annotated[
 Text = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
-class Body(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+class NativeBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """Of a request. A field that it does not have is refused by name."""
 
 
@@ -47,7 +47,11 @@ LIMIT_MAX: Final = 1000
 Limit = Annotated[int, Meta(ge=1, le=LIMIT_MAX, description="How many entries a page holds at most.")]
 KeyMarker = Annotated[
     str,
-    Meta(min_length=1, max_length=255, description="The last key of the page before; this page goes on."),
+    Meta(
+        min_length=1,
+        max_length=255,
+        description="The last key of the previous page; this page begins after it.",
+    ),
 ]
 ResourceClass = Annotated[
     str, Meta(min_length=1, max_length=255, description="Only this resource class, by its name.")

@@ -12,12 +12,12 @@ from berth.api.kernel.times import show_time
 from berth.api.native.calls import NativeCall, NativeRoute, encoded, listing
 from berth.api.native.fields import (
     LIMIT_DEFAULT,
-    Body,
     GivenName,
     GivenUuid,
     KeyMarker,
     Kind,
     Limit,
+    NativeBody,
     Next,
     Time,
     Uuid,
@@ -72,7 +72,7 @@ class GroupSummary(msgspec.Struct):
     member_count: int
 
 
-class Groups(msgspec.Struct):
+class GroupsPage(msgspec.Struct):
     """A page of groups, in the order of their uuids."""
 
     groups: list[GroupSummary]
@@ -105,7 +105,7 @@ Members = Annotated[
 ]
 
 
-class NewGroup(Body, frozen=True, kw_only=True):
+class NewGroup(NativeBody, frozen=True, kw_only=True):
     """``max_per_domain`` is 1 for a policy that keeps members apart, unless it or ``max_skew`` is given."""
 
     name: GivenName
@@ -117,11 +117,11 @@ class NewGroup(Body, frozen=True, kw_only=True):
     members: Members = ()
 
 
-class CreateGroup(Body, frozen=True, kw_only=True):
+class CreateGroupBody(NativeBody, frozen=True, kw_only=True):
     group: NewGroup
 
 
-class ChangedGroup(Body, frozen=True, kw_only=True):
+class ChangedGroup(NativeBody, frozen=True, kw_only=True):
     """What is left out stays as it is."""
 
     name: GivenName | UnsetType = UNSET
@@ -130,12 +130,12 @@ class ChangedGroup(Body, frozen=True, kw_only=True):
     max_skew: Skew | UnsetType | None = UNSET
 
 
-class ChangeGroup(Body, frozen=True, kw_only=True):
+class ChangeGroupBody(NativeBody, frozen=True, kw_only=True):
     group: ChangedGroup
 
 
-class ChangeMembers(Body, frozen=True, kw_only=True):
-    """Consumers to declare members, and members to let go."""
+class ChangeMembersBody(NativeBody, frozen=True, kw_only=True):
+    """Consumers that become members, and members that leave."""
 
     add: Members = ()
     remove: Members = ()
@@ -160,7 +160,7 @@ class DeleteGroupQuery(msgspec.Struct, frozen=True, kw_only=True):
 # -- handlers -----------------------------------------------------------------------------------
 
 
-def list_groups(view: View, call: NativeCall) -> Groups:
+def list_groups(view: View, call: NativeCall) -> GroupsPage:
     query: GroupsQuery = call.query
     records = view.groups.records
     ids = (
@@ -169,7 +169,7 @@ def list_groups(view: View, call: NativeCall) -> Groups:
         if query.project in (None, record.group.project) and call.may_touch(record.group.project)
     )
     found, more = take_first(behind(ids, query.marker), query.limit)
-    return Groups(*render_keys(call.request, query, found, more, lambda id: _summarize(records[id])))
+    return GroupsPage(*render_keys(call.request, query, found, more, lambda id: _summarize(records[id])))
 
 
 def show_group(view: View, call: NativeCall) -> OneGroup:
@@ -219,7 +219,7 @@ async def delete_group(call: NativeCall) -> Response:
 
 
 async def change_members(call: NativeCall) -> Response:
-    asked: ChangeMembers = call.body
+    asked: ChangeMembersBody = call.body
     add, remove = consumers_of(asked.add), consumers_of(asked.remove)
     return await call.submit(
         lambda view, _: _judge_quotas(call, c.ChangeMembers(_find_group(view, call).id, add, remove)),
@@ -297,7 +297,7 @@ ROUTES: Final = (
         policy="berth:groups:list",
         name="list_groups",
         query=GroupsQuery,
-        answer=Groups,
+        answer=GroupsPage,
         summary="List groups",
         description="Groups in the order of their uuids.",
     ),
@@ -307,7 +307,7 @@ ROUTES: Final = (
         create_group,
         policy="berth:groups:create",
         name="create_group",
-        body=CreateGroup,
+        body=CreateGroupBody,
         answer=OneGroup,
         status=201,
         summary="Create a group",
@@ -331,7 +331,7 @@ ROUTES: Final = (
         change_group,
         policy="berth:groups:update",
         name="change_group",
-        body=ChangeGroup,
+        body=ChangeGroupBody,
         answer=OneGroup,
         summary="Rename a group, or change its rule",
         description="Refused with 409 if members stand where the new rule would not let them.",
@@ -353,7 +353,7 @@ ROUTES: Final = (
         change_members,
         policy="berth:groups:update",
         name="change_members",
-        body=ChangeMembers,
+        body=ChangeMembersBody,
         answer=OneGroup,
         summary="Declare members, and let members go",
         description="Consumers need not hold anything yet. Those that do are judged by where they stand.",

@@ -32,7 +32,7 @@ ConsumerMarker = Annotated[
     str,
     Meta(
         pattern="^[0-9a-fA-F-]{36}\\Z",
-        description="The last consumer of the page before; this page goes on behind it.",
+        description="The last consumer of the previous page; this page begins after it.",
     ),
 ]
 Provider = Annotated[str, Meta(pattern=UUID, description="Only what is held on this provider.")]

@@ -10,7 +10,7 @@ from berth.api.kernel.http import Response
 from berth.api.kernel.paging import behind, render_keys, take_first
 from berth.api.kernel.rejections import berth_problem
 from berth.api.native.calls import NativeCall, NativeRoute, encoded, listing
-from berth.api.native.fields import LIMIT_DEFAULT, Body, KeyMarker, Limit, Next, Text, Uuid
+from berth.api.native.fields import LIMIT_DEFAULT, KeyMarker, Limit, NativeBody, Next, Text, Uuid
 from berth.model.commands import SetHostStatus
 from berth.model.ids import ProviderId
 from berth.model.placement import HEALTHY, HostStatus
@@ -59,7 +59,7 @@ class Hosts(msgspec.Struct):
 _FAILURES_MAX: Final = 1_000_000
 
 
-class NewStatus(Body, frozen=True, kw_only=True):
+class NewStatus(NativeBody, frozen=True, kw_only=True):
     """How a host is doing. What is left out is as for a healthy host."""
 
     disabled: Annotated[bool, Meta(description="An operator does not want anything new there.")] = False
@@ -70,7 +70,7 @@ class NewStatus(Body, frozen=True, kw_only=True):
     reason: Text | None = None
 
 
-class SetStatus(Body, frozen=True, kw_only=True):
+class SetStatus(NativeBody, frozen=True, kw_only=True):
     host: NewStatus
 
 

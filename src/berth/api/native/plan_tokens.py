@@ -74,7 +74,7 @@ def read_plan(token: Token, request: ScheduleRequest, view: View) -> Plan | str:
     if not request.at_least <= len(members) <= len(request.members) or len(set(members)) < len(members):
         return "it does not place as many as were asked for"
     if not set(members) <= set(request.members):
-        return "it places somebody who was not asked for"
+        return "it places a member that was not asked for"
     placements = []
     for one in token.chosen:
         host = view.providers.get(one.host)

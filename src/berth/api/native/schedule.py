@@ -47,7 +47,7 @@ class Resources(msgspec.Struct):
     resources: Amounts
 
 
-class Candidate(msgspec.Struct):
+class CandidateDetail(msgspec.Struct):
     """A host, and what to take of which of its providers: as PUT /allocations takes it."""
 
     host_uuid: Uuid
@@ -58,11 +58,11 @@ class Candidate(msgspec.Struct):
     ]
 
 
-class Placement(Candidate):
+class PlacementDetail(CandidateDetail):
     """Where a member went. ``alternates`` are hosts of the same cell that would have done too, best first."""
 
     consumer_uuid: Uuid
-    alternates: list[Candidate]
+    alternates: list[CandidateDetail]
 
 
 class HostExplanation(msgspec.Struct):
@@ -75,7 +75,7 @@ class HostExplanation(msgspec.Struct):
     refused: str | None
 
 
-class Explanation(msgspec.Struct):
+class ExplanationDetail(msgspec.Struct):
     """``steps`` are the constraints in order, with how many hosts each removed; ``change`` is the smallest
     change that would make it fit."""
 
@@ -95,16 +95,16 @@ class Schedule(msgspec.Struct, omit_defaults=True):
 
     index: Index
     claimed: bool
-    placements: list[Placement]
+    placements: list[PlacementDetail]
     token: str | None = None
-    explanation: Explanation | None = None
+    explanation: ExplanationDetail | None = None
 
 
 class OneExplanation(msgspec.Struct):
-    explanation: Explanation
+    explanation: ExplanationDetail
 
 
-class PlaceCapacity(msgspec.Struct):
+class PlaceCapacityDetail(msgspec.Struct):
     """How many more would fit if all of them went to this aggregate."""
 
     kind: str | None
@@ -114,7 +114,7 @@ class PlaceCapacity(msgspec.Struct):
     hosts: int
 
 
-class Capacity(msgspec.Struct):
+class CapacityDetail(msgspec.Struct):
     """How many more would fit, one after the other, and on how many hosts. ``exact`` false: at least so
     many."""
 
@@ -122,11 +122,11 @@ class Capacity(msgspec.Struct):
     count: int
     exact: bool
     hosts: int
-    places: list[PlaceCapacity]
+    places: list[PlaceCapacityDetail]
 
 
 class OneCapacity(msgspec.Struct):
-    capacity: Capacity
+    capacity: CapacityDetail
 
 
 # -- handlers -----------------------------------------------------------------------------------
@@ -170,9 +170,9 @@ async def count_capacity(call: NativeCall) -> Response:
     if isinstance(counted, Rejection):
         raise berth_problem(counted)
     places = [
-        PlaceCapacity(one.kind, one.name, one.aggregate, one.count, one.hosts) for one in counted.places
+        PlaceCapacityDetail(one.kind, one.name, one.aggregate, one.count, one.hosts) for one in counted.places
     ]
-    found = Capacity(counted.index, counted.count, counted.exact, counted.hosts, places)
+    found = CapacityDetail(counted.index, counted.count, counted.exact, counted.hosts, places)
     return encoded(OneCapacity(found))
 
 
@@ -239,12 +239,12 @@ def _choose_rng(call: NativeCall, asked: NewSchedule) -> Rng:
     return (call.services.ids if asked.seed is None else Ids(asked.seed)).rng
 
 
-def _describe_placements(view: View, made: Plan) -> list[Placement]:
+def _describe_placements(view: View, made: Plan) -> list[PlacementDetail]:
     view.steps.take(
         _STEPS_PER_CANDIDATE * sum(1 + len(placement.alternates) for placement in made.placements)
     )
     return [
-        Placement(
+        PlacementDetail(
             **msgspec.structs.asdict(_describe_candidate(placement.chosen)),
             consumer_uuid=placement.member,
             alternates=[_describe_candidate(way) for way in placement.alternates],
@@ -253,8 +253,8 @@ def _describe_placements(view: View, made: Plan) -> list[Placement]:
     ]
 
 
-def _describe_candidate(way: HostCandidate) -> Candidate:
-    return Candidate(
+def _describe_candidate(way: HostCandidate) -> CandidateDetail:
+    return CandidateDetail(
         way.host,
         way.host_name,
         _describe_allocations(way.wanted),
@@ -271,11 +271,11 @@ def _describe_allocations(wanted: tuple[Wanted, ...]) -> dict[str, Resources]:
 
 def make_explanation(
     view: View, request: ScheduleRequest, options: SchedulerOptions, hosts: tuple[str, ...]
-) -> Explanation:
+) -> ExplanationDetail:
     found = explain_schedule(view, request, options, explain_rejection, hosts)
     if isinstance(found, Rejection):
         raise berth_problem(found)
-    return Explanation(
+    return ExplanationDetail(
         found.index,
         found.needed,
         found.fitting,

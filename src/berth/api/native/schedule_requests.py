@@ -10,7 +10,7 @@ from msgspec import Meta
 from berth.api.kernel.rejections import berth_problem
 from berth.api.native.calls import NativeCall
 from berth.api.native.decoding import bad_body
-from berth.api.native.fields import Body, GivenName, GivenUuid, consumers_of
+from berth.api.native.fields import GivenName, GivenUuid, NativeBody, consumers_of
 from berth.model.commands import SCHEDULE
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.placement import AMOUNT_MAX
@@ -62,7 +62,7 @@ ForcedHost = Annotated[
 ]
 
 
-class Part(Body, frozen=True, kw_only=True):
+class Part(NativeBody, frozen=True, kw_only=True):
     """Resources to be found on one provider, and what that provider must be."""
 
     resources: AskedResources = msgspec.field(default_factory=dict)
@@ -73,7 +73,7 @@ class Part(Body, frozen=True, kw_only=True):
     in_tree: GivenUuid | None = None
 
 
-class AskedFlavor(Body, frozen=True, kw_only=True):
+class AskedFlavor(NativeBody, frozen=True, kw_only=True):
     """As Nova has it: ``ram`` in MB, ``disk``, ``ephemeral`` in GB, ``swap`` in MB."""
 
     vcpus: Annotated[int, Meta(ge=0, le=AMOUNT_MAX)]
@@ -86,13 +86,13 @@ class AskedFlavor(Body, frozen=True, kw_only=True):
     )
 
 
-class AskedImage(Body, frozen=True, kw_only=True):
+class AskedImage(NativeBody, frozen=True, kw_only=True):
     properties: Annotated[dict[_Word, _Value], Meta(max_length=_SPECS_MAX)] = msgspec.field(
         default_factory=dict
     )
 
 
-class Where(Body, frozen=True, kw_only=True):
+class Where(NativeBody, frozen=True, kw_only=True):
     """Hosts by name or uuid; consumers by uuid."""
 
     same_host: _Consumers = ()

@@ -12,7 +12,7 @@ from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import berth_problem
 from berth.api.kernel.times import show_time
 from berth.api.native.calls import NativeCall, NativeRoute, encoded, listing
-from berth.api.native.fields import Amounts, Body, Time, Uuid
+from berth.api.native.fields import Amounts, NativeBody, Time, Uuid
 from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import NeedNotFound, ServerNotFound
 from berth.model.servers import Need, Server
@@ -56,7 +56,7 @@ class ConflictDetail(msgspec.Struct):
     at: Time
 
 
-class ServerHoldings(msgspec.Struct):
+class ServerDetail(msgspec.Struct):
     """A server as its record has it. ``allocations`` is what was last written for it; ``added_by_others`` is
     the part of that which other clients added."""
 
@@ -73,7 +73,7 @@ class ServerHoldings(msgspec.Struct):
 
 
 class OneServer(msgspec.Struct):
-    server: ServerHoldings
+    server: ServerDetail
 
 
 # -- bodies -------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ _Traits = Annotated[tuple[_Trait, ...], Meta(max_length=_TRAITS_MAX)]
 _Amount = Annotated[int, Meta(ge=1, le=AMOUNT_MAX)]
 
 
-class PutNeed(Body, frozen=True, kw_only=True):
+class PutNeed(NativeBody, frozen=True, kw_only=True):
     """Resources that one provider of the server's host is to give, and what that must have and must not."""
 
     resources: Annotated[dict[_Class, _Amount], Meta(min_length=1, max_length=RESOURCES_MAX)]
@@ -102,7 +102,7 @@ def show_server(view: View, call: NativeCall) -> OneServer:
     server = _find_server(view, call)
     conflict = server.conflict
     return OneServer(
-        ServerHoldings(
+        ServerDetail(
             uuid=server.id,
             name=server.name,
             project_id=server.project,

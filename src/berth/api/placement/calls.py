@@ -17,7 +17,7 @@ from berth.api.kernel.http import JSON, Request, Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import Attempt, placement_problem
 from berth.api.placement.query import Query
-from berth.api.placement.wire import Body
+from berth.api.placement.wire import VersionedBody
 from berth.model.commands import Command
 from berth.model.ids import Index, ProviderId
 from berth.model.rejections import ProviderNotFound, Rejection
@@ -80,7 +80,7 @@ class PlacementCall(Call):
 
         return await self.services.engine.read(answer)
 
-    async def decode_for_provider(self, body: Body[T]) -> T:
+    async def decode_for_provider(self, body: VersionedBody[T]) -> T:
         """The request's body; but where there is no such provider, that is said before a bad body is."""
         try:
             return body.decode(self.request.body)

@@ -86,7 +86,7 @@ class ChangedNestedProvider(ChangedProvider, kw_only=True):
     parent_provider_uuid: str | UnsetType | None = UNSET
 
 
-class Aggregates(_Wire, kw_only=True):
+class AggregatesBody(_Wire, kw_only=True):
     aggregates: list[str]
     resource_provider_generation: int
 
@@ -129,7 +129,7 @@ class ListedAllocation(_Wire, kw_only=True):
     resources: Resources
 
 
-class Allocation(_Wire, kw_only=True):
+class AllocationBody(_Wire, kw_only=True):
     resources: Resources
     generation: int | UnsetType = UNSET
 
@@ -150,7 +150,7 @@ class OwnedListClaim(ListClaim, kw_only=True):
 class FilledClaim(_Wire, kw_only=True):
     """PUT from 1.12 to 1.27: not empty."""
 
-    allocations: Annotated[dict[_Key, Allocation], Meta(min_length=1)]
+    allocations: Annotated[dict[_Key, AllocationBody], Meta(min_length=1)]
     project_id: _ExternalId
     user_id: _ExternalId
 
@@ -158,7 +158,7 @@ class FilledClaim(_Wire, kw_only=True):
 class PlainClaim(_Wire, kw_only=True):
     """POST from 1.13 to 1.27: empty takes everything away."""
 
-    allocations: dict[_Key, Allocation]
+    allocations: dict[_Key, AllocationBody]
     project_id: _ExternalId
     user_id: _ExternalId
 
@@ -185,7 +185,7 @@ KeyedClaim = FilledClaim | PlainClaim
 """Any of the claims whose allocations are keyed by provider."""
 
 
-class Reshape(_Wire, Generic[T], kw_only=True):
+class ReshapeBody(_Wire, Generic[T], kw_only=True):
     inventories: Annotated[dict[_Key, Inventories], Meta(min_length=1)]
     allocations: dict[_Key, T]
 
@@ -214,7 +214,7 @@ def _all_mappings(claims: dict[str, Any]) -> bool:
     return all(_mappings(claim) for claim in claims.values())
 
 
-def _reshape_mappings(reshape: Reshape[Any]) -> bool:
+def _reshape_mappings(reshape: ReshapeBody[Any]) -> bool:
     return _all_mappings(reshape.allocations)
 
 
@@ -235,14 +235,14 @@ def _unique_uuids(aggregates: list[str]) -> bool:
     return len(set(aggregates)) == len(aggregates) and all(map(is_uuid, aggregates))
 
 
-def _aggregates(body: Aggregates) -> bool:
+def _aggregates(body: AggregatesBody) -> bool:
     return _unique_uuids(body.aggregates)
 
 
 # -- bodies -------------------------------------------------------------------------------------
 
 
-class Body(Generic[T]):
+class VersionedBody(Generic[T]):
     """How one kind of body is read: its type, its schema, and what only code can check."""
 
     __slots__ = ("_check", "_decode", "_schema", "_type")
@@ -318,7 +318,9 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a JSON number")
 
 
-def _by_version(body_of: Callable[[int], Body[Any]], since: tuple[int, ...]) -> tuple[Body[Any], ...]:
+def _by_version(
+    body_of: Callable[[int], VersionedBody[Any]], since: tuple[int, ...]
+) -> tuple[VersionedBody[Any], ...]:
     """A body for every version, made once for each version in which it changed."""
     bodies = {version: body_of(version) for version in since}
     return tuple(
@@ -326,18 +328,18 @@ def _by_version(body_of: Callable[[int], Body[Any]], since: tuple[int, ...]) -> 
     )
 
 
-def _new_provider(version: int) -> Body[NewProvider]:
+def _new_provider(version: int) -> VersionedBody[NewProvider]:
     schema = schemas.new_provider(version)
     if version >= 14:
-        return Body(NewNestedProvider, schema, _both_uuids)
-    return Body(NewProvider, schema, _provider_uuid)
+        return VersionedBody(NewNestedProvider, schema, _both_uuids)
+    return VersionedBody(NewProvider, schema, _provider_uuid)
 
 
-def _changed_provider(version: int) -> Body[ChangedProvider]:
+def _changed_provider(version: int) -> VersionedBody[ChangedProvider]:
     schema = schemas.changed_provider(version)
     if version >= 14:
-        return Body(ChangedNestedProvider, schema, _parent_uuid)
-    return Body(ChangedProvider, schema)
+        return VersionedBody(ChangedNestedProvider, schema, _parent_uuid)
+    return VersionedBody(ChangedProvider, schema)
 
 
 def _claim_type(version: int) -> type[PlainClaim]:
@@ -348,39 +350,45 @@ def _claim_type(version: int) -> type[PlainClaim]:
     return GenerationClaim if version >= 28 else PlainClaim
 
 
-def _claim(version: int) -> Body[Any]:
+def _claim(version: int) -> VersionedBody[Any]:
     schema = schemas.claim(version)
     if version < 8:
-        return Body(ListClaim, schema, _listed_uuids)
+        return VersionedBody(ListClaim, schema, _listed_uuids)
     if version < 12:
-        return Body(OwnedListClaim, schema, _listed_uuids)
+        return VersionedBody(OwnedListClaim, schema, _listed_uuids)
     if version < 28:
-        return Body(FilledClaim, schema)
-    return Body(_claim_type(version), schema, _mappings if version >= 34 else None)
+        return VersionedBody(FilledClaim, schema)
+    return VersionedBody(_claim_type(version), schema, _mappings if version >= 34 else None)
 
 
-def _claims(version: int) -> Body[Any]:
+def _claims(version: int) -> VersionedBody[Any]:
     keyed: Any = Annotated[dict[_Key, _claim_type(version)], Meta(min_length=1)]  # type: ignore[misc]
-    return Body(keyed, schemas.claims(version), _all_mappings if version >= 34 else None)
+    return VersionedBody(keyed, schemas.claims(version), _all_mappings if version >= 34 else None)
 
 
-def _reshape(version: int) -> Body[Any]:
-    type_of: Any = Reshape[_claim_type(version)]  # type: ignore[misc]
-    return Body(type_of, schemas.reshape(version), _reshape_mappings if version >= 34 else None)
+def _reshape(version: int) -> VersionedBody[Any]:
+    type_of: Any = ReshapeBody[_claim_type(version)]  # type: ignore[misc]
+    return VersionedBody(type_of, schemas.reshape(version), _reshape_mappings if version >= 34 else None)
 
 
-RESOURCE_CLASS: Final[Body[ResourceClass]] = Body(ResourceClass, schemas.RESOURCE_CLASS)
-PROVIDER_TRAITS: Final[Body[ProviderTraits]] = Body(ProviderTraits, schemas.PROVIDER_TRAITS)
-NEW_INVENTORY: Final[Body[NewInventory]] = Body(NewInventory, schemas.NEW_INVENTORY)
-CHANGED_INVENTORY: Final[Body[ChangedInventory]] = Body(ChangedInventory, schemas.CHANGED_INVENTORY)
-INVENTORIES: Final[Body[Inventories]] = Body(Inventories, schemas.INVENTORIES)
-AGGREGATES_LIST: Final[Body[list[str]]] = Body(list[str], schemas.aggregates(1), _unique_uuids)
-AGGREGATES: Final[Body[Aggregates]] = Body(Aggregates, schemas.aggregates(19), _aggregates)
+RESOURCE_CLASS: Final[VersionedBody[ResourceClass]] = VersionedBody(ResourceClass, schemas.RESOURCE_CLASS)
+PROVIDER_TRAITS: Final[VersionedBody[ProviderTraits]] = VersionedBody(ProviderTraits, schemas.PROVIDER_TRAITS)
+NEW_INVENTORY: Final[VersionedBody[NewInventory]] = VersionedBody(NewInventory, schemas.NEW_INVENTORY)
+CHANGED_INVENTORY: Final[VersionedBody[ChangedInventory]] = VersionedBody(
+    ChangedInventory, schemas.CHANGED_INVENTORY
+)
+INVENTORIES: Final[VersionedBody[Inventories]] = VersionedBody(Inventories, schemas.INVENTORIES)
+AGGREGATES_LIST: Final[VersionedBody[list[str]]] = VersionedBody(
+    list[str], schemas.aggregates(1), _unique_uuids
+)
+AGGREGATES: Final[VersionedBody[AggregatesBody]] = VersionedBody(
+    AggregatesBody, schemas.aggregates(19), _aggregates
+)
 
 # One entry per version, so that a handler finds its body with an index.
-NEW_PROVIDER: Final[tuple[Body[NewProvider], ...]] = _by_version(_new_provider, (0, 14))
-CHANGED_PROVIDER: Final[tuple[Body[ChangedProvider], ...]] = _by_version(_changed_provider, (0, 14))
-LIST_CLAIM: Final[tuple[Body[ListClaim], ...]] = _by_version(_claim, (0, 8))
-CLAIM: Final[tuple[Body[KeyedClaim], ...]] = _by_version(_claim, (12, 28, 34, 38))
-CLAIMS: Final[tuple[Body[dict[str, PlainClaim]], ...]] = _by_version(_claims, (13, 28, 34, 38))
-RESHAPE: Final[tuple[Body[Reshape[PlainClaim]], ...]] = _by_version(_reshape, (30, 34, 38))
+NEW_PROVIDER: Final[tuple[VersionedBody[NewProvider], ...]] = _by_version(_new_provider, (0, 14))
+CHANGED_PROVIDER: Final[tuple[VersionedBody[ChangedProvider], ...]] = _by_version(_changed_provider, (0, 14))
+LIST_CLAIM: Final[tuple[VersionedBody[ListClaim], ...]] = _by_version(_claim, (0, 8))
+CLAIM: Final[tuple[VersionedBody[KeyedClaim], ...]] = _by_version(_claim, (12, 28, 34, 38))
+CLAIMS: Final[tuple[VersionedBody[dict[str, PlainClaim]], ...]] = _by_version(_claims, (13, 28, 34, 38))
+RESHAPE: Final[tuple[VersionedBody[ReshapeBody[PlainClaim]], ...]] = _by_version(_reshape, (30, 34, 38))

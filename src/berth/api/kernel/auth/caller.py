@@ -39,7 +39,7 @@ class Authenticator(Protocol):
         a place."""
 
     async def identify(self, headers: Mapping[str, str], peer: str = "") -> Caller | None:
-        """The caller, or None if the headers name nobody that is known. Header names are lower case. ``peer``
+        """The caller, or None if the headers name no known caller. Header names are lower case. ``peer``
         is the address that the request comes from.
 
         AuthUnavailable if that cannot be found out at the moment; the engine's Unavailable if that is for

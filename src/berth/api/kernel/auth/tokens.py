@@ -45,7 +45,7 @@ class TokensFileError(Exception):
     """The file cannot be used. The message names the file, the entry and the field."""
 
 
-class Entry(msgspec.Struct, frozen=True):
+class TokenEntry(msgspec.Struct, frozen=True):
     """A caller of the file, and what it is known by."""
 
     digest: bytes
@@ -73,8 +73,8 @@ class Tokens:
         found = self.known_by_token(token)
         return None if found is None else found[0].caller
 
-    def known_by_token(self, token: str) -> tuple[Entry, Grant | None] | None:
-        """Whose token it is, and what it says if it was issued; None if it is nobody's, or has expired."""
+    def known_by_token(self, token: str) -> tuple[TokenEntry, Grant | None] | None:
+        """Whose token it is, and what it says if it was issued; None if it is not known, or has expired."""
         issued = self._issued(token) if self._issues else None
         if issued is not None:
             return issued
@@ -82,7 +82,7 @@ class Tokens:
         entry = self._known_by(token.encode("latin-1", "replace"))
         return None if entry is None else (entry, None)
 
-    def known_by_password(self, user: str, password: str) -> Entry | None:
+    def known_by_password(self, user: str, password: str) -> TokenEntry | None:
         """Who logs in; None if there is no such user, or this is not the user's token."""
         entry = self._known_by(password.encode())
         if entry is None or not hmac.compare_digest(user.encode(), (entry.caller.user_id or "").encode()):
@@ -93,7 +93,7 @@ class Tokens:
         """All that the file names."""
         return tuple(entry.caller for entry in self._current())
 
-    def _issued(self, token: str) -> tuple[Entry, Grant] | None:
+    def _issued(self, token: str) -> tuple[TokenEntry, Grant] | None:
         name = entry_named_in(token)
         for entry in self._current() if name is not None else ():
             if entry.seal.name != name:
@@ -106,7 +106,7 @@ class Tokens:
                 return entry, grant
         return None
 
-    def _known_by(self, token: bytes) -> Entry | None:
+    def _known_by(self, token: bytes) -> TokenEntry | None:
         digest = hashlib.sha256(token).digest()
         found = None
         # Every entry is compared, so that the time taken says nothing about which one was near.
@@ -115,7 +115,7 @@ class Tokens:
                 found = entry
         return found
 
-    def _current(self) -> tuple[Entry, ...]:
+    def _current(self) -> tuple[TokenEntry, ...]:
         if self._file.has_changed():
             self._read_again()
         return self._entries
@@ -129,7 +129,7 @@ class Tokens:
             _log.info("%s: %d tokens read again", self._file.path, len(self._entries))
 
 
-def _load(path: Path) -> tuple[Entry, ...]:
+def _load(path: Path) -> tuple[TokenEntry, ...]:
     tables = _read(path)
     entries = tuple(_entry(table, f"{path}: token {number}") for number, table in enumerate(tables, 1))
     numbers: dict[bytes, int] = {}
@@ -159,7 +159,7 @@ def _read(path: Path) -> list[Any]:
     return tables
 
 
-def _entry(table: Any, where: str) -> Entry:
+def _entry(table: Any, where: str) -> TokenEntry:
     if not isinstance(table, dict):
         raise TokensFileError(f"{where}: it must be written as a [[token]] table")
     unknown = sorted(table.keys() - _FIELDS)
@@ -168,7 +168,7 @@ def _entry(table: Any, where: str) -> Entry:
     user = _text(table, "user", where)
     project = _text(table, "project", where)
     digest = _digest(_text(table, "token", where), where)
-    return Entry(digest, Caller(user, project, _roles(table, where)), Seal(digest))
+    return TokenEntry(digest, Caller(user, project, _roles(table, where)), Seal(digest))
 
 
 def _text(table: dict[str, Any], field: str, where: str) -> str:
