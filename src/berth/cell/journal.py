@@ -6,7 +6,8 @@ from typing import Final, TypeVar
 
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Observer
-from berth.journal import JournalError, open_journal, parse_address
+from berth.engine.journal_thread import JournalThread
+from berth.journal import Journal, JournalError, open_journal, parse_address
 from berth.model.ids import Index
 from berth.runtime.backoff import Backoff, retry
 from berth.runtime.clock import Clock
@@ -17,6 +18,8 @@ _log = logging.getLogger(__name__)
 FOLLOW_S: Final = 0.05
 """How often a cell looks for saga runs, which the region writes into its journal."""
 _RETRY_S: Final = 2.0
+_OPEN_S: Final = 30.0
+"""How long it may take to open a journal."""
 
 T = TypeVar("T")
 
@@ -33,16 +36,32 @@ class NoObserver:
 
 def make_cell_engine(database: str, clock: Clock, ids: Ids, observer: Observer | None = None) -> Engine:
     """The engine of a cell's journal, which conductor and region share."""
-    journal = open_journal(parse_address(database), shared=True)
+    return _make_engine(_open(database), clock, ids, observer)
+
+
+def _open(database: str) -> Journal:
+    return open_journal(parse_address(database), shared=True)
+
+
+def _make_engine(journal: Journal, clock: Clock, ids: Ids, observer: Observer | None) -> Engine:
     return Engine(journal, clock, ids, observer or NoObserver(), shared=True, follow_every_s=FOLLOW_S)
 
 
 async def open_cell(database: str, clock: Clock, ids: Ids, observer: Observer | None = None) -> Engine:
     """The engine of a cell's journal, started, once its database answers. It may be unreachable, or wait
     for an upgrade: an operator mends either, and the other cells go on."""
+    # Not in the event loop: a region serves requests while the database of a cell does not answer.
+    thread = JournalThread(_OPEN_S)
+    opened: list[Journal] = []
+
+    def open_once() -> None:
+        # One that was opened too late for the last attempt is used.
+        if not opened:
+            opened.append(_open(database))
 
     async def open_engine() -> Engine:
-        engine = make_cell_engine(database, clock, ids, observer)
+        await thread.call(open_once)
+        engine = _make_engine(opened.pop(), clock, ids, observer)
         try:
             await engine.start()
         except BaseException:
@@ -50,7 +69,10 @@ async def open_cell(database: str, clock: Clock, ids: Ids, observer: Observer | 
             raise
         return engine
 
-    return await retry_journal(open_engine, JournalError, Unavailable)
+    try:
+        return await retry_journal(open_engine, JournalError, Unavailable)
+    finally:
+        thread.stop()
 
 
 async def retry_journal(step: Callable[[], Awaitable[T]], *on: type[Exception]) -> T:

@@ -75,7 +75,7 @@ class JournalThread:
             return
         if not self._late:
             _log.error(
-                "the database has not answered for %g s; requests are refused with 503 until it answers",
+                "the database has not answered for %g s; what needs it is refused until it answers",
                 limit_s,
             )
         self._late.add(future)

@@ -1,0 +1,66 @@
+"""The journal of a cell is opened beside the event loop: whoever opens it has others to serve meanwhile."""
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from berth.cell import journal
+from berth.journal import Journal, open_journal
+from berth.runtime.clock import SystemClock
+from berth.runtime.ids import Ids
+
+pytestmark = pytest.mark.fast
+
+
+class SlowDatabase:
+    """Opens when it is told to, and counts how often it was asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.opens = threading.Event()
+        self.asked = 0
+        monkeypatch.setattr(journal, "open_journal", self)
+
+    def __call__(self, *address: Any, **how: Any) -> Journal:
+        self.asked += 1
+        assert self.opens.wait(10), "the event loop stands still"
+        return open_journal(*address, **how)
+
+
+def test_the_event_loop_runs_while_the_journal_of_a_cell_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = SlowDatabase(monkeypatch)
+
+    async def story() -> None:
+        opening = asyncio.create_task(journal.open_cell(f"sqlite:///{tmp_path}/c.db", SystemClock(), Ids()))
+        while not database.asked:
+            await asyncio.sleep(0.001)
+        database.opens.set()
+        engine = await opening
+        assert engine.ready is None
+        await engine.stop()
+
+    asyncio.run(asyncio.wait_for(story(), 30))
+
+
+def test_a_journal_that_opens_late_is_used_and_not_opened_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(journal, "_OPEN_S", 0.01, raising=False)
+    monkeypatch.setattr(journal, "_RETRY_S", 0.01)
+    database = SlowDatabase(monkeypatch)
+
+    async def story() -> None:
+        opening = asyncio.create_task(journal.open_cell(f"sqlite:///{tmp_path}/c.db", SystemClock(), Ids()))
+        while caplog.text.count("cannot use the cell's journal") < 3:
+            await asyncio.sleep(0.001)
+        database.opens.set()
+        engine = await opening
+        assert engine.ready is None
+        await engine.stop()
+
+    asyncio.run(asyncio.wait_for(story(), 30))
+    assert database.asked == 1
