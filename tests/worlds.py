@@ -9,25 +9,30 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar, cast
 
 from berth.api.kernel.application import Application
 from berth.api.kernel.auth.caller import Authenticator
 from berth.api.kernel.auth.policy import Policy
-from berth.cell.placement import VERSION, ClaimRefused, ClaimWriter
-from berth.client import Answer as ClientAnswer
-from berth.client import Client
-from berth.engine import Engine
+from berth.api.kernel.http import Receive, Scope, Send
+from berth.cell.conductor import Conductor, Deadlines
+from berth.cell.mailbox import Mailbox
+from berth.cell.placement import VERSION, ClaimWriter
+from berth.cell.protocol import AgentCommand
+from berth.client import connect_directly
+from berth.engine import Engine, Planned, Proposal
 from berth.engine.engine import Observer
 from berth.journal import SqliteAddress, open_journal
+from berth.ledger import decide
 from berth.main import Composition, compose
 from berth.model.batches import Origin
 from berth.model.commands import Enact
 from berth.model.events import AnyRecord, RecordChanged
 from berth.model.quotas import RESOURCES
 from berth.model.rejections import Rejection
-from berth.model.saga_runs import Outbox, SagaRun
+from berth.model.saga_runs import Agent, Outbox, SagaRun
 from berth.model.servers import Flavor, Image, Migration, Server
 from berth.region.status_sync import apply_progress
 from berth.runtime.clock import Clock, SystemClock
@@ -273,7 +278,6 @@ class RegionWorld(ApplicationWorld):
         self.clock = FakeClock()
         settings = {"cells": ("cell-1=sqlite:///cell-1.db",)} | settings
         super().__init__(path, clock=self.clock, **settings)
-        self.claims = ClaimWriter(cast(Client, _InProcess(self)))
 
     def write_tokens(self, text: str) -> None:
         self.tokens_file.write_text(text)
@@ -373,50 +377,100 @@ class RegionWorld(ApplicationWorld):
         return self.engine.view.records.find(Migration, "server", id)
 
     def order(self, id: str) -> SagaRun:
-        """The order on its way for a server."""
+        """The saga run of a server that waits in the outbox."""
         outbox = self.engine.view.records.get(Outbox, self.record(id).run or "")
         assert outbox is not None
         assert outbox.run is not None
         return outbox.run
 
     async def finish(self, id: str, error: str | None = None) -> None:
-        """Carry the order of a server out to its end; with an error, its first step at an agent fails
+        """Execute the saga run of a server to its end; with an error, its first step at an agent fails
         wherever it is tried."""
         await self.carry_out(self.order(id), error)
 
     async def carry_out(self, run: SagaRun, error: str | None = None) -> None:
+        def fault(run: SagaRun) -> str | None:
+            is_agents = isinstance(runner.task_of(run), runner.AgentTask)
+            return error if is_agents and run.phase == "forward" else None
+
+        cell = ViewEngine(View(), self.clock)
+        known = self.engine.view.providers.values()
+        agents = (Agent(id=one.id, name=one.name, driver="sim") for one in known if one.root is one)
+        records: list[AnyRecord] = [run, *agents]
+        await cell.submit(Enact(tuple(RecordChanged(None, one) for one in records)), ORIGIN, lambda *_: None)
+        conductor = SteppedConductor(cell, self.call, self.clock)
+        conductor.fault = fault
         while not runner.is_finished(run):
-            run = await self._stepped(run, error)
+            await conductor.step(run)
+            [run] = cell.view.records.all(SagaRun)
         await self.tell(run)
 
+    async def call(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The application, whichever serves now."""
+        await self.application(scope, receive, send)
+
     async def tell(self, run: SagaRun) -> None:
-        """Bring an order up, however far it has come."""
+        """Apply the progress of a saga run to the region, however far it has come."""
         await self.enact(lambda view, now_s: apply_progress(view, run, now_s) or Enact(()))
 
-    async def _stepped(self, run: SagaRun, error: str | None) -> SagaRun:
-        now_ns = self.clock.now_ns()
-        task = runner.task_of(run)
+
+# -- cells --------------------------------------------------------------------------------------
+
+
+class ViewEngine:
+    """An engine without a journal: what is decided is applied to the view at once."""
+
+    def __init__(self, view: View, clock: Clock) -> None:
+        self.view = view
+        self._clock = clock
+
+    async def start(self) -> None: ...
+
+    async def read(self, answer: Callable[[View], T]) -> T:
+        return answer(self.view)
+
+    async def submit(
+        self, proposal: Proposal, origin: Origin, answer: Callable[[View, bool], T], size: int = 0
+    ) -> T | Rejection:
+        now_s = self._clock.now_ns() // 10**9
+        command = proposal(self.view, now_s) if callable(proposal) else proposal
+        if command is None:
+            return answer(self.view, False)
+        assert not isinstance(command, Planned)
+        events = command if isinstance(command, Rejection) else decide(self.view, command, now_s)
+        if isinstance(events, Rejection):
+            return events
+        for event in events:
+            self.view.apply(event)
+        return answer(self.view, True)
+
+
+class SteppedConductor(Conductor):
+    """The conductor of a cell whose agents do at once what they are told, to be driven step by step. A step
+    for which ``fault`` has an error fails with it."""
+
+    def __init__(self, cell: ViewEngine, placement: Callable[..., Any], clock: Clock) -> None:
+        client = connect_directly(placement, {"x-auth-token": "admin", "openstack-api-version": VERSION})
+        super().__init__(cast(Engine, cell), ClaimWriter(client), _ReadyMailbox(), clock, Deadlines())
+        self.fault: Callable[[SagaRun], str | None] = lambda run: None
+
+    async def _step(self, run: SagaRun) -> Callable[[SagaRun], SagaRun]:
+        task, now_ns = runner.task_of(run), self._clock.now_ns()
+        error = None if isinstance(task, runner.Skip) else self.fault(run)
+        if error is None:
+            return await super()._step(run)
         match task:
-            case runner.ClaimTask(entry):
-                claim, of_migration = await self.claims.write(run, entry)
-                return runner.record_success(run, now_ns, claim, of_migration)
-            case runner.MoveClaim(way):
-                try:
-                    return runner.record_claim_moved(run, now_ns, *await self.claims.move(run, way))
-                except ClaimRefused as refused:
-                    return runner.record_claim_refused(run, now_ns, str(refused))
-            case runner.AgentTask() if error is not None and run.phase == "forward":
-                return runner.record_failure(run, now_ns, error)
-        return runner.record_success(run, now_ns)
+            case runner.MoveClaim():
+                return partial(runner.record_claim_refused, now_ns=now_ns, error=error)
+            case runner.ClaimTask() if run.phase == "back":
+                # What undoes a change in Placement must succeed: it is repeated until it does.
+                return await super()._step(run)
+        return partial(runner.record_failure, now_ns=now_ns, error=error)
+
+    def _may_retry_refused(self, run: SagaRun) -> bool:
+        raise AssertionError("Placement refuses a change that must be made")
 
 
-class _InProcess:
-    """As a conductor's client: asks the Placement API of the same process."""
-
-    def __init__(self, region: RegionWorld) -> None:
-        self._region = region
-
-    async def ask(self, method: str, path: str, body: object, timeout_s: float) -> ClientAnswer:
-        version = VERSION.removeprefix("placement ")
-        answer = await self._region.ask(method, path, body, version=version)
-        return ClientAnswer(answer.status, answer.headers, answer.json if answer.body else None)
+class _ReadyMailbox(Mailbox):
+    async def deliver(self, host: str, command: AgentCommand, within_s: float) -> str | None:
+        return None

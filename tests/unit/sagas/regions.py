@@ -4,24 +4,17 @@ of an agent succeeds, unless it is told to fail."""
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from functools import partial
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, cast
 
 import msgspec
 
 from berth.api.kernel.auth.policy import Policy
 from berth.cell import saga_runs
-from berth.cell.conductor import Conductor, Deadlines
-from berth.cell.mailbox import Mailbox
-from berth.cell.placement import VERSION, ClaimWriter
-from berth.cell.protocol import AgentCommand
-from berth.client import connect_directly
-from berth.engine import Engine, Planned, Proposal
+from berth.engine import Engine
 from berth.engine.engine import Observer
 from berth.ledger import decide
 from berth.main import compose
 from berth.model import commands as c
-from berth.model.batches import Origin
 from berth.model.events import RecordChanged
 from berth.model.groups import Group
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
@@ -54,17 +47,14 @@ from berth.sagas.hosts import cell_aggregate
 from berth.sagas.proposals import Context
 from berth.sagas.release import release_evacuated
 from berth.sagas.runner import (
-    AgentTask,
-    ClaimTask,
     MoveClaim,
     is_finished,
-    record_claim_refused,
-    record_failure,
     step_of,
     task_of,
 )
 from berth.scheduler.options import scheduler_options
 from berth.view import View
+from tests.worlds import SteppedConductor, ViewEngine
 
 CELL = "cell1"
 NOW_S = 1_000_000
@@ -78,8 +68,6 @@ S = "50000000-0000-4000-8000-000000000001"
 """The server that most tests are about."""
 SETTINGS = Settings(log_level="error")
 POLICY = Policy(None, "legacy", SystemClock())
-HEADERS = {"x-auth-token": "admin", "openstack-api-version": VERSION}
-T = TypeVar("T")
 BANDWIDTH = "NET_BW_EGR_KILOBIT_PER_SEC"
 _PLAIN = {
     "confirm": confirm.propose,
@@ -113,7 +101,13 @@ class Faults:
         self._once = set(once)
         self.met: list[str] = []
 
-    def error(self, name: str) -> str | None:
+    def at(self, run: SagaRun) -> str | None:
+        """The error of the step that a run is at."""
+        if isinstance(task_of(run), MoveClaim):
+            return self._error("move the claim")
+        return self._error(step_of(run).undo_name if run.phase == "back" else step_of(run).name)
+
+    def _error(self, name: str) -> str | None:
         if name not in self._fails | self._once:
             return None
         self._once.discard(name)
@@ -139,16 +133,14 @@ class Region:
         for number in range(1, hosts + 1):
             self._add_host(number, vcpus, disk_gb)
 
-    async def _make_conductor(self) -> "_FailingConductor":
+    async def _make_conductor(self) -> SteppedConductor:
         """Its way to Placement is the region's API."""
 
         async def open_engine(observer: Observer) -> Engine:
-            return cast(Engine, ViewEngine(self, self.view))
+            return cast(Engine, ViewEngine(self.view, self.clock))
 
         region = await compose(SETTINGS, open_engine, self.clock, self.ids, policy=POLICY)
-        placement = connect_directly(region.application, HEADERS)
-        cell = cast(Engine, ViewEngine(self, self.cell))
-        return _FailingConductor(cell, ClaimWriter(placement), _ReadyMailbox(), self.clock, Deadlines())
+        return SteppedConductor(ViewEngine(self.cell, self.clock), region.application, self.clock)
 
     def _add_host(self, number: int, vcpus: int, disk_gb: int) -> None:
         id, nic, name = host_id(number), nic_id(number), f"host-{number}"
@@ -303,7 +295,7 @@ class Region:
         return [self._finish(run.id, Faults()) for run in list(self.cell.records.all(SagaRun))]
 
     def _finish(self, id: str, faults: Faults) -> SagaRun:
-        self.conductor.faults = faults
+        self.conductor.fault = faults.at
         run = self._order(id)
         while not is_finished(run):
             self._bring_up(run)
@@ -350,64 +342,6 @@ class _RegionClock:
 
     def monotonic_ns(self) -> int:
         return self.now_ns()
-
-
-class ViewEngine:
-    """An engine without a journal: what is decided is applied to the view at once."""
-
-    def __init__(self, region: Region, view: View) -> None:
-        self._region = region
-        self.view = view
-
-    async def start(self) -> None: ...
-
-    async def read(self, answer: Callable[[View], T]) -> T:
-        return answer(self.view)
-
-    async def submit(
-        self, proposal: Proposal, origin: Origin, answer: Callable[[View, bool], T], size: int = 0
-    ) -> T | Rejection:
-        command = proposal(self.view, self._region.now_s) if callable(proposal) else proposal
-        if isinstance(command, Rejection):
-            return command
-        if command is None:
-            return answer(self.view, False)
-        assert not isinstance(command, Planned)
-        refused = self._region._write(self.view, command)
-        if refused is not None:
-            return refused
-        return answer(self.view, True)
-
-
-class _ReadyMailbox(Mailbox):
-    """Agents succeed at once."""
-
-    async def deliver(self, host: str, command: AgentCommand, within_s: float) -> str | None:
-        return None
-
-
-class _FailingConductor(Conductor):
-    """The conductor as it is, but for steps that fail."""
-
-    faults = Faults()
-
-    async def _step(self, run: SagaRun) -> Callable[[SagaRun], SagaRun]:
-        task, now_ns = task_of(run), self._clock.now_ns()
-        name = step_of(run).undo_name if run.phase == "back" else step_of(run).name
-        match task:
-            case MoveClaim():
-                error = self.faults.error("move the claim")
-                if error is not None:
-                    return partial(record_claim_refused, now_ns=now_ns, error=error)
-            case ClaimTask() | AgentTask():
-                error = self.faults.error(name)
-                # What undoes a change in Placement must succeed: it is repeated until it does.
-                if error is not None and (run.phase != "back" or isinstance(task, AgentTask)):
-                    return partial(record_failure, now_ns=now_ns, error=error)
-        return await super()._step(run)
-
-    def _may_retry_refused(self, run: SagaRun) -> bool:
-        raise AssertionError("Placement refuses a change that must be made")
 
 
 def held_of(place: Place, flavor: Flavor) -> Held:
