@@ -19,7 +19,7 @@ from berth.model.events import RecordChanged
 from berth.model.rejections import CommandTooLarge, Rejection, RowTooLarge
 from berth.model.servers import Image
 from berth.view import View
-from tests.property.test_engine import World, batches_in, fail, replayed, run, running
+from tests.property.test_engine import EngineWorld, batches_in, fail, replayed, run, running
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -48,7 +48,7 @@ def bytes_of(path: Path) -> list[int]:
     return [len(msgspec.msgpack.encode(batch.entries)) for batch in batches_in(path)]
 
 
-async def together(world: World, *commands: Command) -> list[Any]:
+async def together(world: EngineWorld, *commands: Command) -> list[Any]:
     """What came of commands that arrive while an append is held, and so are taken together."""
     world.journal.hold()
     first = world.submit(image("first", 1))
@@ -101,7 +101,7 @@ def test_a_batch_is_cut_by_what_its_commands_write(tmp_path: Path, monkeypatch: 
     assert len(images_in(replayed(tmp_path / "db"))) == 7
 
 
-def limit_rows(world: World, size: int) -> None:
+def limit_rows(world: EngineWorld, size: int) -> None:
     """Have SQLite refuse values of more bytes, as it does by itself at a billion."""
 
     def set_limit(driver: Any, _: object = None) -> None:

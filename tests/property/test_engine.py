@@ -127,7 +127,7 @@ def fine(_: Batch | None = None) -> None:
     pass
 
 
-class World:
+class EngineWorld:
     """An engine, its troubled journal and its observer."""
 
     def __init__(self, path: Path, *, shared: bool = False, seed: int = 0, **options: Any) -> None:
@@ -155,8 +155,8 @@ class World:
 @asynccontextmanager
 async def running(
     path: Path, *, shared: bool = False, seed: int = 0, **options: float
-) -> AsyncIterator[World]:
-    world = World(path, shared=shared, seed=seed, **options)
+) -> AsyncIterator[EngineWorld]:
+    world = EngineWorld(path, shared=shared, seed=seed, **options)
     await world.engine.start()
     try:
         yield world
@@ -220,7 +220,7 @@ def test_nobody_reads_a_view_that_has_not_been_read_yet(tmp_path: Path) -> None:
     """It was answered from an empty one."""
 
     async def story() -> None:
-        world = World(tmp_path / "berth.db")
+        world = EngineWorld(tmp_path / "berth.db")
         try:
             with pytest.raises(Unavailable, match="reading the journal"):
                 await world.names()
@@ -432,7 +432,7 @@ def test_two_engines_share_a_journal_without_overcommitting(tmp_path: Path) -> N
         consumer = ConsumerId(f"10000000-0000-0000-0000-{number:012}")
         return ReplaceAllocations((Claim(consumer, ((host, (("VCPU", 1),)),), "p", "u"),))
 
-    async def claim_all(world: World, numbers: range) -> list[Any]:
+    async def claim_all(world: EngineWorld, numbers: range) -> list[Any]:
         answers = []
         for number in numbers:
             answers.append(world.submit(claim(number)))
@@ -673,7 +673,7 @@ def test_a_full_queue_refuses_at_once(tmp_path: Path) -> None:
 
 def test_stopping_finishes_what_was_taken_and_takes_no_more(tmp_path: Path) -> None:
     async def story() -> None:
-        world = World(tmp_path / "db", batch_commands_max=2)
+        world = EngineWorld(tmp_path / "db", batch_commands_max=2)
         await world.engine.start()
         world.journal.hold()
         taken = [world.submit(create(n)) for n in range(5)]
@@ -702,7 +702,7 @@ def test_an_engine_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
 
 def test_before_it_is_started_it_takes_nothing(tmp_path: Path) -> None:
     async def story() -> None:
-        world = World(tmp_path / "db")
+        world = EngineWorld(tmp_path / "db")
         assert world.ready() is not None
         with pytest.raises(Unavailable):
             await world.submit(create(0))
@@ -824,7 +824,7 @@ def test_a_bug_in_applying_what_others_wrote_stops_the_writer(
     run(story())
 
 
-def break_apply(world: World, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def break_apply(world: EngineWorld, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Have the view fail at the creation of this provider, halfway: the event itself is applied."""
     apply = world.engine.view.apply
 
@@ -847,12 +847,12 @@ def test_whatever_happens_the_acknowledged_is_in_once_and_the_refused_is_not(
     rng = random.Random(seed)
     path = tmp_path / "db"
 
-    async def one_read(world: World, acknowledged: set[str]) -> None:
+    async def one_read(world: EngineWorld, acknowledged: set[str]) -> None:
         known = set(acknowledged)
         seen = await world.names()
         assert known <= seen, f"seed {seed}: an acknowledged write is not seen by a later read"
 
-    async def one_write(world: World, number: int, acknowledged: set[str], refused: set[str]) -> None:
+    async def one_write(world: EngineWorld, number: int, acknowledged: set[str], refused: set[str]) -> None:
         try:
             answer = await world.submit(create(number))
         except Unavailable:

@@ -11,7 +11,7 @@ from berth.model.events import RecordChanged
 from berth.model.quotas import Quotas
 from berth.model.rejections import QuotaExceeded
 from berth.model.servers import Flavor, Server
-from tests.property.test_engine import ORIGIN, World, replayed, run, saw
+from tests.property.test_engine import ORIGIN, EngineWorld, replayed, run, saw
 
 LIMIT = 10
 TRIED = 32
@@ -28,13 +28,15 @@ def create(id: str) -> Enact:
 def test_two_writers_together_stay_within_a_quota(tmp_path: Path, is_proposed: bool) -> None:
     """``is_proposed``: the command is made by a function of the view, and kept when the race is lost."""
 
-    def submit(world: World, id: str) -> Any:
+    def submit(world: EngineWorld, id: str) -> Any:
         command = create(id)
         proposal = (lambda view, now_s: command) if is_proposed else command
         return world.engine.submit(proposal, ORIGIN, saw)
 
     async def story() -> list[Any]:
-        worlds = [World(tmp_path / "db", shared=True, seed=seed, batch_commands_max=3) for seed in (1, 2)]
+        worlds = [
+            EngineWorld(tmp_path / "db", shared=True, seed=seed, batch_commands_max=3) for seed in (1, 2)
+        ]
         for world in worlds:
             await world.engine.start()
         try:

@@ -44,7 +44,7 @@ def placement(tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
-class World:
+class CellWorld:
     """``url`` is the cell's."""
 
     def __init__(
@@ -107,7 +107,7 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world(placement: Server, directory: Path, hosts: int) -> AsyncIterator[World]:
+async def world(placement: Server, directory: Path, hosts: int) -> AsyncIterator[CellWorld]:
     """A cell with hosts, as the region sees it: through the cell's journal."""
     database = f"sqlite:///{directory / 'cell.db'}"
     given = CellSettings(
@@ -131,7 +131,7 @@ async def world(placement: Server, directory: Path, hosts: int) -> AsyncIterator
         stop = asyncio.Event()
         task = asyncio.create_task(run_agents(agents, stop))
         try:
-            yield World(directory / "agents", engine, placement_client, fleet, url)
+            yield CellWorld(directory / "agents", engine, placement_client, fleet, url)
         finally:
             stop.set()
             await task

@@ -55,7 +55,7 @@ FLAGS = [
 ]
 
 
-class Yard(ThreadingHTTPServer):
+class RegionStub(ThreadingHTTPServer):
     """A region. ``coming``: what a cluster's looks say one after the other; None: it is gone."""
 
     def __init__(self) -> None:
@@ -99,7 +99,7 @@ class Yard(ThreadingHTTPServer):
 
 
 class _Gate(BaseHTTPRequestHandler):
-    server: Yard
+    server: RegionStub
     protocol_version = "HTTP/1.1"
 
     def _answer(self) -> None:
@@ -156,24 +156,24 @@ def progress(ready: int, wanted: int = 3, leaving: int = 0) -> dict[str, int]:
 
 
 @pytest.fixture
-def yard(monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:
+def region(monkeypatch: pytest.MonkeyPatch) -> Iterator[RegionStub]:
     monkeypatch.setenv("BERTH_TOKEN", "secret")
     monkeypatch.setattr(cluster_command, "PAUSE_S", 0)
-    with Yard() as yard:
-        thread = threading.Thread(target=yard.serve_forever, args=(0.02,))
+    with RegionStub() as region:
+        thread = threading.Thread(target=region.serve_forever, args=(0.02,))
         thread.start()
-        yield yard
-        yard.shutdown()
+        yield region
+        region.shutdown()
         thread.join()
 
 
-def cluster(yard: Yard, *words: str) -> int:
-    return main(["cluster", *words, "--url", yard.url])
+def cluster(region: RegionStub, *words: str) -> int:
+    return main(["cluster", *words, "--url", region.url])
 
 
-def sent(yard: Yard) -> Any:
+def sent(region: RegionStub) -> Any:
     """The body of the request that changed something."""
-    (body,) = (body for method, _, body in yard.asked if method == "POST")
+    (body,) = (body for method, _, body in region.asked if method == "POST")
     return body
 
 
@@ -182,23 +182,23 @@ def sent(yard: Yard) -> Any:
 
 @pytest.mark.parametrize("form", ["toml", "json", "flags"])
 def test_create_from_a_file_or_from_flags(
-    yard: Yard, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+    region: RegionStub, tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
     file = tmp_path / f"cluster.{form}"
     file.write_text(TOML if form == "toml" else json.dumps(BODY))
-    assert cluster(yard, "create", *(FLAGS if form == "flags" else [str(file)])) == 0
-    assert yard.asked == [("POST", PATH, BODY)]
+    assert cluster(region, "create", *(FLAGS if form == "flags" else [str(file)])) == 0
+    assert region.asked == [("POST", PATH, BODY)]
     assert capsys.readouterr().out == f"{ID.format(1)}  db\nbuilding: 0 of 3 nodes ready\n"
 
 
-def test_create_and_wait(yard: Yard, capsys: pytest.CaptureFixture[str]) -> None:
-    yard.coming = [
+def test_create_and_wait(region: RegionStub, capsys: pytest.CaptureFixture[str]) -> None:
+    region.coming = [
         {},
         {"progress": progress(1)},
         {"progress": progress(1)},
         {"state": "active", "progress": progress(3)},
     ]
-    assert cluster(yard, "create", *FLAGS, "--wait") == 0
+    assert cluster(region, "create", *FLAGS, "--wait") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1:4] == [
         "building: 0 of 3 nodes ready",
@@ -220,15 +220,15 @@ def test_create_and_wait(yard: Yard, capsys: pytest.CaptureFixture[str]) -> None
     ],
 )
 def test_a_file_that_is_wrong_is_not_sent(
-    yard: Yard, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, words: str
+    region: RegionStub, tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, words: str
 ) -> None:
     file = tmp_path / "cluster.toml"
     file.write_text(text)
-    assert cluster(yard, "create", str(file)) == 2
+    assert cluster(region, "create", str(file)) == 2
     said = capsys.readouterr().err
     assert said.startswith(f"berth: {file}: ")
     assert words in said
-    assert yard.asked == []
+    assert region.asked == []
 
 
 @pytest.mark.parametrize(
@@ -242,9 +242,9 @@ def test_a_file_that_is_wrong_is_not_sent(
     ],
 )
 def test_options_that_are_refused(
-    yard: Yard, capsys: pytest.CaptureFixture[str], words: list[str], refusal: str
+    region: RegionStub, capsys: pytest.CaptureFixture[str], words: list[str], refusal: str
 ) -> None:
-    assert cluster(yard, "create", *words) == 2
+    assert cluster(region, "create", *words) == 2
     assert refusal in capsys.readouterr().err
 
 
@@ -273,10 +273,10 @@ def test_words_that_are_not_understood(
 # -- list and show ------------------------------------------------------------------------------
 
 
-def test_a_list(yard: Yard, capsys: pytest.CaptureFixture[str]) -> None:
-    yard.add(1, state="active", ready=3)
-    yard.add(2, "other", anti_affinity=[])
-    assert cluster(yard, "list") == 0
+def test_a_list(region: RegionStub, capsys: pytest.CaptureFixture[str]) -> None:
+    region.add(1, state="active", ready=3)
+    region.add(2, "other", anti_affinity=[])
+    assert cluster(region, "list") == 0
     rows = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert rows[0] == ["id", "name", "state", "ready", "ratio"]
     assert rows[2] == [ID.format(1), "db", "active", "3/3", "2", "per", "host"]
@@ -285,11 +285,11 @@ def test_a_list(yard: Yard, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("named", ["db", ID.format(1)])
 def test_a_cluster_is_shown_by_its_id_or_its_name(
-    yard: Yard, capsys: pytest.CaptureFixture[str], named: str
+    region: RegionStub, capsys: pytest.CaptureFixture[str], named: str
 ) -> None:
     nodes = [node(0, host_name=None, fault="no more loop devices", status="ERROR"), node(1, state="leaving")]
-    yard.add(1, nodes=nodes, progress=progress(0, 1, 1), state="scaling", fault="x")
-    assert cluster(yard, "show", named) == 0
+    region.add(1, nodes=nodes, progress=progress(0, 1, 1), state="scaling", fault="x")
+    assert cluster(region, "show", named) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"{ID.format(1)}  db  2 per host"
     assert lines[1] == "scaling: 0 of 1 nodes ready, 1 leaving; x"
@@ -297,37 +297,39 @@ def test_a_cluster_is_shown_by_its_id_or_its_name(
     assert lines[-1].split() == ["voters-1", "ACTIVE", "host-1", "2", "s1", "leaving"]
 
 
-def test_unknown_and_ambiguous_names_are_refused(yard: Yard, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cluster(yard, "show", "db") == 2
+def test_unknown_and_ambiguous_names_are_refused(
+    region: RegionStub, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cluster(region, "show", "db") == 2
     assert "There is no cluster db." in capsys.readouterr().err
-    yard.add(1)
-    yard.add(2)
-    assert cluster(yard, "delete", "db") == 2
+    region.add(1)
+    region.add(2)
+    assert cluster(region, "delete", "db") == 2
     assert f"several clusters are called db: name one by its id, {ID.format(1)}, {ID.format(2)}" in (
         capsys.readouterr().err
     )
-    assert {method for method, _, _ in yard.asked} == {"GET"}
+    assert {method for method, _, _ in region.asked} == {"GET"}
 
 
-def test_watching_ends_when_it_is_settled(yard: Yard, capsys: pytest.CaptureFixture[str]) -> None:
-    yard.add(1)
-    yard.coming = [{}, 503, {"state": "error", "progress": progress(2)}]
-    assert cluster(yard, "show", "db", "--watch") == 1
+def test_watching_ends_when_it_is_settled(region: RegionStub, capsys: pytest.CaptureFixture[str]) -> None:
+    region.add(1)
+    region.coming = [{}, 503, {"state": "error", "progress": progress(2)}]
+    assert cluster(region, "show", "db", "--watch") == 1
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["building: 0 of 3 nodes ready", "error: 2 of 3 nodes ready"]
-    yard.coming = [401]
-    assert cluster(yard, "show", "db", "--watch") == 2
+    region.coming = [401]
+    assert cluster(region, "show", "db", "--watch") == 2
 
 
-def test_a_wait_has_a_deadline(yard: Yard) -> None:
-    yard.add(1)
+def test_a_wait_has_a_deadline(region: RegionStub) -> None:
+    region.add(1)
     clock = FakeClock()
 
     async def pause(seconds: float) -> None:
         clock.advance(4)
 
     async def wait() -> None:
-        client = Client(yard.url, {"x-auth-token": "secret"})
+        client = Client(region.url, {"x-auth-token": "secret"})
         try:
             await watch(client, f"{PATH}/{ID.format(1)}", 10, clock, pause)
         finally:
@@ -337,8 +339,8 @@ def test_a_wait_has_a_deadline(yard: Yard) -> None:
         CommandError, match="after 10 seconds the cluster is not settled; it is building: 0 of 3"
     ):
         asyncio.run(wait())
-    assert len(yard.asked) == 4
-    yard.coming = [503] * 10
+    assert len(region.asked) == 4
+    region.coming = [503] * 10
     with pytest.raises(ClientError, match="503"):
         asyncio.run(wait())
 
@@ -346,58 +348,58 @@ def test_a_wait_has_a_deadline(yard: Yard) -> None:
 # -- changes ------------------------------------------------------------------------------------
 
 
-def test_scale(yard: Yard, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    yard.add(1)
+def test_scale(region: RegionStub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    region.add(1)
     file = tmp_path / "more.toml"
     file.write_text('[[node_groups]]\nname = "more"\nflavor = "small"\ncount = 2\nprocesses = ["voter"]\n')
     words = ["voters=5", "others=0", "--add", str(file), "--remove=old", "--ratio=2"]
-    assert cluster(yard, "scale", "db", *words) == 0
-    assert sent(yard) == {
+    assert cluster(region, "scale", "db", *words) == 0
+    assert sent(region) == {
         "counts": {"voters": 5, "others": 0},
         "add": [{"name": "more", "flavor": "small", "image": None, "count": 2, "processes": ["voter"]}],
         "remove": ["old"],
         "anti_affinity_ratio": 2,
     }
-    assert yard.asked[-1][1] == f"{PATH}/{ID.format(1)}/scale"
-    assert cluster(yard, "scale", "db", "voters=5", "voters=6") == 2
+    assert region.asked[-1][1] == f"{PATH}/{ID.format(1)}/scale"
+    assert cluster(region, "scale", "db", "voters=5", "voters=6") == 2
     assert "a node group is given two counts" in capsys.readouterr().err
 
 
-def test_replace(yard: Yard) -> None:
-    yard.add(1)
-    assert cluster(yard, "replace", "db", "voters-1") == 0
-    assert yard.asked[-1] == ("POST", f"{PATH}/{ID.format(1)}/nodes/voters-1/replace", {"force": False})
-    assert cluster(yard, "replace", "db", "a/b c", "--force") == 0
-    assert yard.asked[-1] == ("POST", f"{PATH}/{ID.format(1)}/nodes/a%2Fb%20c/replace", {"force": True})
+def test_replace(region: RegionStub) -> None:
+    region.add(1)
+    assert cluster(region, "replace", "db", "voters-1") == 0
+    assert region.asked[-1] == ("POST", f"{PATH}/{ID.format(1)}/nodes/voters-1/replace", {"force": False})
+    assert cluster(region, "replace", "db", "a/b c", "--force") == 0
+    assert region.asked[-1] == ("POST", f"{PATH}/{ID.format(1)}/nodes/a%2Fb%20c/replace", {"force": True})
 
 
-def test_delete_and_wait(yard: Yard, capsys: pytest.CaptureFixture[str]) -> None:
-    yard.add(1, state="active", ready=3)
-    yard.coming = [
+def test_delete_and_wait(region: RegionStub, capsys: pytest.CaptureFixture[str]) -> None:
+    region.add(1, state="active", ready=3)
+    region.coming = [
         {"state": "deleting", "progress": progress(0, 0, 3)},
         {"progress": progress(0, 0, 1)},
         None,
     ]
-    assert cluster(yard, "delete", "db", "--wait") == 0
+    assert cluster(region, "delete", "db", "--wait") == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1:] == ["deleting: 0 of 0 nodes ready, 1 leaving", "deleted"]
 
 
-def test_what_is_sent_is_what_the_api_takes(yard: Yard, tmp_path: Path) -> None:
-    cluster(yard, "create", *FLAGS)
-    cluster(yard, "scale", "db", "voters=5")
-    cluster(yard, "replace", "db", "voters-0")
+def test_what_is_sent_is_what_the_api_takes(region: RegionStub, tmp_path: Path) -> None:
+    cluster(region, "create", *FLAGS)
+    cluster(region, "scale", "db", "voters=5")
+    cluster(region, "replace", "db", "voters-0")
     kinds = (CreateCluster, ScaleCluster, ReplaceNode)
-    bodies = [body for method, _, body in yard.asked if method == "POST"]
+    bodies = [body for method, _, body in region.asked if method == "POST"]
     for body, kind in zip(bodies, kinds, strict=True):
         msgspec.convert(body, kind)
 
 
 def test_a_command_without_a_token_is_refused(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    region: RegionStub, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("BERTH_TOKEN")
-    assert cluster(yard, "list") == 2
+    assert cluster(region, "list") == 2
     whose = "that the region knows, of a user with the role member"
     said = f"berth: BERTH_TOKEN or --token-file must hold a token {whose}\n"
     assert capsys.readouterr().err == said

@@ -10,7 +10,7 @@ import pytest
 
 from berth.engine import Unavailable
 from berth.model.batches import Batch
-from tests.property.test_engine import World, batches_in, create, created_in, fail, run, running
+from tests.property.test_engine import EngineWorld, batches_in, create, created_in, fail, run, running
 
 pytestmark = pytest.mark.fast
 
@@ -31,7 +31,7 @@ class Hang:
         self._released.set()
 
 
-async def becomes_ready(world: World) -> None:
+async def becomes_ready(world: EngineWorld) -> None:
     """As a load balancer asks: nobody reads or writes meanwhile."""
     while await world.engine.check_ready() is not None:
         await asyncio.sleep(0.005)

@@ -101,7 +101,7 @@ class Client:
                 return found
 
 
-class World:
+class ServingWorld:
     """A server and those who connect to it."""
 
     def __init__(self, connections: Connections, server: asyncio.Server) -> None:
@@ -147,11 +147,11 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def serving(application: Application, limits: Limits | None = None) -> AsyncIterator[World]:
+async def serving(application: Application, limits: Limits | None = None) -> AsyncIterator[ServingWorld]:
     loop = asyncio.get_running_loop()
     connections = Connections(application, loop, limits)
     server = await loop.create_server(connections.make, HOST, 0)
-    world = World(connections, server)
+    world = ServingWorld(connections, server)
     try:
         yield world
     finally:
@@ -159,7 +159,7 @@ async def serving(application: Application, limits: Limits | None = None) -> Asy
 
 
 def run(
-    story: Callable[[World], Awaitable[None]], application: Application, limits: Limits | None = None
+    story: Callable[[ServingWorld], Awaitable[None]], application: Application, limits: Limits | None = None
 ) -> None:
     async def main() -> None:
         async with serving(application, limits) as world:

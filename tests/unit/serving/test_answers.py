@@ -7,7 +7,7 @@ from email.utils import parsedate_to_datetime
 import pytest
 
 from berth.serving.asgi import Message, Receive, Scope, Send
-from tests.unit.serving.sockets import World, echo, respond, run
+from tests.unit.serving.sockets import ServingWorld, echo, respond, run
 
 
 def pieces(*bodies: bytes, headers: tuple[tuple[bytes, bytes], ...] = (), status: int = 200) -> list[Message]:
@@ -21,7 +21,7 @@ def pieces(*bodies: bytes, headers: tuple[tuple[bytes, bytes], ...] = (), status
 
 
 def test_a_date_and_a_length() -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         answer = await world.ask("GET / HTTP/1.1")
         assert set(answer.headers) == {"date", "content-length"}
         assert parsedate_to_datetime(answer.headers["date"]).year > 2000
@@ -34,7 +34,7 @@ def test_head_is_get_without_its_body(told: bool) -> None:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await respond(send, 200, b"hello", *([(b"content-length", b"5")] if told else []))
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send("HEAD / HTTP/1.1")
         assert (await client.answer(to_head=True)).headers["content-length"] == "5"
@@ -55,7 +55,7 @@ def test_without_body(status: int, body: bytes, streamed: bool) -> None:
         else:
             await respond(send, status, body)
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         for _ in range(2):
             client.send("GET / HTTP/1.1")
@@ -75,7 +75,7 @@ def test_an_answer_in_pieces(method: str, version: str, headers: tuple[tuple[byt
             await send(message)
             await asyncio.sleep(0)
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send(f"{method} / HTTP/{version}", "connection: keep-alive")
         answer = await client.answer(to_head=method == "HEAD")
@@ -96,7 +96,7 @@ def test_a_large_answer_arrives_whole() -> None:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await respond(send, 200, body)
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         for _ in range(3):
             client.send("GET / HTTP/1.1")
@@ -109,7 +109,7 @@ def test_a_status_without_a_name() -> None:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await respond(send, 499, b"")
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         assert (await world.ask("GET / HTTP/1.1")).status == 499
 
     run(story, application)
@@ -134,7 +134,7 @@ def test_an_unfit_answer_is_a_500(name: str, caplog: pytest.LogCaptureFixture) -
         for message in UNFIT[name]:
             await send(message)
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send("GET / HTTP/1.1")
         answer = await client.answer()
@@ -150,7 +150,7 @@ def test_an_exception_is_logged_and_a_500(caplog: pytest.LogCaptureFixture) -> N
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         raise RuntimeError("secret")
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         answer = await world.ask("GET /path HTTP/1.1")
         assert answer.status == 500
         assert b"secret" not in answer.body
@@ -173,7 +173,7 @@ def test_an_answer_that_breaks_off_does_not_look_whole(
         if fails:
             raise RuntimeError
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send("GET / HTTP/1.1")
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError, ValueError)):

@@ -7,7 +7,7 @@ import pytest
 from berth.serving.asgi import Message, Receive, Scope, Send
 from berth.serving.limits import CHUNK_FRAMING_BYTES_MAX, UNREAD_BODY_BYTES_MAX, UNTAKEN_BODY_BYTES_MAX
 from berth.serving.reader import RequestReader
-from tests.unit.serving.sockets import Client, World, echo, read, respond, run
+from tests.unit.serving.sockets import Client, ServingWorld, echo, read, respond, run
 
 CHUNKED = ("PUT / HTTP/1.1", "transfer-encoding: chunked")
 ONE_READ_BYTES = 256 << 10
@@ -19,7 +19,7 @@ async def deaf(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 def test_chunks_and_trailers() -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         body = b"5;a=b\r\nhello\r\n1\r\n!\r\n0\r\nx-trailer: 1\r\n\r\n"
         seen = (await world.ask(*CHUNKED, body=body)).json
         assert seen["body"] == "hello!"
@@ -32,7 +32,7 @@ def test_chunks_and_trailers() -> None:
     "body", [b"z\r\n", b"3\nabc\r\n", b"3\r\nabcd\r\n", b"-1\r\n", b"fffffffffffffffff\r\n"]
 )
 def test_chunks_that_are_none(body: bytes) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send(*CHUNKED, body=body)
         answer = await client.answer()
@@ -47,7 +47,7 @@ def test_chunks_that_are_none(body: bytes) -> None:
 def test_there_is_an_end_to_what_is_between_chunks(begin: bytes) -> None:
     more = b"a: b\r\n" * CHUNK_FRAMING_BYTES_MAX if begin == b"0\r\n" else b"x" * 6 * CHUNK_FRAMING_BYTES_MAX
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send(*CHUNKED, body=begin)
         client.send_raw(more)
@@ -57,7 +57,7 @@ def test_there_is_an_end_to_what_is_between_chunks(begin: bytes) -> None:
 
 
 def test_trailers_have_no_more_room_behind_a_large_body() -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         size = 4 * CHUNK_FRAMING_BYTES_MAX
         client.send(*CHUNKED, body=b"%x\r\n%b\r\n0\r\n" % (size, b"x" * size))
@@ -70,7 +70,7 @@ def test_trailers_have_no_more_room_behind_a_large_body() -> None:
 @pytest.mark.parametrize("trailer_bytes", [CHUNK_FRAMING_BYTES_MAX - 4, CHUNK_FRAMING_BYTES_MAX - 3])
 @pytest.mark.parametrize("step", [100, CHUNK_FRAMING_BYTES_MAX * 2])
 def test_trailers_may_be_so_long(trailer_bytes: int, step: int) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         trailer = b"a: " + b"x" * (trailer_bytes - 3 - 2) + b"\r\n"
         data = b"1\r\nx\r\n0\r\n" + trailer + b"\r\n"
@@ -87,7 +87,7 @@ def test_trailers_may_be_so_long(trailer_bytes: int, step: int) -> None:
 
 @pytest.mark.parametrize("chunk", [b"1\r\nx\r\n", b"2\r\n\r\n\r\n", b"1;" + b"e" * 50 + b"\r\nx\r\n"])
 def test_a_body_of_tiny_chunks_is_not_read_to_its_end(chunk: bytes) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         many = CHUNK_FRAMING_BYTES_MAX
         client.send(*CHUNKED, body=chunk * 1000 + b"0\r\n\r\n")
@@ -124,7 +124,7 @@ def test_what_is_in_a_chunk_costs_nothing(content: bytes) -> None:
     assert reader.rest == b"GET"
     assert len(feeds) <= len(data) // step + 2
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         for _ in range(2):
             client.send(*CHUNKED, body=b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
@@ -140,7 +140,7 @@ def test_what_is_in_a_chunk_costs_nothing(content: bytes) -> None:
 
 
 def test_a_client_that_waits_to_be_asked() -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         for _ in range(2):
             client.send("PUT / HTTP/1.1", "expect: 100-continue", "content-length: 5")
@@ -153,7 +153,7 @@ def test_a_client_that_waits_to_be_asked() -> None:
 
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
 def test_one_that_does_not_wait_after_all_is_not_asked(version: str) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send(f"PUT / HTTP/{version}", "expect: 100-continue", "content-length: 5", body=b"hello")
         assert (await client.answer()).json["body"] == "hello"
@@ -164,7 +164,7 @@ def test_one_that_does_not_wait_after_all_is_not_asked(version: str) -> None:
 def test_one_whose_body_is_not_wanted_is_not_asked_and_cannot_go_on() -> None:
     """Nobody knows whether its body will come."""
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send("PUT / HTTP/1.1", "expect: 100-continue", "content-length: 5")
         answer = await client.answer()
@@ -180,7 +180,7 @@ def test_one_whose_body_is_not_wanted_is_not_asked_and_cannot_go_on() -> None:
 
 @pytest.mark.parametrize("late", [True, False])
 def test_a_short_body_that_nobody_reads_is_dropped(late: bool) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         body = b"GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n"
         for path in ("/a", "/b"):
@@ -199,7 +199,7 @@ def test_after_a_413_the_answer_reaches_a_client_that_still_sends(lines: tuple[s
         await receive()
         await respond(send, 413, b"too large")
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n" if lines is CHUNKED else b"x" * 0x10000
         client.send(*lines, body=piece)
@@ -215,7 +215,7 @@ def test_after_a_413_the_answer_reaches_a_client_that_still_sends(lines: tuple[s
 
 
 def test_who_goes_on_sending_is_not_listened_to_for_long() -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send("PUT / HTTP/1.1", f"content-length: {UNREAD_BODY_BYTES_MAX + 1}")
         assert (await client.answer()).headers["connection"] == "close"
@@ -241,7 +241,7 @@ def test_a_body_is_not_read_faster_than_it_is_taken() -> None:
             taken.append(len(message["body"]))
         await respond(send, 200, b"%d" % sum(taken))
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         size = 32 << 20
         client.send("PUT / HTTP/1.1", f"content-length: {size}", body=b"x" * size)
@@ -271,7 +271,7 @@ def test_requests_that_come_early_wait_their_turn() -> None:
         running -= 1
         await respond(send, 200, scope["path"].encode())
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         numbers = range(5000)
         asking = asyncio.create_task(ask_all(client, numbers))

@@ -7,7 +7,7 @@ import pytest
 
 from berth.serving.asgi import Receive, Scope, Send
 from berth.serving.limits import FREE_BODY_BYTES, HEAD_S, REFUSALS_MAX, STALLED_BODY_S, Limits
-from tests.unit.serving.sockets import Client, World, read, respond, run
+from tests.unit.serving.sockets import Client, ServingWorld, read, respond, run
 
 FEW = Limits(connections=3, connections_per_peer=0)
 
@@ -33,7 +33,7 @@ async def is_open(client: Client) -> bool:
     return (await client.answer()).status == 200
 
 
-async def connect_in_order(world: World, count: int) -> list[Client]:
+async def connect_in_order(world: ServingWorld, count: int) -> list[Client]:
     clients = []
     for number in range(count):
         clients.append(await world.connect())
@@ -45,7 +45,7 @@ async def connect_in_order(world: World, count: int) -> list[Client]:
 
 
 def test_a_silent_connection_makes_room_the_oldest_first() -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         clients = await connect_in_order(world, 3)
         assert (await world.ask("GET /new HTTP/1.1")).status == 200
         assert await clients[0].rest() == b""
@@ -57,7 +57,7 @@ def test_a_silent_connection_makes_room_the_oldest_first() -> None:
 
 
 def test_silent_ones_go_before_those_that_were_of_use() -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         kept, silent, half = await connect_in_order(world, 3)
         assert await is_open(kept)
         half.send_raw(b"GET / HTTP/1.1\r\nhos")
@@ -72,7 +72,7 @@ def test_silent_ones_go_before_those_that_were_of_use() -> None:
 
 
 def test_kept_ones_go_by_how_long_they_have_been_idle() -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         clients = await connect_in_order(world, 3)
         for number in (1, 2, 0):
             assert await is_open(clients[number])
@@ -87,7 +87,7 @@ def test_kept_ones_go_by_how_long_they_have_been_idle() -> None:
 def test_a_request_in_progress_is_never_evicted_and_health_is_answered() -> None:
     application = Waiting()
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         busy = await connect_in_order(world, 3)
         for client in busy:
             client.send("GET /slow HTTP/1.1")
@@ -105,7 +105,7 @@ def test_a_request_in_progress_is_never_evicted_and_health_is_answered() -> None
 
 
 def test_a_flood_of_silent_connections_shuts_nobody_out() -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         flood = [await world.connect() for _ in range(40)]
         for _ in range(5):
             assert (await world.ask("GET /new HTTP/1.1")).status == 200
@@ -118,7 +118,7 @@ def test_a_flood_of_silent_connections_shuts_nobody_out() -> None:
 def test_there_is_an_end_to_those_who_are_refused() -> None:
     application = Waiting()
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         for client in await connect_in_order(world, 3):
             client.send("GET /slow HTTP/1.1")
         await world.until(lambda: application.asked == 3)
@@ -134,7 +134,7 @@ def test_there_is_an_end_to_those_who_are_refused() -> None:
 def test_a_body_that_does_not_come_makes_room_too() -> None:
     application = Waiting()
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         clients = await connect_in_order(world, 3)
         for number, client in enumerate(clients, 1):
             client.send("POST /body HTTP/1.1", "content-length: 4", body=b"x")
@@ -158,7 +158,7 @@ def test_one_address_has_its_share(is_loopback_capped: bool, monkeypatch: pytest
         monkeypatch.setattr("berth.serving.connections.is_local", lambda peer: False)
     application = Waiting()
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         clients = await connect_in_order(world, 2)
         clients[0].send("GET /slow HTTP/1.1")
         await world.until(lambda: application.asked == 1)
@@ -178,7 +178,7 @@ def test_one_address_has_its_share(is_loopback_capped: bool, monkeypatch: pytest
 
 
 def test_those_who_are_told_to_leave_at_last_are_not_kept() -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         await connect_in_order(world, 3)
         await world.pass_seconds(HEAD_S + 1)
         await world.until_empty()
@@ -198,7 +198,7 @@ async def send_part(client: Client, length: int, sent: int) -> None:
 
 
 def test_bodies_share_a_budget_and_what_they_took_is_given_back() -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         first = await world.connect()
         await send_part(first, 80_000, 79_999)
         await world.until(lambda: world.connections.body_bytes == 79_999 - FREE_BODY_BYTES)
@@ -219,7 +219,7 @@ def test_bodies_share_a_budget_and_what_they_took_is_given_back() -> None:
 
 
 def test_a_small_body_always_fits() -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         first = await world.connect()
         await send_part(first, BUDGET + FREE_BODY_BYTES, BUDGET + FREE_BODY_BYTES - 1)
         await world.until(lambda: world.connections.body_bytes == BUDGET - 1)
@@ -232,7 +232,7 @@ def test_a_small_body_always_fits() -> None:
 
 @pytest.mark.parametrize("leaves", ["resets", "is too slow", "is malformed"])
 def test_what_a_client_that_leaves_took_is_given_back(leaves: str) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send("POST /body HTTP/1.1", "transfer-encoding: chunked", body=b"c350\r\n" + b"x" * 50_000)
         await world.until(lambda: world.connections.body_bytes == 50_000 - FREE_BODY_BYTES)
@@ -248,7 +248,7 @@ def test_what_a_client_that_leaves_took_is_given_back(leaves: str) -> None:
 
 
 def test_chunks_are_counted_as_they_come() -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send("POST /body HTTP/1.1", "transfer-encoding: chunked")
         for _ in range(4):
@@ -266,7 +266,7 @@ def test_many_bodies_at_once_never_take_more_than_the_budget() -> None:
     most = 0
     application = Waiting()
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         nonlocal most
         clients = [await world.connect() for _ in range(20)]
         for client in clients:

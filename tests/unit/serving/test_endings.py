@@ -17,7 +17,7 @@ from berth.serving.limits import (
     UNWANTED_BODY_S,
     WRITE_S,
 )
-from tests.unit.serving.sockets import World, echo, respond, run
+from tests.unit.serving.sockets import ServingWorld, echo, respond, run
 
 
 class Slow:
@@ -82,7 +82,7 @@ PHASES = {
 def test_a_client_that_leaves_leaves_nothing(phase: str, abruptly: bool) -> None:
     application = Slow()
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         before = connections_in_memory()
         for _ in range(5):
             client = await world.connect()
@@ -115,7 +115,7 @@ def test_a_finished_connection_is_freed_without_the_garbage_collector() -> None:
         made.append(weakref.ref(task))
         await respond(send, 200, b"")
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         for _ in range(3):
             await world.ask("GET / HTTP/1.1")
         await world.until_empty()
@@ -133,7 +133,7 @@ def test_a_finished_connection_is_freed_without_the_garbage_collector() -> None:
 def test_the_application_is_told_that_the_client_has_left(half: bool) -> None:
     application = Slow()
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send("PUT /listen HTTP/1.1", "content-length: 2", body=b"hi")
         await world.until(lambda: application.heard == ["http.request"])
@@ -153,7 +153,7 @@ def test_the_application_is_told_that_the_client_has_left(half: bool) -> None:
 def test_half_a_body_is_not_taken_for_a_whole_one() -> None:
     application = Slow()
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send("PUT /listen HTTP/1.1", "content-length: 10", body=b"half")
         await world.until(lambda: application.heard == ["http.request"])
@@ -168,7 +168,7 @@ def test_half_a_body_is_not_taken_for_a_whole_one() -> None:
 def test_a_stream_ends_with_its_client(abruptly: bool) -> None:
     application = Stream()
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send("GET / HTTP/1.1")
         await client.reader.readexactly(100_000)
@@ -187,7 +187,7 @@ def test_a_stream_ends_with_its_client(abruptly: bool) -> None:
 
 @pytest.mark.parametrize("trickle", [True, False])
 def test_a_head_that_does_not_come(trickle: bool) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send_raw(b"GET / HTTP/1.1\r\nhost: a\r\n")
         for second in range(HEAD_S):
@@ -205,7 +205,7 @@ def test_a_head_that_does_not_come(trickle: bool) -> None:
 
 
 def test_a_client_that_says_nothing() -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         await world.until(lambda: len(world.connections) == 1)
         await world.pass_seconds(HEAD_S)
@@ -217,7 +217,7 @@ def test_a_client_that_says_nothing() -> None:
 
 
 def test_a_connection_is_kept_for_a_while() -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         for _ in range(3):
             client.send("GET / HTTP/1.1")
@@ -234,7 +234,7 @@ def test_a_connection_is_kept_for_a_while() -> None:
 
 @pytest.mark.parametrize("lines", [("content-length: 100",), ("transfer-encoding: chunked",)])
 def test_a_body_that_does_not_come(lines: tuple[str, ...]) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send("PUT / HTTP/1.1", *lines, body=b"5;" if "chunked" in lines[0] else b"half")
         await asyncio.sleep(0.005)
@@ -252,7 +252,7 @@ def test_a_body_that_does_not_come(lines: tuple[str, ...]) -> None:
 def test_a_body_that_trickles(lines: tuple[str, ...]) -> None:
     """Each byte comes in time, and all of them would hold the connection for as long as the client likes."""
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send("PUT / HTTP/1.1", *lines, body=b"5;" if "chunked" in lines[0] else b"half")
         for _ in range(BODY_S - 1):
@@ -271,7 +271,7 @@ def test_a_body_that_trickles(lines: tuple[str, ...]) -> None:
 def test_a_body_earns_time_by_coming_and_no_right_to_stop() -> None:
     seconds = 3 * BODY_S
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send("PUT / HTTP/1.1", f"content-length: {(seconds + 1) * BODY_BYTES_PER_S}")
         for _ in range(seconds):
@@ -294,7 +294,7 @@ def test_a_body_that_nobody_wants_is_not_awaited_for_long(trickle: bool) -> None
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await respond(send, 401, b"")
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send("PUT / HTTP/1.1", "content-length: 100", body=b"half")
         answer = await client.answer()
@@ -317,7 +317,7 @@ def test_a_body_that_nobody_wants_is_not_awaited_for_long(trickle: bool) -> None
 def test_an_application_may_take_its_time() -> None:
     application = Slow()
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send("PUT / HTTP/1.1", "content-length: 3", body=b"ab")
         await world.until(lambda: application.asked == 1)
@@ -334,7 +334,7 @@ def test_an_application_may_take_its_time() -> None:
 def test_a_client_that_does_not_read_is_dropped_and_little_is_kept_for_it() -> None:
     application = Stream()
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect(limit=1)
         client.send("GET / HTTP/1.1")
         sent_bytes = -1
@@ -357,7 +357,7 @@ def test_one_that_reads_slowly_is_not() -> None:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await respond(send, 200, body)
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect(limit=1 << 16)
         client.send("GET / HTTP/1.1")
         read = 0
@@ -376,7 +376,7 @@ def test_one_that_reads_slowly_is_not() -> None:
 def test_draining_finishes_what_is_in_work_and_closes_the_rest() -> None:
     application = Slow()
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         idle, half, busy, gone = [await world.connect() for _ in range(4)]
         half.send_raw(b"GET / HT")
         busy.send("GET / HTTP/1.1")
@@ -407,7 +407,7 @@ def test_draining_does_not_wait_for_a_body_that_nobody_wants() -> None:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await respond(send, 200, b"")
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send("PUT / HTTP/1.1", "content-length: 5")
         assert (await client.answer()).status == 200
@@ -420,7 +420,7 @@ def test_draining_does_not_wait_for_a_body_that_nobody_wants() -> None:
 def test_draining_has_a_deadline() -> None:
     application = Slow()
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         upload, answered = await world.connect(), await world.connect()
         upload.send("PUT /listen HTTP/1.1", "content-length: 100", body=b"x")
         answered.send("GET / HTTP/1.1")

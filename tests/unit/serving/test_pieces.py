@@ -6,7 +6,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.serving.sockets import Answer, World, echo, run
+from tests.unit.serving.sockets import Answer, ServingWorld, echo, run
 
 REQUESTS = (
     b"GET /plain?q=1 HTTP/1.1\r\nhost: a\r\n\r\n",
@@ -22,7 +22,7 @@ REQUESTS = (
 )
 
 
-async def answers_to(world: World, pieces: list[bytes]) -> list[Answer]:
+async def answers_to(world: ServingWorld, pieces: list[bytes]) -> list[Answer]:
     client = await world.connect()
     for piece in pieces:
         client.send_raw(piece)
@@ -49,7 +49,7 @@ def streams(draw: st.DrawFn) -> list[bytes]:
 @settings(max_examples=300, deadline=None)
 @given(streams())
 def test_any_cut(pieces: list[bytes]) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         expected = await answers_to(world, [b"".join(pieces)])
         got = await answers_to(world, pieces)
         assert [essence(answer) for answer in got] == [essence(answer) for answer in expected]
@@ -61,7 +61,7 @@ def test_any_cut(pieces: list[bytes]) -> None:
 def test_byte_by_byte() -> None:
     data = b"".join(REQUESTS)
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         answers = await answers_to(world, [data[at : at + 1] for at in range(len(data))])
         assert [answer.json["path"] for answer in answers] == [
             "/plain",

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from berth.serving.limits import HEADER_BYTES_MAX, HEADERS_MAX, REQUEST_LINE_BYTES_MAX
-from tests.unit.serving.sockets import World, echo, run
+from tests.unit.serving.sockets import ServingWorld, echo, run
 
 # -- taken --------------------------------------------------------------------------------------
 
@@ -24,7 +24,7 @@ from tests.unit.serving.sockets import World, echo, run
     ],
 )
 def test_targets(target: str, path: str, query: str) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         seen = (await world.ask(f"GET {target} HTTP/1.1", "host: a")).json
         assert (seen["path"], seen["query"]) == (path, query)
 
@@ -35,7 +35,7 @@ def test_targets(target: str, path: str, query: str) -> None:
     "method", ["GET", "OPTIONS", "FOO", "get", "PROPFIND", "DESCRIBE", "M-SEARCH", "QUERY"]
 )
 def test_any_method_reaches_the_application(method: str) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         answer = await world.ask(f"{method} / HTTP/1.1", "content-length: 3", body=b"abc")
         assert answer.json["method"] == method
         assert answer.json["body"] == "abc"
@@ -44,7 +44,7 @@ def test_any_method_reaches_the_application(method: str) -> None:
 
 
 def test_headers_are_lower_case_and_trimmed() -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         answer = await world.ask("GET / HTTP/1.1", "X-One:  a b \t ", "X-TWO:", "x-three: \xe9")
         assert answer.json["headers"] == {"x-one": "a b", "x-two": "", "x-three": "\xe9", "host": "a"}
 
@@ -52,7 +52,7 @@ def test_headers_are_lower_case_and_trimmed() -> None:
 
 
 def test_lines_before_a_request_are_nothing() -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         for _ in range(2):
             client.send_raw(b"\r\n\r\n\r\nGET /a HTTP/1.1\r\nhost: a\r\n\r\n")
@@ -62,7 +62,7 @@ def test_lines_before_a_request_are_nothing() -> None:
 
 
 def test_http_1_0() -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send("GET / HTTP/1.0", "connection: keep-alive")
         assert (await client.answer()).headers["connection"] == "keep-alive"
@@ -75,7 +75,7 @@ def test_http_1_0() -> None:
 
 @pytest.mark.parametrize("length", [0, 3])
 def test_the_client_may_close(length: int) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send("PUT / HTTP/1.1", f"content-length: {length}", body=b"x" * length)
         assert "connection" not in (await client.answer()).headers
@@ -88,7 +88,7 @@ def test_the_client_may_close(length: int) -> None:
 
 @pytest.mark.parametrize("connection", ["upgrade, HTTP2-Settings", "Upgrade", "keep-alive"])
 def test_an_upgrade_is_not_taken_and_its_body_is_no_request(connection: str) -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         smuggled = b"GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n"
         lines = (f"connection: {connection}", "UPGRADE: h2c", f"content-length: {len(smuggled)}")
@@ -103,7 +103,7 @@ def test_an_upgrade_is_not_taken_and_its_body_is_no_request(connection: str) -> 
 
 
 def test_as_many_and_as_long_headers_as_may_be() -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         target = "/" + "x" * (REQUEST_LINE_BYTES_MAX - len("GET / HTTP/1.1"))
         headers = ["host: a", *(f"h{number}: 1" for number in range(HEADERS_MAX - 2))]
         left = HEADER_BYTES_MAX - sum(len(line) + 2 for line in headers)
@@ -205,7 +205,7 @@ def test_refused(name: str, cut: int) -> None:
     async def application(*exchange: object) -> None:
         asked.append(exchange)
 
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send_raw(data[:cut])
         await asyncio.sleep(0.002)
@@ -223,7 +223,7 @@ def test_refused(name: str, cut: int) -> None:
 
 
 def test_a_length_that_is_no_number_is_refused_in_the_words_of_placement() -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         answer = await world.ask("POST / HTTP/1.1", "content-length: hi mom", body=b"{}")
         assert answer.status == 400
         assert answer.detail == "content-length header must be an integer"
@@ -232,7 +232,7 @@ def test_a_length_that_is_no_number_is_refused_in_the_words_of_placement() -> No
 
 
 def test_what_follows_a_refused_request_is_not_read() -> None:
-    async def story(world: World) -> None:
+    async def story(world: ServingWorld) -> None:
         client = await world.connect()
         client.send_raw(
             b"GET /a HTTP/1.1\r\nhost: a\r\n"
