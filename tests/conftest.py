@@ -10,6 +10,12 @@ settings.register_profile("berth", deadline=None)
 settings.load_profile("berth")
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Tests that are coroutines run on asyncio."""
+    return "asyncio"
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """For ``--dist loadgroup``."""
     for item in items:

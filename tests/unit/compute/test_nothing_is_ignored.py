@@ -1,5 +1,6 @@
 """Nothing that is asked for is ignored: it is used, reaches the driver, or is refused by its name."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,9 @@ OLD_IMAGE = Image(
 
 
 @pytest.fixture
-def region(tmp_path: Path) -> RegionWorld:
-    return RegionWorld(tmp_path)
+async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
+    async with RegionWorld(tmp_path).running() as region:
+        yield region
 
 
 def body(**fields: Any) -> dict[str, Any]:
@@ -65,15 +67,12 @@ REFUSED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_a_server_is_refused_with_what_is_not_offered(region: RegionWorld, case: str) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        [(name, _)] = REFUSED[case].items()
-        answer = await region.compute("POST", "/servers", body(**REFUSED[case]))
-        assert said(answer).startswith(f"Invalid input: {name} is ")
-        assert (await region.compute("GET", "/servers")).json == {"servers": []}
-
-    region.run(story)
+async def test_a_server_is_refused_with_what_is_not_offered(region: RegionWorld, case: str) -> None:
+    await region.fleet()
+    [(name, _)] = REFUSED[case].items()
+    answer = await region.compute("POST", "/servers", body(**REFUSED[case]))
+    assert said(answer).startswith(f"Invalid input: {name} is ")
+    assert (await region.compute("GET", "/servers")).json == {"servers": []}
 
 
 @pytest.mark.parametrize(
@@ -87,14 +86,11 @@ def test_a_server_is_refused_with_what_is_not_offered(region: RegionWorld, case:
         {"config_drive": False, "tags": [], "user_data": None, "OS-DCF:diskConfig": "MANUAL"},
     ],
 )
-def test_what_clients_send_when_nothing_is_asked_for_is_accepted(
+async def test_what_clients_send_when_nothing_is_asked_for_is_accepted(
     region: RegionWorld, fields: dict[str, Any]
 ) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        assert (await region.compute("POST", "/servers", body(**fields))).status == 202
-
-    region.run(story)
+    await region.fleet()
+    assert (await region.compute("POST", "/servers", body(**fields))).status == 202
 
 
 @pytest.mark.parametrize(
@@ -111,50 +107,41 @@ def test_what_clients_send_when_nothing_is_asked_for_is_accepted(
         ("evacuate", {"host": "host-2", "force": True}),
     ],
 )
-def test_an_action_is_refused_with_what_is_not_offered(
+async def test_an_action_is_refused_with_what_is_not_offered(
     region: RegionWorld, action: str, fields: dict[str, Any]
 ) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        id = await region.active(host="host-1")
-        answer = await region.act(id, action, fields)
-        assert said(answer).startswith(f"Invalid input: {list(fields)[-1]} is ")
-        assert region.record(id).task is None
-
-    region.run(story)
+    await region.fleet()
+    id = await region.active(host="host-1")
+    answer = await region.act(id, action, fields)
+    assert said(answer).startswith(f"Invalid input: {list(fields)[-1]} is ")
+    assert region.record(id).task is None
 
 
-def test_a_change_is_refused_with_what_is_not_kept(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        id = await region.active()
-        for name, value in (
-            ("accessIPv4", "10.0.0.1"),
-            ("hostname", "a"),
-            ("pinned_availability_zone", None),
-        ):
-            answer = await region.compute("PUT", f"/servers/{id}", {"server": {name: value}})
-            assert said(answer).startswith(f"Invalid input: {name} is ")
-
-    region.run(story)
+async def test_a_change_is_refused_with_what_is_not_kept(region: RegionWorld) -> None:
+    await region.fleet()
+    id = await region.active()
+    for name, value in (
+        ("accessIPv4", "10.0.0.1"),
+        ("hostname", "a"),
+        ("pinned_availability_zone", None),
+    ):
+        answer = await region.compute("PUT", f"/servers/{id}", {"server": {name: value}})
+        assert said(answer).startswith(f"Invalid input: {name} is ")
 
 
-def test_hints_are_used_or_refused(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        for name, hints in (
-            ("query", {"query": '[">=", "$free_ram_mb", 1]'}),
-            ("build_near_host_ip", {"build_near_host_ip": "10.0.0.1"}),
-            ("colour", {"colour": "red"}),
-        ):
-            answer = await region.compute("POST", "/servers", {**body(), "os:scheduler_hints": hints})
-            assert f"the hint {name} is not supported" in said(answer)
-            assert "Supported: group, same_host, different_host." in said(answer)
-        both: dict[str, Any] = {"os:scheduler_hints": {}, "OS-SCH-HNT:scheduler_hints": {}}
-        assert "under two names" in said(await region.compute("POST", "/servers", {**body(), **both}))
-        assert "hints" in said(await region.compute("POST", "/servers", {**body(), "hints": {}}))
-
-    region.run(story)
+async def test_hints_are_used_or_refused(region: RegionWorld) -> None:
+    await region.fleet()
+    for name, hints in (
+        ("query", {"query": '[">=", "$free_ram_mb", 1]'}),
+        ("build_near_host_ip", {"build_near_host_ip": "10.0.0.1"}),
+        ("colour", {"colour": "red"}),
+    ):
+        answer = await region.compute("POST", "/servers", {**body(), "os:scheduler_hints": hints})
+        assert f"the hint {name} is not supported" in said(answer)
+        assert "Supported: group, same_host, different_host." in said(answer)
+    both: dict[str, Any] = {"os:scheduler_hints": {}, "OS-SCH-HNT:scheduler_hints": {}}
+    assert "under two names" in said(await region.compute("POST", "/servers", {**body(), **both}))
+    assert "hints" in said(await region.compute("POST", "/servers", {**body(), "hints": {}}))
 
 
 # -- flavors and images -------------------------------------------------------------------------
@@ -181,99 +168,82 @@ def test_hints_are_used_or_refused(region: RegionWorld) -> None:
         ("ssd", "true"),
     ],
 )
-def test_a_flavor_does_not_get_what_nobody_would_heed(region: RegionWorld, key: str, value: str) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        path = f"/flavors/{SMALL.id}/os-extra_specs"
-        answer = await region.compute("POST", path, {"extra_specs": {key: value}})
-        assert said(answer).startswith(f"{key} is {value!r}; it must be ")
-        answer = await region.compute("PUT", f"{path}/{key}", {key: value})
-        assert said(answer).startswith(f"{key} is {value!r}; it must be ")
-        assert (await region.compute("GET", path)).json == {"extra_specs": {}}
-
-    region.run(story)
-
-
-def test_several_groups_need_a_policy(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        path = f"/flavors/{SMALL.id}/os-extra_specs"
-        two = {"resources1:VCPU": "1", "resources2:VCPU": "1"}
-        assert said(await region.compute("POST", path, {"extra_specs": two})) == (
-            "group_policy is 'not given'; it must be none or isolate, because there are 2 numbered groups."
-        )
-        assert (
-            await region.compute("POST", path, {"extra_specs": two | {"group_policy": "none"}})
-        ).status == 200
-
-    region.run(story)
+async def test_a_flavor_does_not_get_what_nobody_would_heed(
+    region: RegionWorld, key: str, value: str
+) -> None:
+    await region.fleet()
+    path = f"/flavors/{SMALL.id}/os-extra_specs"
+    answer = await region.compute("POST", path, {"extra_specs": {key: value}})
+    assert said(answer).startswith(f"{key} is {value!r}; it must be ")
+    answer = await region.compute("PUT", f"{path}/{key}", {key: value})
+    assert said(answer).startswith(f"{key} is {value!r}; it must be ")
+    assert (await region.compute("GET", path)).json == {"extra_specs": {}}
 
 
-def test_what_a_flavor_had_before_is_refused_where_something_is_made_of_it(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        await region.put(PINNED, OLD_IMAGE)
-        made = await region.compute("POST", "/servers", body(flavorRef=PINNED.id))
-        assert said(made).startswith("Flavor pinned cannot be used: hw:cpu_policy is 'dedicated'; it must be")
-        id = await region.active(imageRef=CIRROS.id)
-        assert "hw:cpu_policy" in said(await region.act(id, "resize", {"flavorRef": PINNED.id}))
-        assert "hw_cpu_policy" in said(await region.compute("POST", "/servers", body(imageRef=OLD_IMAGE.id)))
-        assert "hw_cpu_policy" in said(await region.act(id, "rebuild", {"imageRef": OLD_IMAGE.id}))
-        # It can be taken away, and then the flavor can be used.
-        path = f"/flavors/{PINNED.id}/os-extra_specs/hw:cpu_policy"
-        assert (await region.compute("DELETE", path)).status == 200
-        assert (await region.compute("POST", "/servers", body(flavorRef=PINNED.id))).status == 202
-
-    region.run(story)
+async def test_several_groups_need_a_policy(region: RegionWorld) -> None:
+    await region.fleet()
+    path = f"/flavors/{SMALL.id}/os-extra_specs"
+    two = {"resources1:VCPU": "1", "resources2:VCPU": "1"}
+    assert said(await region.compute("POST", path, {"extra_specs": two})) == (
+        "group_policy is 'not given'; it must be none or isolate, because there are 2 numbered groups."
+    )
+    assert (await region.compute("POST", path, {"extra_specs": two | {"group_policy": "none"}})).status == 200
 
 
-def test_a_server_from_before_can_be_moved(region: RegionWorld) -> None:
+async def test_what_a_flavor_had_before_is_refused_where_something_is_made_of_it(region: RegionWorld) -> None:
+    await region.fleet()
+    await region.put(PINNED, OLD_IMAGE)
+    made = await region.compute("POST", "/servers", body(flavorRef=PINNED.id))
+    assert said(made).startswith("Flavor pinned cannot be used: hw:cpu_policy is 'dedicated'; it must be")
+    id = await region.active(imageRef=CIRROS.id)
+    assert "hw:cpu_policy" in said(await region.act(id, "resize", {"flavorRef": PINNED.id}))
+    assert "hw_cpu_policy" in said(await region.compute("POST", "/servers", body(imageRef=OLD_IMAGE.id)))
+    assert "hw_cpu_policy" in said(await region.act(id, "rebuild", {"imageRef": OLD_IMAGE.id}))
+    # It can be taken away, and then the flavor can be used.
+    path = f"/flavors/{PINNED.id}/os-extra_specs/hw:cpu_policy"
+    assert (await region.compute("DELETE", path)).status == 200
+    assert (await region.compute("POST", "/servers", body(flavorRef=PINNED.id))).status == 202
+
+
+async def test_a_server_from_before_can_be_moved(region: RegionWorld) -> None:
     """The refusal is about what is asked for now; who is there already must be able to leave a host."""
 
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        id = await region.active(host="host-1")
-        record = region.record(id)
-        assert record.flavor.id == SMALL.id
-        pinned = Flavor(
-            id="old", name="old", vcpus=2, memory_mb=2048, disk_gb=10, extra_specs=PINNED.extra_specs
-        )
-        await region.put(_with_flavor(record, pinned))
-        assert (await region.act(id, "migrate")).status == 202
-
-    region.run(story)
+    await region.fleet()
+    id = await region.active(host="host-1")
+    record = region.record(id)
+    assert record.flavor.id == SMALL.id
+    pinned = Flavor(id="old", name="old", vcpus=2, memory_mb=2048, disk_gb=10, extra_specs=PINNED.extra_specs)
+    await region.put(_with_flavor(record, pinned))
+    assert (await region.act(id, "migrate")).status == 202
 
 
 def _with_flavor(record: Any, flavor: Flavor) -> Any:
     return msgspec.structs.replace(record, flavor=flavor)
 
 
-def test_what_is_for_the_driver_reaches_it(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        path = f"/flavors/{SMALL.id}/os-extra_specs"
-        specs = {"quota:disk_total_iops_sec": "500", "site:note": "x"}
-        assert (await region.compute("POST", path, {"extra_specs": specs})).status == 200
-        image = Image(
-            id=uuid_of(951),
-            name="tuned",
-            status="active",
-            visibility="public",
-            properties={
-                "hw_disk_bus": "scsi",
-                "owner_specified.x": "y" * 60_000,
-                "hw_qemu_guest_agent": "Yes",
-            },
-        )
-        await region.put(image)
-        id = await region.create(imageRef=image.id)
-        spec = region.order(id).spec
-        assert spec.flavor.extra_specs == specs
-        assert spec.image_properties == {"hw_disk_bus": "scsi", "hw_qemu_guest_agent": "true"}
-        # What nobody reads is not carried along.
-        assert region.record(id).image_properties == spec.image_properties
-
-    region.run(story)
+async def test_what_is_for_the_driver_reaches_it(region: RegionWorld) -> None:
+    await region.fleet()
+    path = f"/flavors/{SMALL.id}/os-extra_specs"
+    specs = {"quota:disk_total_iops_sec": "500", "site:note": "x"}
+    assert (await region.compute("POST", path, {"extra_specs": specs})).status == 200
+    image = Image(
+        id=uuid_of(951),
+        name="tuned",
+        status="active",
+        visibility="public",
+        properties={
+            "hw_disk_bus": "scsi",
+            "owner_specified.x": "y" * 60_000,
+            "hw_qemu_guest_agent": "Yes",
+        },
+    )
+    await region.put(image)
+    id = await region.create(imageRef=image.id)
+    spec = region.order(id).spec
+    assert spec.flavor.extra_specs == specs
+    assert spec.image_properties == {"hw_disk_bus": "scsi", "hw_qemu_guest_agent": "true"}
+    # What nobody reads is not carried along.
+    assert region.record(id).image_properties == spec.image_properties
 
 
 # -- lists --------------------------------------------------------------------------------------
@@ -303,26 +273,20 @@ def test_what_is_for_the_driver_reaches_it(region: RegionWorld) -> None:
         ("/limits?project_id=x", "project_id"),
     ],
 )
-def test_a_list_is_refused_with_a_word_that_it_does_not_know(
+async def test_a_list_is_refused_with_a_word_that_it_does_not_know(
     region: RegionWorld, path: str, name: str
 ) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        assert name in said(await region.compute("GET", path))
-
-    region.run(story)
+    await region.fleet()
+    assert name in said(await region.compute("GET", path))
 
 
-def test_a_list_of_actions_is_refused_with_a_word_that_it_does_not_know(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        id = await region.active()
-        path = f"/servers/{id}/os-instance-actions"
-        assert "colour" in said(await region.compute("GET", f"{path}?colour=red"))
-        early = said(await region.compute("GET", f"{path}?changes-before=2026-01-01", version="2.60"))
-        assert "not understood before microversion 2.66" in early
-
-    region.run(story)
+async def test_a_list_of_actions_is_refused_with_a_word_that_it_does_not_know(region: RegionWorld) -> None:
+    await region.fleet()
+    id = await region.active()
+    path = f"/servers/{id}/os-instance-actions"
+    assert "colour" in said(await region.compute("GET", f"{path}?colour=red"))
+    early = said(await region.compute("GET", f"{path}?changes-before=2026-01-01", version="2.60"))
+    assert "not understood before microversion 2.66" in early
 
 
 # -- aggregates ---------------------------------------------------------------------------------
@@ -338,19 +302,18 @@ def test_a_list_of_actions_is_refused_with_a_word_that_it_does_not_know(region: 
         ("filter_tenant_id", " , "),
     ],
 )
-def test_an_aggregate_does_not_get_what_nobody_would_heed(region: RegionWorld, key: str, value: str) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        await region.compute("POST", "/os-aggregates", {"aggregate": {"name": "a"}})
-        given = {"set_metadata": {"metadata": {key: value}}}
-        assert said(await region.compute("POST", "/os-aggregates/1/action", given)).startswith(f"{key} is ")
-        label = {"aggregate": {"kind": None, "name": "b", "metadata": {key: value}}}
-        answer = await region.ask(
-            "PUT", f"/berth/v1/aggregates/{uuid_of(700)}", label, token="admin", headers={"x-roles": "admin"}
-        )
-        assert answer.status == 400
-
-    region.run(story)
+async def test_an_aggregate_does_not_get_what_nobody_would_heed(
+    region: RegionWorld, key: str, value: str
+) -> None:
+    await region.fleet()
+    await region.compute("POST", "/os-aggregates", {"aggregate": {"name": "a"}})
+    given = {"set_metadata": {"metadata": {key: value}}}
+    assert said(await region.compute("POST", "/os-aggregates/1/action", given)).startswith(f"{key} is ")
+    label = {"aggregate": {"kind": None, "name": "b", "metadata": {key: value}}}
+    answer = await region.ask(
+        "PUT", f"/berth/v1/aggregates/{uuid_of(700)}", label, token="admin", headers={"x-roles": "admin"}
+    )
+    assert answer.status == 400
 
 
 async def give_traits(region: RegionWorld, number: int, *traits: str) -> None:
@@ -367,87 +330,75 @@ async def isolate(region: RegionWorld, number: int, **metadata: str) -> None:
     await region.change("PUT", f"/berth/v1/aggregates/{uuid_of(700 + number)}", {"aggregate": label})
 
 
-def test_hosts_of_other_projects_take_no_server(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet(2)
-        await isolate(region, 1, filter_tenant_id="blue, green", filter_tenant_id_more="red")
-        places = {region.record(await region.create(f"a{n}")).place for n in range(3)}
-        assert {place.name for place in places if place is not None} == {"host-2"}
-        for who in ("ann:blue", "bob:green", "cat:red"):
-            id = await region.create(availability_zone=None, who=who)
-            assert region.record(id).place is not None
-        refused = await region.create("no", host="host-1")
-        assert "open to the project admin" in (await region.server(refused))["fault"]["message"]
-
-    region.run(story)
+async def test_hosts_of_other_projects_take_no_server(region: RegionWorld) -> None:
+    await region.fleet(2)
+    await isolate(region, 1, filter_tenant_id="blue, green", filter_tenant_id_more="red")
+    places = {region.record(await region.create(f"a{n}")).place for n in range(3)}
+    assert {place.name for place in places if place is not None} == {"host-2"}
+    for who in ("ann:blue", "bob:green", "cat:red"):
+        id = await region.create(availability_zone=None, who=who)
+        assert region.record(id).place is not None
+    refused = await region.create("no", host="host-1")
+    assert "open to the project admin" in (await region.server(refused))["fault"]["message"]
 
 
-def test_hosts_that_are_kept_for_a_trait_take_no_other_server(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet(2)
-        await give_traits(region, 1, "HW_CPU_X86_AVX2")
-        await isolate(region, 1, **{"trait:HW_CPU_X86_AVX2": "required"})
-        for number in range(3):
-            place = region.record(await region.create(f"a{number}")).place
-            assert place is not None
-            assert place.name == "host-2"
-        id = await region.create(imageRef=uuid_of(901))
-        place = region.record(id).place
+async def test_hosts_that_are_kept_for_a_trait_take_no_other_server(region: RegionWorld) -> None:
+    await region.fleet(2)
+    await give_traits(region, 1, "HW_CPU_X86_AVX2")
+    await isolate(region, 1, **{"trait:HW_CPU_X86_AVX2": "required"})
+    for number in range(3):
+        place = region.record(await region.create(f"a{number}")).place
         assert place is not None
-        assert place.name == "host-1"
-
-    region.run(story)
-
-
-def test_an_image_goes_to_hosts_of_its_architecture_and_hypervisor(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet(3)
-        await give_traits(region, 2, "HW_ARCH_AARCH64")
-        arm = Image(
-            id=uuid_of(952),
-            name="arm",
-            status="active",
-            visibility="public",
-            properties={"architecture": "aarch64"},
-        )
-        kvm = Image(
-            id=uuid_of(953),
-            name="kvm",
-            status="active",
-            visibility="public",
-            properties={"hypervisor_type": "kvm"},
-        )
-        await region.put(arm, kvm)
-        for number in range(2):
-            place = region.record(await region.create(f"a{number}", imageRef=arm.id)).place
-            assert place is not None
-            assert place.name == "host-2"
-        fault = (await region.server(await region.create("k", imageRef=kvm.id)))["fault"]["message"]
-        assert "the hypervisor kvm" in fault
-        here = await region.active("x", host="host-1")
-        assert "the architecture aarch64" in said(await region.act(here, "rebuild", {"imageRef": arm.id}))
-
-    region.run(story)
+        assert place.name == "host-2"
+    id = await region.create(imageRef=uuid_of(901))
+    place = region.record(id).place
+    assert place is not None
+    assert place.name == "host-1"
 
 
-def test_an_image_stays_out_of_aggregates_that_say_otherwise(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet(2)
-        await isolate(region, 1, os_type="windows")
-        linux = Image(
-            id=uuid_of(954),
-            name="linux",
-            status="active",
-            visibility="public",
-            properties={"os_type": "linux"},
-        )
-        await region.put(linux)
-        for number in range(3):
-            place = region.record(await region.create(f"a{number}", imageRef=linux.id)).place
-            assert place is not None
-            assert place.name == "host-2"
-        assert (await region.server(await region.create("x", host="host-1"))).get("fault") is None
-        here = await region.active("y", host="host-1")
-        assert "os_type" in said(await region.act(here, "rebuild", {"imageRef": linux.id}))
+async def test_an_image_goes_to_hosts_of_its_architecture_and_hypervisor(region: RegionWorld) -> None:
+    await region.fleet(3)
+    await give_traits(region, 2, "HW_ARCH_AARCH64")
+    arm = Image(
+        id=uuid_of(952),
+        name="arm",
+        status="active",
+        visibility="public",
+        properties={"architecture": "aarch64"},
+    )
+    kvm = Image(
+        id=uuid_of(953),
+        name="kvm",
+        status="active",
+        visibility="public",
+        properties={"hypervisor_type": "kvm"},
+    )
+    await region.put(arm, kvm)
+    for number in range(2):
+        place = region.record(await region.create(f"a{number}", imageRef=arm.id)).place
+        assert place is not None
+        assert place.name == "host-2"
+    fault = (await region.server(await region.create("k", imageRef=kvm.id)))["fault"]["message"]
+    assert "the hypervisor kvm" in fault
+    here = await region.active("x", host="host-1")
+    assert "the architecture aarch64" in said(await region.act(here, "rebuild", {"imageRef": arm.id}))
 
-    region.run(story)
+
+async def test_an_image_stays_out_of_aggregates_that_say_otherwise(region: RegionWorld) -> None:
+    await region.fleet(2)
+    await isolate(region, 1, os_type="windows")
+    linux = Image(
+        id=uuid_of(954),
+        name="linux",
+        status="active",
+        visibility="public",
+        properties={"os_type": "linux"},
+    )
+    await region.put(linux)
+    for number in range(3):
+        place = region.record(await region.create(f"a{number}", imageRef=linux.id)).place
+        assert place is not None
+        assert place.name == "host-2"
+    assert (await region.server(await region.create("x", host="host-1"))).get("fault") is None
+    here = await region.active("y", host="host-1")
+    assert "os_type" in said(await region.act(here, "rebuild", {"imageRef": linux.id}))

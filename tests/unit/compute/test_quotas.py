@@ -56,8 +56,8 @@ def forbidden(answer: Answer) -> str:
 # -- what is refused ----------------------------------------------------------------------------------
 
 
-def test_a_project_that_says_nothing_has_novas_quotas(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_project_that_says_nothing_has_novas_quotas(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path, **DEFAULT).running() as region:
         await region.fleet(5)
         assert (await ask_for(region, min_count=10)).status == 202
         assert forbidden(await ask_for(region)) == (
@@ -66,23 +66,19 @@ def test_a_project_that_says_nothing_has_novas_quotas(tmp_path: Path) -> None:
         )
         assert (await ask_for(region, who="bob:red")).status == 202
 
-    RegionWorld(tmp_path, **DEFAULT).run(story)
 
-
-def test_of_many_at_once_exactly_as_many_get_in(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_of_many_at_once_exactly_as_many_get_in(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path, **DEFAULT).running() as region:
         await region.fleet(5)
         answers = await asyncio.gather(*(ask_for(region) for _ in range(64)))
         assert sorted(answer.status for answer in answers) == [202] * 10 + [403] * 54
         assert (await used(region))["instances"] == 10
 
-    RegionWorld(tmp_path, **DEFAULT).run(story)
 
-
-def test_servers_for_which_there_is_no_place_count_too(tmp_path: Path) -> None:
+async def test_servers_for_which_there_is_no_place_count_too(tmp_path: Path) -> None:
     """They were a way to write without an end: a thousand records for 95 bytes."""
 
-    async def story(region: RegionWorld) -> None:
+    async with RegionWorld(tmp_path, **DEFAULT).running() as region:
         await region.put(SMALL)
         assert forbidden(await ask_for(region, min_count=1000)).startswith(
             "Quota exceeded for cores, instances"
@@ -91,11 +87,9 @@ def test_servers_for_which_there_is_no_place_count_too(tmp_path: Path) -> None:
         assert (await ask_for(region)).status == 403
         assert len(list(region.engine.view.records.all(Server))) == 10
 
-    RegionWorld(tmp_path, **DEFAULT).run(story)
 
-
-def test_as_many_are_made_as_there_is_room_for(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_as_many_are_made_as_there_is_room_for(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path, **DEFAULT).running() as region:
         await region.fleet(5)
         assert (await ask_for(region, min_count=2, max_count=50)).status == 202
         assert await used(region) == {
@@ -106,11 +100,9 @@ def test_as_many_are_made_as_there_is_room_for(tmp_path: Path) -> None:
             "clusters": 0,
         }
 
-    RegionWorld(tmp_path, **DEFAULT).run(story)
 
-
-def test_what_goes_makes_room(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_what_goes_makes_room(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path, quota_instances=1).running() as region:
         await region.fleet(2)
         id = await region.active(who=BLUE)
         assert (await ask_for(region)).status == 403
@@ -125,11 +117,9 @@ def test_what_goes_makes_room(tmp_path: Path) -> None:
         assert (await used(region))["instances"] == 0
         assert (await ask_for(region)).status == 202
 
-    RegionWorld(tmp_path, quota_instances=1).run(story)
 
-
-def test_a_resize_asks_for_the_difference(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_resize_asks_for_the_difference(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         await region.fleet(3)
         id = await region.active(who=BLUE)
         await limit(region, cores=3)
@@ -150,11 +140,9 @@ def test_a_resize_asks_for_the_difference(tmp_path: Path) -> None:
         await region.finish(id)
         assert (await used(region))["cores"] == 4
 
-    RegionWorld(tmp_path).run(story)
 
-
-def test_server_groups_and_their_members(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_server_groups_and_their_members(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path, quota_server_groups=1, quota_server_group_members=3).running() as region:
         await region.fleet(3)
         body = {"server_group": {"name": "g", "policy": "soft-affinity"}}
         made = await region.compute("POST", "/os-server-groups", body, who=BLUE)
@@ -171,8 +159,6 @@ def test_server_groups_and_their_members(tmp_path: Path) -> None:
         assert (await region.compute("DELETE", path, who=BLUE)).status == 204
         assert (await region.compute("POST", "/os-server-groups", body, who=BLUE)).status == 200
 
-    RegionWorld(tmp_path, quota_server_groups=1, quota_server_group_members=3).run(story)
-
 
 async def native_group(region: RegionWorld, *members: int) -> Answer:
     body = {"group": {"name": "g", "policy": "soft-affinity", "members": [uuid_of(one) for one in members]}}
@@ -184,8 +170,8 @@ async def change_members(region: RegionWorld, group: str, add: list[int], remove
     return await region.ask("POST", f"/berth/v1/groups/{group}/members", body)
 
 
-def test_groups_of_the_native_api_count_too(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_groups_of_the_native_api_count_too(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path, quota_server_groups=1, quota_server_group_members=3).running() as region:
         refused = await native_group(region, 1, 2, 3, 4)
         assert (refused.status, refused.error["code"]) == (403, "berth.quota_exceeded")
         assert "it has 0, 4 more were asked for, and it may have 3" in refused.error["detail"]
@@ -203,28 +189,22 @@ def test_groups_of_the_native_api_count_too(tmp_path: Path) -> None:
         assert (await change_members(region, group, [5, 2], [3])).status == 200
         assert (await change_members(region, group, [], [4, 5])).status == 200
 
-    RegionWorld(tmp_path, quota_server_groups=1, quota_server_group_members=3).run(story)
 
-
-def test_of_many_native_groups_at_once_exactly_as_many_get_in(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_of_many_native_groups_at_once_exactly_as_many_get_in(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path, quota_server_groups=3).running() as region:
         answers = await asyncio.gather(*(native_group(region) for _ in range(8)))
         assert sorted(answer.status for answer in answers) == [201] * 3 + [403] * 5
 
-    RegionWorld(tmp_path, quota_server_groups=3).run(story)
 
-
-def test_groups_where_there_are_no_servers_are_not_counted(tmp_path: Path) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_groups_where_there_are_no_servers_are_not_counted(tmp_path: Path) -> None:
+    async with ApplicationWorld(tmp_path, quota_server_groups=1).running() as world:
         for _ in range(3):
             body = {"group": {"name": "g", "policy": "affinity"}}
             assert (await world.ask("POST", "/berth/v1/groups", body)).status == 201
 
-    ApplicationWorld(tmp_path, quota_server_groups=1).run(story)
 
-
-def test_metadata_of_a_server(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_metadata_of_a_server(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path, quota_metadata_items=2).running() as region:
         await region.fleet(1)
         message = forbidden(await ask_for(region, metadata={"a": "1", "b": "2", "c": "3"}))
         assert message == "Maximum number of metadata items exceeds 2: this would be 3."
@@ -241,8 +221,6 @@ def test_metadata_of_a_server(tmp_path: Path) -> None:
         # Beyond a limit that was lowered there may still be less.
         assert (await region.compute("DELETE", f"{path}/c", who=BLUE)).status == 204
         assert (await region.compute("PUT", f"{path}/b", {"meta": {"b": "9"}}, who=BLUE)).status == 200
-
-    RegionWorld(tmp_path, quota_metadata_items=2).run(story)
 
 
 def test_clusters(tmp_path: Path) -> None:
@@ -283,8 +261,8 @@ def test_clusters(tmp_path: Path) -> None:
     RegionWorld(tmp_path, **settings, quota_server_group_members=1).run(story)
 
 
-def test_images_in_glances_words(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_images_in_glances_words(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path, quota_images=2, quota_image_size_total=1).running() as region:
         body = {"name": "i", "disk_format": "raw", "container_format": "bare"}
         ids = [(await region.ask("POST", IMAGES, body, token=BLUE)).json["id"] for _ in range(2)]
         refused = await region.ask("POST", IMAGES, body, token=BLUE)
@@ -304,11 +282,9 @@ def test_images_in_glances_words(tmp_path: Path) -> None:
         assert (await region.ask("DELETE", f"{IMAGES}/{ids[0]}", token=BLUE)).status == 204
         assert (await region.ask_raw("PUT", second, content, token=BLUE, headers=media)).status == 204
 
-    RegionWorld(tmp_path, quota_images=2, quota_image_size_total=1).run(story)
 
-
-def test_an_image_is_not_given_to_a_project_that_has_enough(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_an_image_is_not_given_to_a_project_that_has_enough(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path, quota_images=1).running() as region:
         made = await region.ask("POST", IMAGES, {"name": "i"}, token="admin")
         await region.ask("POST", IMAGES, {"name": "j"}, token=BLUE)
         steps = [{"op": "replace", "path": "/owner", "value": "blue"}]
@@ -316,14 +292,13 @@ def test_an_image_is_not_given_to_a_project_that_has_enough(tmp_path: Path) -> N
         path = f"{IMAGES}/{made.json['id']}"
         assert (await region.ask("PATCH", path, steps, token="admin", headers=headers)).status == 413
 
-    RegionWorld(tmp_path, quota_images=1).run(story)
-
 
 # -- setting and showing ------------------------------------------------------------------------------
 
 
-def test_a_projects_own_quotas_come_first_then_the_class_then_the_settings(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_projects_own_quotas_come_first_then_the_class_then_the_settings(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path, **DEFAULT).running() as region:
+
         async def cores() -> int:
             shown: int = (await region.compute("GET", f"{SETS}/blue")).json["quota_set"]["cores"]
             return shown
@@ -347,8 +322,6 @@ def test_a_projects_own_quotas_come_first_then_the_class_then_the_settings(tmp_p
         shown = (await region.compute("GET", "/os-quota-class-sets/default")).json["quota_class_set"]
         assert (shown["id"], shown["cores"], shown["instances"]) == ("default", 30, 10)
 
-    RegionWorld(tmp_path, **DEFAULT).run(story)
-
 
 @pytest.mark.parametrize(
     ("body", "words"),
@@ -365,17 +338,15 @@ def test_a_projects_own_quotas_come_first_then_the_class_then_the_settings(tmp_p
         ({}, "quota_set"),
     ],
 )
-def test_what_is_refused_of_a_quota(tmp_path: Path, body: object, words: str) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_what_is_refused_of_a_quota(tmp_path: Path, body: object, words: str) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         answer = await region.compute("PUT", f"{SETS}/blue", body)
         assert answer.status == 400, answer.body
         assert words in answer.json["badRequest"]["message"]
 
-    RegionWorld(tmp_path).run(story)
 
-
-def test_no_limit_is_set_below_what_is_used_unless_it_is_forced(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_no_limit_is_set_below_what_is_used_unless_it_is_forced(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         await region.fleet(2)
         await ask_for(region, min_count=2)
         answer = await region.compute("PUT", f"{SETS}/blue", {"quota_set": {"cores": 3}})
@@ -386,26 +357,22 @@ def test_no_limit_is_set_below_what_is_used_unless_it_is_forced(tmp_path: Path) 
         await limit(region, cores=3, force="True")
         assert (await ask_for(region)).status == 403
 
-    RegionWorld(tmp_path).run(story)
-
 
 @pytest.mark.parametrize(
     ("version", "networks", "injected"), [("2.35", True, True), ("2.36", False, True), ("2.57", False, False)]
 )
-def test_what_a_version_knows(tmp_path: Path, version: str, networks: bool, injected: bool) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_what_a_version_knows(tmp_path: Path, version: str, networks: bool, injected: bool) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         for path in (f"{SETS}/blue", f"{SETS}/blue/detail", f"{SETS}/blue/defaults"):
             shown = (await region.compute("GET", path, version=version)).json["quota_set"]
             assert ("fixed_ips" in shown) == networks
             assert ("injected_files" in shown) == injected
             assert {"cores", "key_pairs", "server_groups"} < shown.keys()
 
-    RegionWorld(tmp_path).run(story)
-
 
 @pytest.mark.parametrize(("version", "groups"), [("2.49", False), ("2.50", True)])
-def test_what_a_version_knows_of_the_class(tmp_path: Path, version: str, groups: bool) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_what_a_version_knows_of_the_class(tmp_path: Path, version: str, groups: bool) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         path = "/os-quota-class-sets/default"
         shown = (await region.compute("GET", path, version=version)).json["quota_class_set"]
         assert ("server_groups" in shown) == groups
@@ -414,19 +381,15 @@ def test_what_a_version_knows_of_the_class(tmp_path: Path, version: str, groups:
         assert (await region.compute("PUT", path, body, version=version)).status == (200 if groups else 400)
         assert (await region.compute("GET", "/os-quota-class-sets/gold", version=version)).status == 404
 
-    RegionWorld(tmp_path).run(story)
 
-
-def test_a_member_sees_its_own_and_sets_nothing(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_member_sees_its_own_and_sets_nothing(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         assert (await region.compute("GET", f"{SETS}/blue", who=BLUE)).status == 200
         assert (await region.compute("GET", f"{SETS}/red", who=BLUE)).status == 403
         body = {"quota_set": {"cores": 1000}}
         assert (await region.compute("PUT", f"{SETS}/blue", body, who=BLUE)).status == 403
         assert (await region.compute("DELETE", f"{SETS}/blue", who=BLUE)).status == 403
         assert (await region.compute("GET", f"{SETS}/blue?user_id=ann", who=BLUE)).status == 400
-
-    RegionWorld(tmp_path).run(story)
 
 
 # -- counting -----------------------------------------------------------------------------------------
@@ -470,12 +433,12 @@ def test_what_is_counted_follows_from_the_journal(tmp_path: Path) -> None:
     }
 
 
-def test_the_guide_can_be_followed(tmp_path: Path) -> None:
+async def test_the_guide_can_be_followed(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "guides" / "quotas.md").read_text()
     requests = re.findall(r"^```http\n([A-Z]+) (\S+) -> (\d+)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     assert len(requests) == 9
 
-    async def story(region: RegionWorld) -> None:
+    async with RegionWorld(tmp_path, **DEFAULT).running() as region:
         await region.fleet(5)
         for method, path, status, body in requests:
             sent = json.loads(body) if body else None
@@ -484,5 +447,3 @@ def test_the_guide_can_be_followed(tmp_path: Path) -> None:
             answer = await region.compute(method, path.removeprefix("/compute/v2.1"), sent, who=who)
             assert answer.status == int(status), (method, path, answer.body)
         assert (await used(region))["instances"] == 12
-
-    RegionWorld(tmp_path, **DEFAULT).run(story)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,8 +18,9 @@ pytestmark = pytest.mark.fast
 
 
 @pytest.fixture
-def region(tmp_path: Path) -> RegionWorld:
-    return RegionWorld(tmp_path)
+async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
+    async with RegionWorld(tmp_path).running() as region:
+        yield region
 
 
 async def names(region: RegionWorld, query: str = "", **how: Any) -> list[str]:
@@ -30,101 +32,86 @@ async def names(region: RegionWorld, query: str = "", **how: Any) -> list[str]:
 # -- showing ------------------------------------------------------------------------------------
 
 
-def test_what_is_shown_grows_with_the_version(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        id = await region.active(imageRef=CIRROS.id, flavorRef=LARGE.id)
-        old = await region.server(id, version="2.1")
-        assert old["flavor"]["id"] == LARGE.id
-        assert old["image"]["id"] == CIRROS.id
-        assert not {"locked", "description", "tags", "server_groups", "host_status"} & set(old)
-        new = await region.server(id)
-        assert new["flavor"] == {
-            "vcpus": 4,
-            "ram": 4096,
-            "disk": 20,
-            "ephemeral": 0,
-            "swap": 0,
-            "original_name": "large",
-            "extra_specs": {"site:note": "x"},
-        }
-        assert (new["locked"], new["description"], new["tags"], new["server_groups"]) == (False, None, [], [])
-        assert (new["host_status"], new["progress"], new["OS-EXT-STS:power_state"]) == ("UP", 100, 1)
-        assert new["OS-SRV-USG:launched_at"] == "2026-01-01T00:00:00.000000"
-        assert (new["created"], new["updated"]) == ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z")
-        assert "fault" not in new
-
-    region.run(story)
+async def test_what_is_shown_grows_with_the_version(region: RegionWorld) -> None:
+    await region.fleet()
+    id = await region.active(imageRef=CIRROS.id, flavorRef=LARGE.id)
+    old = await region.server(id, version="2.1")
+    assert old["flavor"]["id"] == LARGE.id
+    assert old["image"]["id"] == CIRROS.id
+    assert not {"locked", "description", "tags", "server_groups", "host_status"} & set(old)
+    new = await region.server(id)
+    assert new["flavor"] == {
+        "vcpus": 4,
+        "ram": 4096,
+        "disk": 20,
+        "ephemeral": 0,
+        "swap": 0,
+        "original_name": "large",
+        "extra_specs": {"site:note": "x"},
+    }
+    assert (new["locked"], new["description"], new["tags"], new["server_groups"]) == (False, None, [], [])
+    assert (new["host_status"], new["progress"], new["OS-EXT-STS:power_state"]) == ("UP", 100, 1)
+    assert new["OS-SRV-USG:launched_at"] == "2026-01-01T00:00:00.000000"
+    assert (new["created"], new["updated"]) == ("2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z")
+    assert "fault" not in new
 
 
-def test_where_a_server_is_is_not_for_everybody(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet(count=1)
-        blue = [await region.active(name, who="ann:blue") for name in ("a", "b")]
-        green = await region.active("c", who="bob:green")
-        shown = [await region.server(id, who="ann:blue") for id in blue]
-        assert not [key for key in shown[0] if key.startswith("OS-EXT-SRV-ATTR") or key == "host_status"]
-        assert shown[0]["hostId"] == shown[1]["hostId"] != ""
-        assert (await region.server(green, who="bob:green"))["hostId"] != shown[0]["hostId"]
-        assert (await region.server(blue[0]))["OS-EXT-SRV-ATTR:host"] == "host-1"
-
-    region.run(story)
+async def test_where_a_server_is_is_not_for_everybody(region: RegionWorld) -> None:
+    await region.fleet(count=1)
+    blue = [await region.active(name, who="ann:blue") for name in ("a", "b")]
+    green = await region.active("c", who="bob:green")
+    shown = [await region.server(id, who="ann:blue") for id in blue]
+    assert not [key for key in shown[0] if key.startswith("OS-EXT-SRV-ATTR") or key == "host_status"]
+    assert shown[0]["hostId"] == shown[1]["hostId"] != ""
+    assert (await region.server(green, who="bob:green"))["hostId"] != shown[0]["hostId"]
+    assert (await region.server(blue[0]))["OS-EXT-SRV-ATTR:host"] == "host-1"
 
 
-def test_another_projects_server_is_not_there(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        id = await region.active(who="ann:blue")
-        for method, path, body in (
-            ("GET", "", None),
-            ("PUT", "", {"server": {"name": "x"}}),
-            ("DELETE", "", None),
-            ("GET", "/metadata", None),
-            ("PUT", "/metadata", {"metadata": {}}),
-            ("POST", "/action", {"os-stop": None}),
-            ("POST", "/action", {"lock": None}),
-            ("GET", "/os-instance-actions", None),
-            ("GET", "/os-interface", None),
-        ):
-            answer = await region.compute(method, f"/servers/{id}{path}", body, who="bob:green")
-            assert answer.status == 404, (method, path)
-            assert answer.json["itemNotFound"]["message"] == f"Instance {id} could not be found."
-        assert region.record(id).state == "active"
-
-    region.run(story)
+async def test_another_projects_server_is_not_there(region: RegionWorld) -> None:
+    await region.fleet()
+    id = await region.active(who="ann:blue")
+    for method, path, body in (
+        ("GET", "", None),
+        ("PUT", "", {"server": {"name": "x"}}),
+        ("DELETE", "", None),
+        ("GET", "/metadata", None),
+        ("PUT", "/metadata", {"metadata": {}}),
+        ("POST", "/action", {"os-stop": None}),
+        ("POST", "/action", {"lock": None}),
+        ("GET", "/os-instance-actions", None),
+        ("GET", "/os-interface", None),
+    ):
+        answer = await region.compute(method, f"/servers/{id}{path}", body, who="bob:green")
+        assert answer.status == 404, (method, path)
+        assert answer.json["itemNotFound"]["message"] == f"Instance {id} could not be found."
+    assert region.record(id).state == "active"
 
 
-def test_how_the_host_of_a_server_is_doing(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet(count=1)
-        id = await region.active()
-        await region.host_status(1, disabled=True)
-        assert (await region.server(id))["host_status"] == "MAINTENANCE"
-        await region.host_status(1, down=True)
-        assert (await region.server(id))["host_status"] == "DOWN"
-
-    region.run(story)
+async def test_how_the_host_of_a_server_is_doing(region: RegionWorld) -> None:
+    await region.fleet(count=1)
+    id = await region.active()
+    await region.host_status(1, disabled=True)
+    assert (await region.server(id))["host_status"] == "MAINTENANCE"
+    await region.host_status(1, down=True)
+    assert (await region.server(id))["host_status"] == "DOWN"
 
 
-def test_a_fault_is_shown_while_the_server_is_in_error(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        id = await region.create(who="ann:blue")
-        await region.finish(id, "the disk is full")
-        shown = await region.server(id, who="ann:blue")
-        assert shown["fault"] == {
-            "code": 500,
-            "created": "2026-01-01T00:00:00Z",
-            "message": "the disk is full",
-        }
-        assert await region.held(id) == {}
-        server = region.record(id)
-        await region.put(msgspec.structs.replace(server, fault=Fault("m", 0, details="d")))
-        assert (await region.server(id))["fault"]["details"] == "d"
-        await region.put(msgspec.structs.replace(server, state="active"))
-        assert "fault" not in await region.server(id)
-
-    region.run(story)
+async def test_a_fault_is_shown_while_the_server_is_in_error(region: RegionWorld) -> None:
+    await region.fleet()
+    id = await region.create(who="ann:blue")
+    await region.finish(id, "the disk is full")
+    shown = await region.server(id, who="ann:blue")
+    assert shown["fault"] == {
+        "code": 500,
+        "created": "2026-01-01T00:00:00Z",
+        "message": "the disk is full",
+    }
+    assert await region.held(id) == {}
+    server = region.record(id)
+    await region.put(msgspec.structs.replace(server, fault=Fault("m", 0, details="d")))
+    assert (await region.server(id))["fault"]["details"] == "d"
+    await region.put(msgspec.structs.replace(server, state="active"))
+    assert "fault" not in await region.server(id)
 
 
 @pytest.mark.parametrize(
@@ -137,111 +124,96 @@ def test_a_fault_is_shown_while_the_server_is_in_error(region: RegionWorld) -> N
         ("os-volume_attachments", {"volumeAttachments": []}),
     ],
 )
-def test_what_other_services_have_is_an_empty_list(region: RegionWorld, path: str, body: object) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        id = await region.active()
-        assert (await region.compute("GET", f"/servers/{id}/{path}")).json == body
-        assert (await region.compute("GET", f"/servers/{uuid_of(1)}/{path}")).status == 404
-
-    region.run(story)
+async def test_what_other_services_have_is_an_empty_list(
+    region: RegionWorld, path: str, body: object
+) -> None:
+    await region.fleet()
+    id = await region.active()
+    assert (await region.compute("GET", f"/servers/{id}/{path}")).json == body
+    assert (await region.compute("GET", f"/servers/{uuid_of(1)}/{path}")).status == 404
 
 
 # -- listing ------------------------------------------------------------------------------------
 
 
-def test_pages_are_cut_newest_first(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        for number in range(5):
-            await region.create(f"s{number}")
-            region.clock.advance(1)
-        path: str | None = "/servers?limit=2&status=BUILD"
-        seen = []
-        while path is not None:
-            page = (await region.compute("GET", path)).json
-            seen.append([one["name"] for one in page["servers"]])
-            [link] = page.get("servers_links", [None])
-            parts = urlsplit(link["href"]) if link is not None else None
-            path = None if parts is None else f"{parts.path.removeprefix('/compute/v2.1')}?{parts.query}"
-        assert seen == [["s4", "s3"], ["s2", "s1"], ["s0"]]
-        assert (await region.compute("GET", "/servers?limit=0")).json == {"servers": []}
-        for query in ("limit=-1", "limit=x", f"marker={uuid_of(1)}"):
-            assert (await region.compute("GET", f"/servers?{query}")).status == 400, query
-
-    region.run(story)
+async def test_pages_are_cut_newest_first(region: RegionWorld) -> None:
+    await region.fleet()
+    for number in range(5):
+        await region.create(f"s{number}")
+        region.clock.advance(1)
+    path: str | None = "/servers?limit=2&status=BUILD"
+    seen = []
+    while path is not None:
+        page = (await region.compute("GET", path)).json
+        seen.append([one["name"] for one in page["servers"]])
+        [link] = page.get("servers_links", [None])
+        parts = urlsplit(link["href"]) if link is not None else None
+        path = None if parts is None else f"{parts.path.removeprefix('/compute/v2.1')}?{parts.query}"
+    assert seen == [["s4", "s3"], ["s2", "s1"], ["s0"]]
+    assert (await region.compute("GET", "/servers?limit=0")).json == {"servers": []}
+    for query in ("limit=-1", "limit=x", f"marker={uuid_of(1)}"):
+        assert (await region.compute("GET", f"/servers?{query}")).status == 400, query
 
 
-def test_a_project_sees_its_own(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        await region.create("b", who="ann:blue")
-        await region.create("g", who="bob:green")
-        await region.create("a")
-        assert await names(region, who="ann:blue") == ["b"]
-        assert await names(region, "project_id=blue", who="ann:blue") == ["b"]
-        assert (await region.compute("GET", "/servers?project_id=green", who="ann:blue")).status == 403
-        assert await names(region, "project_id=green") == ["g"]
-        assert (await region.compute("GET", "/servers?project_id=green&all_tenants=0")).status == 400
-        assert await names(region) == ["a"]
-        assert sorted(await names(region, "all_tenants=True")) == ["a", "b", "g"]
-        assert await names(region, "all_tenants=1&project_id=green") == ["g"]
-        assert await names(region, "all_tenants=0") == ["a"]
-        refused = await region.compute("GET", "/servers?all_tenants=1", who="ann:blue")
-        assert (refused.status, "get_all_tenants" in refused.json["forbidden"]["message"]) == (403, True)
-        assert (await region.compute("GET", "/servers?all_tenants=perhaps")).status == 400
-
-    region.run(story)
+async def test_a_project_sees_its_own(region: RegionWorld) -> None:
+    await region.fleet()
+    await region.create("b", who="ann:blue")
+    await region.create("g", who="bob:green")
+    await region.create("a")
+    assert await names(region, who="ann:blue") == ["b"]
+    assert await names(region, "project_id=blue", who="ann:blue") == ["b"]
+    assert (await region.compute("GET", "/servers?project_id=green", who="ann:blue")).status == 403
+    assert await names(region, "project_id=green") == ["g"]
+    assert (await region.compute("GET", "/servers?project_id=green&all_tenants=0")).status == 400
+    assert await names(region) == ["a"]
+    assert sorted(await names(region, "all_tenants=True")) == ["a", "b", "g"]
+    assert await names(region, "all_tenants=1&project_id=green") == ["g"]
+    assert await names(region, "all_tenants=0") == ["a"]
+    refused = await region.compute("GET", "/servers?all_tenants=1", who="ann:blue")
+    assert (refused.status, "get_all_tenants" in refused.json["forbidden"]["message"]) == (403, True)
+    assert (await region.compute("GET", "/servers?all_tenants=perhaps")).status == 400
 
 
-def test_filters(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        one = await region.active("web-one", host="host-1", imageRef=CIRROS.id)
-        region.clock.advance(60)
-        two = await region.create("web-two", host="host-2", flavorRef=LARGE.id)
-        await region.act(one, "lock")
-        for query, found in (
-            ("name=web", ["web-two", "web-one"]),
-            ("name=^web-t", ["web-two"]),
-            ("name=eb-one$", ["web-one"]),
-            ("name=^b", []),
-            ("status=active", ["web-one"]),
-            ("status=BUILD", ["web-two"]),
-            ("status=SHELVED", []),
-            ("vm_state=active", ["web-one"]),
-            ("task_state=spawning", ["web-two"]),
-            ("power_state=1", ["web-one"]),
-            ("host=host-2", ["web-two"]),
-            (f"flavor={LARGE.id}", ["web-two"]),
-            (f"image={CIRROS.id}", ["web-one"]),
-            (f"uuid={two}", ["web-two"]),
-            ("key_name=k", []),
-            ("locked=true", ["web-one"]),
-            ("availability_zone=nova", ["web-two", "web-one"]),
-            ("changes-before=2026-01-01T00:00:30Z", []),
-            ("changes-since=2026-01-01T00:00:30", ["web-two", "web-one"]),
-            ("deleted=true", []),
-            ("deleted=false", ["web-two", "web-one"]),
-            ("sort_key=created_at&sort_dir=desc", ["web-two", "web-one"]),
-        ):
-            assert await names(region, query) == found, query
-        detailed = (await region.compute("GET", "/servers/detail?name=one")).json["servers"]
-        assert [(it["id"], it["status"], "server_groups" in it) for it in detailed] == [
-            (one, "ACTIVE", False)
-        ]
-        assert (await region.compute("GET", "/servers?changes-since=yesterday")).status == 400
-
-    region.run(story)
+async def test_filters(region: RegionWorld) -> None:
+    await region.fleet()
+    one = await region.active("web-one", host="host-1", imageRef=CIRROS.id)
+    region.clock.advance(60)
+    two = await region.create("web-two", host="host-2", flavorRef=LARGE.id)
+    await region.act(one, "lock")
+    for query, found in (
+        ("name=web", ["web-two", "web-one"]),
+        ("name=^web-t", ["web-two"]),
+        ("name=eb-one$", ["web-one"]),
+        ("name=^b", []),
+        ("status=active", ["web-one"]),
+        ("status=BUILD", ["web-two"]),
+        ("status=SHELVED", []),
+        ("vm_state=active", ["web-one"]),
+        ("task_state=spawning", ["web-two"]),
+        ("power_state=1", ["web-one"]),
+        ("host=host-2", ["web-two"]),
+        (f"flavor={LARGE.id}", ["web-two"]),
+        (f"image={CIRROS.id}", ["web-one"]),
+        (f"uuid={two}", ["web-two"]),
+        ("key_name=k", []),
+        ("locked=true", ["web-one"]),
+        ("availability_zone=nova", ["web-two", "web-one"]),
+        ("changes-before=2026-01-01T00:00:30Z", []),
+        ("changes-since=2026-01-01T00:00:30", ["web-two", "web-one"]),
+        ("deleted=true", []),
+        ("deleted=false", ["web-two", "web-one"]),
+        ("sort_key=created_at&sort_dir=desc", ["web-two", "web-one"]),
+    ):
+        assert await names(region, query) == found, query
+    detailed = (await region.compute("GET", "/servers/detail?name=one")).json["servers"]
+    assert [(it["id"], it["status"], "server_groups" in it) for it in detailed] == [(one, "ACTIVE", False)]
+    assert (await region.compute("GET", "/servers?changes-since=yesterday")).status == 400
 
 
-def test_hosts_are_no_filter_for_those_who_must_not_know_them(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        refused = await region.compute("GET", "/servers?host=nowhere", who="ann:blue")
-        assert (refused.status, "allow_all_filters" in refused.json["forbidden"]["message"]) == (403, True)
-
-    region.run(story)
+async def test_hosts_are_no_filter_for_those_who_must_not_know_them(region: RegionWorld) -> None:
+    await region.fleet()
+    refused = await region.compute("GET", "/servers?host=nowhere", who="ann:blue")
+    assert (refused.status, "allow_all_filters" in refused.json["forbidden"]["message"]) == (403, True)
 
 
 @pytest.mark.parametrize(
@@ -269,128 +241,110 @@ def test_names_are_looked_for(pattern: str, name: str, is_like: bool) -> None:
 # -- changing -----------------------------------------------------------------------------------
 
 
-def test_a_server_is_renamed_also_while_it_is_busy(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        id = await region.create(description="old")
-        body = {"server": {"name": "new", "description": None}}
-        changed = await region.compute("PUT", f"/servers/{id}", body)
-        assert (changed.status, changed.json["server"]["name"]) == (200, "new")
-        assert changed.json["server"]["description"] is None
-        await region.finish(id)
-        assert [region.record(id).name, region.record(id).state] == ["new", "active"]
-        for wrong, version in (
-            ({"server": {"name": ""}}, "2.94"),
-            ({"server": {"name": "x\n"}}, "2.94"),
-            ({"server": {"flavorRef": "1"}}, "2.94"),
-            ({"server": {"description": "x"}}, "2.18"),
-            ({}, "2.94"),
-        ):
-            answer = await region.compute("PUT", f"/servers/{id}", wrong, version=version)
-            assert answer.status == 400, wrong
-        assert region.record(id).name == "new"
-
-    region.run(story)
+async def test_a_server_is_renamed_also_while_it_is_busy(region: RegionWorld) -> None:
+    await region.fleet()
+    id = await region.create(description="old")
+    body = {"server": {"name": "new", "description": None}}
+    changed = await region.compute("PUT", f"/servers/{id}", body)
+    assert (changed.status, changed.json["server"]["name"]) == (200, "new")
+    assert changed.json["server"]["description"] is None
+    await region.finish(id)
+    assert [region.record(id).name, region.record(id).state] == ["new", "active"]
+    for wrong, version in (
+        ({"server": {"name": ""}}, "2.94"),
+        ({"server": {"name": "x\n"}}, "2.94"),
+        ({"server": {"flavorRef": "1"}}, "2.94"),
+        ({"server": {"description": "x"}}, "2.18"),
+        ({}, "2.94"),
+    ):
+        answer = await region.compute("PUT", f"/servers/{id}", wrong, version=version)
+        assert answer.status == 400, wrong
+    assert region.record(id).name == "new"
 
 
-def test_metadata_comes_and_goes(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        id = await region.active(metadata={"a": "1"})
-        path = f"/servers/{id}/metadata"
-        added = await region.compute("POST", path, {"metadata": {"b": "2"}})
-        assert added.json == {"metadata": {"a": "1", "b": "2"}}
-        assert (await region.compute("PUT", f"{path}/c", {"meta": {"c": "3"}})).json == {"meta": {"c": "3"}}
-        assert (await region.compute("GET", f"{path}/c")).json == {"meta": {"c": "3"}}
-        assert (await region.compute("DELETE", f"{path}/a")).status == 204
-        assert (await region.compute("GET", path)).json == {"metadata": {"b": "2", "c": "3"}}
-        assert (await region.compute("PUT", path, {"metadata": {"z": ""}})).json == {"metadata": {"z": ""}}
-        for method, where, body, status in (
-            ("GET", "/a", None, 404),
-            ("DELETE", "/a", None, 404),
-            ("PUT", "/a", {"meta": {"b": "1"}}, 400),
-            ("PUT", "/a", {"meta": {"a": "1", "b": "1"}}, 400),
-            ("POST", "", {"metadata": {"a": 1}}, 400),
-            ("POST", "", {"metadata": {f"k{number}": "" for number in range(128)}}, 403),
-        ):
-            answer = await region.compute(method, f"{path}{where}", body)
-            assert answer.status == status, (method, where)
-        assert region.record(id).metadata == {"z": ""}
-
-    region.run(story)
+async def test_metadata_comes_and_goes(region: RegionWorld) -> None:
+    await region.fleet()
+    id = await region.active(metadata={"a": "1"})
+    path = f"/servers/{id}/metadata"
+    added = await region.compute("POST", path, {"metadata": {"b": "2"}})
+    assert added.json == {"metadata": {"a": "1", "b": "2"}}
+    assert (await region.compute("PUT", f"{path}/c", {"meta": {"c": "3"}})).json == {"meta": {"c": "3"}}
+    assert (await region.compute("GET", f"{path}/c")).json == {"meta": {"c": "3"}}
+    assert (await region.compute("DELETE", f"{path}/a")).status == 204
+    assert (await region.compute("GET", path)).json == {"metadata": {"b": "2", "c": "3"}}
+    assert (await region.compute("PUT", path, {"metadata": {"z": ""}})).json == {"metadata": {"z": ""}}
+    for method, where, body, status in (
+        ("GET", "/a", None, 404),
+        ("DELETE", "/a", None, 404),
+        ("PUT", "/a", {"meta": {"b": "1"}}, 400),
+        ("PUT", "/a", {"meta": {"a": "1", "b": "1"}}, 400),
+        ("POST", "", {"metadata": {"a": 1}}, 400),
+        ("POST", "", {"metadata": {f"k{number}": "" for number in range(128)}}, 403),
+    ):
+        answer = await region.compute(method, f"{path}{where}", body)
+        assert answer.status == status, (method, where)
+    assert region.record(id).metadata == {"z": ""}
 
 
-def test_a_locked_server_is_only_looked_at(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        id = await region.active(who="ann:blue")
-        assert (await region.act(id, "lock", {"locked_reason": "mine"}, who="ann:blue")).status == 202
-        assert (await region.server(id, who="ann:blue"))["locked"] is True
-        for method, path, body in (
-            ("DELETE", "", None),
-            ("POST", "/action", {"os-stop": None}),
-            ("POST", "/action", {"forceDelete": None}),
-            ("PUT", "/metadata", {"metadata": {}}),
-        ):
-            answer = await region.compute(method, f"/servers/{id}{path}", body, who="ann:blue")
-            assert answer.status == 409
-            assert (
-                answer.json["conflictingRequest"]["message"] == f"Instance {id} is locked: unlock it first."
-            )
-        assert (await region.act(id, "os-stop")).status == 202
-        await region.finish(id)
-        assert (await region.act(id, "unlock", who="ann:blue")).status == 202
-        assert (await region.act(id, "os-start", who="ann:blue")).status == 202
-
-    region.run(story)
+async def test_a_locked_server_is_only_looked_at(region: RegionWorld) -> None:
+    await region.fleet()
+    id = await region.active(who="ann:blue")
+    assert (await region.act(id, "lock", {"locked_reason": "mine"}, who="ann:blue")).status == 202
+    assert (await region.server(id, who="ann:blue"))["locked"] is True
+    for method, path, body in (
+        ("DELETE", "", None),
+        ("POST", "/action", {"os-stop": None}),
+        ("POST", "/action", {"forceDelete": None}),
+        ("PUT", "/metadata", {"metadata": {}}),
+    ):
+        answer = await region.compute(method, f"/servers/{id}{path}", body, who="ann:blue")
+        assert answer.status == 409
+        assert answer.json["conflictingRequest"]["message"] == f"Instance {id} is locked: unlock it first."
+    assert (await region.act(id, "os-stop")).status == 202
+    await region.finish(id)
+    assert (await region.act(id, "unlock", who="ann:blue")).status == 202
+    assert (await region.act(id, "os-start", who="ann:blue")).status == 202
 
 
-def test_what_the_api_refuses_in_the_writers_turn_is_a_rejection_that_is_counted(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        id = await region.active(who="ann:blue")
-        await region.act(id, "lock", who="ann:blue")
-        for name in ("os-stop", "shelve", "forceDelete"):
-            assert (await region.act(id, name, who="ann:blue")).status == 409
-        flavor = {"flavor": {"name": SMALL.name, "vcpus": 1, "ram": 1, "disk": 1}}
-        assert (await region.compute("POST", "/flavors", flavor)).status == 409
-        metrics = (await region.ask("GET", "/metrics")).body.decode()
-        assert 'berth_rejections_total{kind="Denied"} 4.0' in metrics
-
-    region.run(story)
+async def test_what_the_api_refuses_in_the_writers_turn_is_a_rejection_that_is_counted(
+    region: RegionWorld,
+) -> None:
+    await region.fleet()
+    id = await region.active(who="ann:blue")
+    await region.act(id, "lock", who="ann:blue")
+    for name in ("os-stop", "shelve", "forceDelete"):
+        assert (await region.act(id, name, who="ann:blue")).status == 409
+    flavor = {"flavor": {"name": SMALL.name, "vcpus": 1, "ram": 1, "disk": 1}}
+    assert (await region.compute("POST", "/flavors", flavor)).status == 409
+    metrics = (await region.ask("GET", "/metrics")).body.decode()
+    assert 'berth_rejections_total{kind="Denied"} 4.0' in metrics
 
 
 # -- deleting -----------------------------------------------------------------------------------
 
 
-def test_a_server_is_deleted_once_however_often_it_is_asked(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        id = await region.active()
-        assert (await region.compute("DELETE", f"/servers/{id}")).status == 204
-        run = region.order(id)
-        assert run.saga == "delete"
-        assert (await region.server(id))["OS-EXT-STS:task_state"] == "deleting"
-        assert (await region.compute("DELETE", f"/servers/{id}")).status == 204
-        assert region.order(id) == run
-        assert await region.held(id) != {}
-        await region.finish(id)
-        assert await region.held(id) == {}
-        assert (await region.compute("GET", f"/servers/{id}")).status == 404
-        assert (await region.compute("DELETE", f"/servers/{id}")).status == 404
-
-    region.run(story)
+async def test_a_server_is_deleted_once_however_often_it_is_asked(region: RegionWorld) -> None:
+    await region.fleet()
+    id = await region.active()
+    assert (await region.compute("DELETE", f"/servers/{id}")).status == 204
+    run = region.order(id)
+    assert run.saga == "delete"
+    assert (await region.server(id))["OS-EXT-STS:task_state"] == "deleting"
+    assert (await region.compute("DELETE", f"/servers/{id}")).status == 204
+    assert region.order(id) == run
+    assert await region.held(id) != {}
+    await region.finish(id)
+    assert await region.held(id) == {}
+    assert (await region.compute("GET", f"/servers/{id}")).status == 404
+    assert (await region.compute("DELETE", f"/servers/{id}")).status == 404
 
 
-def test_a_busy_server_is_not_deleted(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        id = await region.create()
-        answer = await region.compute("DELETE", f"/servers/{id}")
-        assert answer.status == 409
-        assert "while it is in task_state spawning" in answer.json["conflictingRequest"]["message"]
-
-    region.run(story)
+async def test_a_busy_server_is_not_deleted(region: RegionWorld) -> None:
+    await region.fleet()
+    id = await region.create()
+    answer = await region.compute("DELETE", f"/servers/{id}")
+    assert answer.status == 409
+    assert "while it is in task_state spawning" in answer.json["conflictingRequest"]["message"]
 
 
 async def add_bandwidth(region: RegionWorld, id: str) -> None:
@@ -408,28 +362,27 @@ async def add_bandwidth(region: RegionWorld, id: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["fail", "retry", "merge"])
-def test_what_others_have_changed_is_reported_once(region: RegionWorld, policy: str) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        id = await region.active()
-        await add_bandwidth(region, id)
-        refused = await region.compute("DELETE", f"/servers/{id}")
-        assert refused.status == 409
-        message = refused.json["conflictingRequest"]["message"]
-        assert "another client has changed its allocations" in message
-        assert "Send the request again to go on: what was added is kept." in message
-        wrong = await region.compute("DELETE", f"/servers/{id}", headers={"x-berth-conflict-policy": "hope"})
-        assert wrong.status == 400
-        asked = {"x-berth-conflict-policy": policy}
-        assert (await region.compute("DELETE", f"/servers/{id}", headers=asked)).status == 204
-        await region.finish(id)
-        assert await region.held(id) == {}
-
-    region.run(story)
+async def test_what_others_have_changed_is_reported_once(region: RegionWorld, policy: str) -> None:
+    await region.fleet()
+    id = await region.active()
+    await add_bandwidth(region, id)
+    refused = await region.compute("DELETE", f"/servers/{id}")
+    assert refused.status == 409
+    message = refused.json["conflictingRequest"]["message"]
+    assert "another client has changed its allocations" in message
+    assert "Send the request again to go on: what was added is kept." in message
+    wrong = await region.compute("DELETE", f"/servers/{id}", headers={"x-berth-conflict-policy": "hope"})
+    assert wrong.status == 400
+    asked = {"x-berth-conflict-policy": policy}
+    assert (await region.compute("DELETE", f"/servers/{id}", headers=asked)).status == 204
+    await region.finish(id)
+    assert await region.held(id) == {}
 
 
-def test_a_repeated_request_is_refused_until_the_doctor_where_the_deployment_says_so(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_repeated_request_is_refused_until_the_doctor_where_the_deployment_says_so(
+    tmp_path: Path,
+) -> None:
+    async with RegionWorld(tmp_path, conflict_repeat="refuse").running() as region:
         await region.fleet()
         id = await region.active()
         await add_bandwidth(region, id)
@@ -440,36 +393,28 @@ def test_a_repeated_request_is_refused_until_the_doctor_where_the_deployment_say
         asked = {"x-berth-conflict-policy": "merge"}
         assert (await region.compute("DELETE", f"/servers/{id}", headers=asked)).status == 204
 
-    RegionWorld(tmp_path, conflict_repeat="refuse").run(story)
-
 
 @pytest.mark.parametrize("count", [64])
-def test_of_many_requests_after_one_foreign_write_one_goes_on(region: RegionWorld, count: int) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        id = await region.active()
-        await add_bandwidth(region, id)
-        answers = await asyncio.gather(*(region.act(id, "migrate") for _ in range(count)))
-        statuses = Counter(answer.status for answer in answers)
-        assert statuses == {202: 1, 409: count - 1}
-        words = [a.json["conflictingRequest"]["message"] for a in answers if a.status == 409]
-        assert len([word for word in words if "another client has changed" in word]) == 1
-        assert len([word for word in words if "while it is in task_state" in word]) == count - 2
-        await region.finish(id)
-        held = await region.held(id)
-        assert [amounts["VCPU"] for amounts in held.values()] == [3]
-
-    region.run(story)
+async def test_of_many_requests_after_one_foreign_write_one_goes_on(region: RegionWorld, count: int) -> None:
+    await region.fleet()
+    id = await region.active()
+    await add_bandwidth(region, id)
+    answers = await asyncio.gather(*(region.act(id, "migrate") for _ in range(count)))
+    statuses = Counter(answer.status for answer in answers)
+    assert statuses == {202: 1, 409: count - 1}
+    words = [a.json["conflictingRequest"]["message"] for a in answers if a.status == 409]
+    assert len([word for word in words if "another client has changed" in word]) == 1
+    assert len([word for word in words if "while it is in task_state" in word]) == count - 2
+    await region.finish(id)
+    held = await region.held(id)
+    assert [amounts["VCPU"] for amounts in held.values()] == [3]
 
 
-def test_a_forced_deletion_does_not_mind(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await region.fleet()
-        id = await region.active()
-        await add_bandwidth(region, id)
-        assert (await region.act(id, "forceDelete")).status == 202
-        await region.finish(id)
-        assert await region.held(id) == {}
-        assert (await region.compute("GET", f"/servers/{id}")).status == 404
-
-    region.run(story)
+async def test_a_forced_deletion_does_not_mind(region: RegionWorld) -> None:
+    await region.fleet()
+    id = await region.active()
+    await add_bandwidth(region, id)
+    assert (await region.act(id, "forceDelete")).status == 202
+    await region.finish(id)
+    assert await region.held(id) == {}
+    assert (await region.compute("GET", f"/servers/{id}")).status == 404

@@ -1,5 +1,6 @@
 """/os-services: taking hosts out of service, and how that goes together with what cells say of them."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ pytestmark = pytest.mark.fast
 
 
 @pytest.fixture
-def region(tmp_path: Path) -> RegionWorld:
-    return RegionWorld(tmp_path)
+async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
+    async with RegionWorld(tmp_path).running() as region:
+        yield region
 
 
 async def put(region: RegionWorld, number: int = 1, version: str = "2.53", **wanted: Any) -> Answer:
@@ -32,50 +34,44 @@ async def service(region: RegionWorld, number: int = 1) -> Any:
     return found
 
 
-def test_services_are_the_agents(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await known_fleet(region)
-        answer = await region.compute("GET", "/os-services")
-        assert [one["host"] for one in answer.json["services"]] == ["host-1", "host-2", "host-3"]
-        assert await service(region, 2) == {
-            "id": uuid_of(2),
-            "binary": "nova-compute",
-            "host": "host-2",
-            "zone": "nova",
-            "status": "enabled",
-            "state": "up",
-            "disabled_reason": None,
-            "updated_at": "2026-01-01T00:00:00.000000",
-            "forced_down": False,
-        }
-        [old] = (await region.compute("GET", "/os-services?host=host-2", version="2.10")).json["services"]
-        assert (old["id"], "forced_down" in old) == (2, False)
-        assert (await region.compute("GET", "/os-services?binary=nova-scheduler")).json == {"services": []}
-        assert (await region.compute("GET", "/os-services", who="ann")).status == 403
-        gone = await region.compute("DELETE", f"/os-services/{uuid_of(2)}")
-        assert gone.status == 409
-        assert (await region.compute("DELETE", f"/os-services/{uuid_of(99)}")).status == 404
-
-    region.run(story)
+async def test_services_are_the_agents(region: RegionWorld) -> None:
+    await known_fleet(region)
+    answer = await region.compute("GET", "/os-services")
+    assert [one["host"] for one in answer.json["services"]] == ["host-1", "host-2", "host-3"]
+    assert await service(region, 2) == {
+        "id": uuid_of(2),
+        "binary": "nova-compute",
+        "host": "host-2",
+        "zone": "nova",
+        "status": "enabled",
+        "state": "up",
+        "disabled_reason": None,
+        "updated_at": "2026-01-01T00:00:00.000000",
+        "forced_down": False,
+    }
+    [old] = (await region.compute("GET", "/os-services?host=host-2", version="2.10")).json["services"]
+    assert (old["id"], "forced_down" in old) == (2, False)
+    assert (await region.compute("GET", "/os-services?binary=nova-scheduler")).json == {"services": []}
+    assert (await region.compute("GET", "/os-services", who="ann")).status == 403
+    gone = await region.compute("DELETE", f"/os-services/{uuid_of(2)}")
+    assert gone.status == 409
+    assert (await region.compute("DELETE", f"/os-services/{uuid_of(99)}")).status == 404
 
 
-def test_disabled_hosts_are_not_scheduled_to(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await known_fleet(region, 2)
-        answer = await put(region, status="disabled", disabled_reason="new disk")
-        shown = answer.json["service"]
-        assert (shown["status"], shown["disabled_reason"]) == ("disabled", "new disk")
-        assert status_of(region) == HostStatus(disabled=True, reason="new disk")
-        places = [region.record(await region.create()).place for _ in range(2)]
-        assert [place and place.name for place in places] == ["host-2", "host-2"]
-        assert (await put(region, status="enabled")).json["service"]["disabled_reason"] is None
-        assert status_of(region) == HEALTHY
-
-    region.run(story)
+async def test_disabled_hosts_are_not_scheduled_to(region: RegionWorld) -> None:
+    await known_fleet(region, 2)
+    answer = await put(region, status="disabled", disabled_reason="new disk")
+    shown = answer.json["service"]
+    assert (shown["status"], shown["disabled_reason"]) == ("disabled", "new disk")
+    assert status_of(region) == HostStatus(disabled=True, reason="new disk")
+    places = [region.record(await region.create()).place for _ in range(2)]
+    assert [place and place.name for place in places] == ["host-2", "host-2"]
+    assert (await put(region, status="enabled")).json["service"]["disabled_reason"] is None
+    assert status_of(region) == HEALTHY
 
 
 @pytest.mark.parametrize("api", ["compute", "native"])
-def test_who_asks_placement_can_leave_disabled_hosts_out(region: RegionWorld, api: str) -> None:
+async def test_who_asks_placement_can_leave_disabled_hosts_out(region: RegionWorld, api: str) -> None:
     """By the trait that Nova sets for that; the other traits of the host stay."""
 
     async def disable(region: RegionWorld, disabled: bool) -> None:
@@ -87,21 +83,18 @@ def test_who_asks_placement_can_leave_disabled_hosts_out(region: RegionWorld, ap
             )
         assert answer.status == 200, answer.body
 
-    async def story(region: RegionWorld) -> None:
-        await known_fleet(region, 2)
-        path = f"/resource_providers/{uuid_of(1)}/traits"
-        found = (await region.ask("GET", path, version="1.39")).json
-        found["traits"].append("HW_CPU_X86_AVX2")
-        await region.ask("PUT", path, found, version="1.39")
-        query = "/allocation_candidates?resources=VCPU:1&required=!COMPUTE_STATUS_DISABLED"
-        for disabled in (True, False, True, False):
-            await disable(region, disabled)
-            offered = (await region.ask("GET", query, version="1.39")).json["provider_summaries"]
-            assert sorted(offered) == ([] if disabled else [uuid_of(1)]) + [uuid_of(2)]
-            traits = (await region.ask("GET", path, version="1.39")).json["traits"]
-            assert "HW_CPU_X86_AVX2" in traits
-
-    region.run(story)
+    await known_fleet(region, 2)
+    path = f"/resource_providers/{uuid_of(1)}/traits"
+    found = (await region.ask("GET", path, version="1.39")).json
+    found["traits"].append("HW_CPU_X86_AVX2")
+    await region.ask("PUT", path, found, version="1.39")
+    query = "/allocation_candidates?resources=VCPU:1&required=!COMPUTE_STATUS_DISABLED"
+    for disabled in (True, False, True, False):
+        await disable(region, disabled)
+        offered = (await region.ask("GET", query, version="1.39")).json["provider_summaries"]
+        assert sorted(offered) == ([] if disabled else [uuid_of(1)]) + [uuid_of(2)]
+        traits = (await region.ask("GET", path, version="1.39")).json["traits"]
+        assert "HW_CPU_X86_AVX2" in traits
 
 
 @pytest.mark.parametrize(
@@ -116,67 +109,57 @@ def test_who_asks_placement_can_leave_disabled_hosts_out(region: RegionWorld, ap
         ),
     ],
 )
-def test_what_cannot_be_wanted(region: RegionWorld, wanted: dict[str, Any], why: str) -> None:
-    async def story(region: RegionWorld) -> None:
-        await known_fleet(region, 1)
-        answer = await put(region, **wanted)
-        assert (answer.status, answer.json["badRequest"]["message"]) == (400, why)
-
-    region.run(story)
+async def test_what_cannot_be_wanted(region: RegionWorld, wanted: dict[str, Any], why: str) -> None:
+    await known_fleet(region, 1)
+    answer = await put(region, **wanted)
+    assert (answer.status, answer.json["badRequest"]["message"]) == (400, why)
 
 
-def test_forced_down_is_down_whatever_the_cell_says(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await known_fleet(region)
-        await put(region, status="disabled", disabled_reason="fenced")
-        assert (await put(region, forced_down=True)).json["service"]["state"] == "down"
-        await hear(region, 1)
-        assert status_of(region) == HostStatus(disabled=True, down=True, reason="fenced")
-        shown = (await put(region, forced_down=False)).json["service"]
-        assert (shown["state"], shown["forced_down"], shown["disabled_reason"]) == ("up", False, "fenced")
-
-    region.run(story)
+async def test_forced_down_is_down_whatever_the_cell_says(region: RegionWorld) -> None:
+    await known_fleet(region)
+    await put(region, status="disabled", disabled_reason="fenced")
+    assert (await put(region, forced_down=True)).json["service"]["state"] == "down"
+    await hear(region, 1)
+    assert status_of(region) == HostStatus(disabled=True, down=True, reason="fenced")
+    shown = (await put(region, forced_down=False)).json["service"]
+    assert (shown["state"], shown["forced_down"], shown["disabled_reason"]) == ("up", False, "fenced")
 
 
 @pytest.mark.parametrize("silent_first", [True, False])
-def test_let_up_again_a_host_is_what_its_cell_last_said(region: RegionWorld, silent_first: bool) -> None:
-    async def story(region: RegionWorld) -> None:
-        await known_fleet(region)
-        if silent_first:
-            await hear(region, 1, is_down=True)
-            await put(region, forced_down=True)
-        else:
-            await put(region, forced_down=True)
-            await hear(region, 1, is_down=True)
-        assert (await put(region, forced_down=False)).json["service"]["state"] == "down"
-        await hear(region, 1)
-        assert (await service(region))["state"] == "up"
+async def test_let_up_again_a_host_is_what_its_cell_last_said(
+    region: RegionWorld, silent_first: bool
+) -> None:
+    await known_fleet(region)
+    if silent_first:
+        await hear(region, 1, is_down=True)
+        await put(region, forced_down=True)
+    else:
+        await put(region, forced_down=True)
+        await hear(region, 1, is_down=True)
+    assert (await put(region, forced_down=False)).json["service"]["state"] == "down"
+    await hear(region, 1)
+    assert (await service(region))["state"] == "up"
 
-    region.run(story)
 
+async def test_the_ways_of_old(region: RegionWorld) -> None:
+    await known_fleet(region)
+    named = {"host": "host-1", "binary": "nova-compute"}
 
-def test_the_ways_of_old(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        await known_fleet(region)
-        named = {"host": "host-1", "binary": "nova-compute"}
+    async def old(action: str, version: str = "2.11", **more: Any) -> Answer:
+        return await region.compute("PUT", f"/os-services/{action}", {**named, **more}, version=version)
 
-        async def old(action: str, version: str = "2.11", **more: Any) -> Answer:
-            return await region.compute("PUT", f"/os-services/{action}", {**named, **more}, version=version)
-
-        assert (await old("disable")).json == {"service": {**named, "status": "disabled"}}
-        assert (await old("disable-log-reason")).status == 400
-        assert (await old("disable-log-reason", disabled_reason="x")).json == {
-            "service": {**named, "status": "disabled", "disabled_reason": "x"}
-        }
-        assert status_of(region) == HostStatus(disabled=True, reason="x")
-        assert (await old("enable")).json == {"service": {**named, "status": "enabled"}}
-        assert (await old("force-down", forced_down=True)).json == {"service": {**named, "forced_down": True}}
-        assert status_of(region).down
-        assert (await old("force-down", forced_down="false")).status == 200
-        assert status_of(region) == HEALTHY
-        assert (await old("force-down", "2.10", forced_down=True)).status == 404
-        assert (await old("polish")).status == 404
-        assert (await old("enable", host="host-9")).status == 404
-        assert (await old("enable", binary="nova-scheduler")).status == 404
-
-    region.run(story)
+    assert (await old("disable")).json == {"service": {**named, "status": "disabled"}}
+    assert (await old("disable-log-reason")).status == 400
+    assert (await old("disable-log-reason", disabled_reason="x")).json == {
+        "service": {**named, "status": "disabled", "disabled_reason": "x"}
+    }
+    assert status_of(region) == HostStatus(disabled=True, reason="x")
+    assert (await old("enable")).json == {"service": {**named, "status": "enabled"}}
+    assert (await old("force-down", forced_down=True)).json == {"service": {**named, "forced_down": True}}
+    assert status_of(region).down
+    assert (await old("force-down", forced_down="false")).status == 200
+    assert status_of(region) == HEALTHY
+    assert (await old("force-down", "2.10", forced_down=True)).status == 404
+    assert (await old("polish")).status == 404
+    assert (await old("enable", host="host-9")).status == 404
+    assert (await old("enable", binary="nova-scheduler")).status == 404

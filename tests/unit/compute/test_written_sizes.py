@@ -69,8 +69,10 @@ async def usable(region: RegionWorld) -> None:
         ({f"p{n}": "v" for n in range(129)}, "Attempted: 129, Maximum: 128"),
     ],
 )
-def test_an_image_has_64_kib_of_properties(tmp_path: Path, properties: dict[str, str], message: str) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_an_image_has_64_kib_of_properties(
+    tmp_path: Path, properties: dict[str, str], message: str
+) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         made = await region.ask("POST", IMAGES, {"name": "fat", **properties}, token="ann:blue")
         assert made.status == 413, made.body
         assert message in made.json["message"]
@@ -81,22 +83,18 @@ def test_an_image_has_64_kib_of_properties(tmp_path: Path, properties: dict[str,
         assert patched.status == 413, patched.body
         assert message in patched.json["message"]
 
-    RegionWorld(tmp_path).run(story)
 
-
-def test_of_what_the_scheduler_reads_an_image_has_16_kib(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_of_what_the_scheduler_reads_an_image_has_16_kib(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         answer = await region.ask("POST", IMAGES, {"name": "fat", **TRAITS}, token="ann:blue")
         assert answer.status == 400
         assert "16384 bytes at most" in answer.json["message"]
 
-    RegionWorld(tmp_path).run(story)
 
-
-def test_a_server_keeps_only_what_is_read_of_its_image(tmp_path: Path) -> None:
+async def test_a_server_keeps_only_what_is_read_of_its_image(tmp_path: Path) -> None:
     """100 servers of an image of 60 KB: 6 MB were written, and as much again with every change of them."""
 
-    async def story(region: RegionWorld) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         await usable(region)
         before = written(region)
         assert (await ask_for(region, imageRef=FAT.id, min_count=100)).status == 202
@@ -104,11 +102,9 @@ def test_a_server_keeps_only_what_is_read_of_its_image(tmp_path: Path) -> None:
         for server in region.engine.view.records.all(Server):
             assert server.image_properties == {}
 
-    RegionWorld(tmp_path).run(story)
 
-
-def test_locking_a_server_writes_little(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_locking_a_server_writes_little(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         await usable(region)
         id = await region.active(imageRef=FAT.id, who="ann:blue")
         before = written(region)
@@ -116,11 +112,9 @@ def test_locking_a_server_writes_little(tmp_path: Path) -> None:
             assert (await region.act(id, action, who="ann:blue")).status == 202
         assert written(region) - before < 20 * 2 * KIB
 
-    RegionWorld(tmp_path).run(story)
 
-
-def test_a_rebuild_keeps_only_what_is_read_of_the_image(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_rebuild_keeps_only_what_is_read_of_the_image(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         await usable(region)
         id = await region.active(imageRef=CIRROS.id, who="ann:blue")
         assert (await region.act(id, "rebuild", {"imageRef": FAT.id}, who="ann:blue")).status == 202
@@ -131,17 +125,13 @@ def test_a_rebuild_keeps_only_what_is_read_of_the_image(tmp_path: Path) -> None:
         assert refused.status == 400
         assert "16384 bytes at most" in refused.json["badRequest"]["message"]
 
-    RegionWorld(tmp_path).run(story)
 
-
-def test_an_image_from_before_there_was_a_limit_is_refused_by_name(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_an_image_from_before_there_was_a_limit_is_refused_by_name(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         await usable(region)
         answer = await ask_for(region, imageRef=OLD.id, min_count=1000)
         assert answer.status == 400
         assert "16384 bytes at most" in answer.json["badRequest"]["message"]
-
-    RegionWorld(tmp_path).run(story)
 
 
 @pytest.mark.parametrize(
@@ -151,12 +141,12 @@ def test_an_image_from_before_there_was_a_limit_is_refused_by_name(tmp_path: Pat
         {"metadata": {f"k{n}": "v" * 250 for n in range(128)}, "min_count": 1000},
     ],
 )
-def test_a_thousand_servers_that_would_write_too_much_are_refused(
+async def test_a_thousand_servers_that_would_write_too_much_are_refused(
     tmp_path: Path, fields: dict[str, Any]
 ) -> None:
     """Nothing fits, so each of them would be a record in ERROR."""
 
-    async def story(region: RegionWorld) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         await usable(region)
         before = written(region)
         answer = await ask_for(region, **fields)
@@ -167,11 +157,9 @@ def test_a_thousand_servers_that_would_write_too_much_are_refused(
         assert list(region.engine.view.records.all(Server)) == []
         await region.create(who="ann:blue")
 
-    RegionWorld(tmp_path).run(story)
 
-
-def test_the_metadata_of_a_server_has_64_kib(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_the_metadata_of_a_server_has_64_kib(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         await usable(region)
         metadata = {f"k{n}": "é" * 255 for n in range(128)}
         answer = await ask_for(region, metadata=metadata)
@@ -183,11 +171,9 @@ def test_the_metadata_of_a_server_has_64_kib(tmp_path: Path) -> None:
         )
         assert answer.status == 403
 
-    RegionWorld(tmp_path).run(story)
 
-
-def test_the_extra_specs_of_a_flavor_have_16_kib(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_the_extra_specs_of_a_flavor_have_16_kib(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         await usable(region)
         specs = {f"aggregate_instance_extra_specs:k{n}": "v" * 255 for n in range(60)}
         path = f"/flavors/{SMALL.id}/os-extra_specs"
@@ -195,15 +181,11 @@ def test_the_extra_specs_of_a_flavor_have_16_kib(tmp_path: Path) -> None:
         assert answer.status == 400
         assert "they may have 16384 at most" in answer.json["badRequest"]["message"]
 
-    RegionWorld(tmp_path).run(story)
 
-
-def test_a_server_does_not_keep_who_else_may_use_its_flavor(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_server_does_not_keep_who_else_may_use_its_flavor(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         await usable(region)
         projects = ("blue", *(f"project-{n}" for n in range(5000)))
         await region.put(Flavor(id="9", name="9", vcpus=1, memory_mb=1, is_public=False, projects=projects))
         id = await region.create(who="ann:blue", flavorRef="9")
         assert region.record(id).flavor.projects == ()
-
-    RegionWorld(tmp_path).run(story)
