@@ -66,6 +66,7 @@ class Router(Generic[R]):
         self._below: Final = below
         self._part_max: Final = part_max
         self._root: _Node[R] = _Node()
+        self._static: dict[str, Resource[R]] = {}
         for route in routes:
             if route.path not in self.resources:
                 self.resources[route.path] = self._plant(route.path)
@@ -75,7 +76,7 @@ class Router(Generic[R]):
 
     def _plant(self, path: str) -> Resource[R]:
         node = self._root
-        for part in path.split("/")[1:]:
+        for part in path.split("/"):
             if part.startswith("{"):
                 node.variable = node.variable or _Node()
                 node = node.variable
@@ -83,13 +84,33 @@ class Router(Generic[R]):
                 node = node.fixed.setdefault(part, _Node())
         assert node.resource is None, f"{path} stands in the table under another name too"
         node.resource = Resource(self._below + path)
+        if "{" not in path:
+            self._static[node.resource.template] = node.resource
         return node.resource
 
     def find(self, path: str) -> tuple[Resource[R], tuple[str, ...]] | None:
         """What is at a path, and the values of its variable parts, in order."""
+        static = self._static.get(path)
+        if static is not None:
+            return static, ()
         if not path.startswith(self._below):
             return None
-        return self._walk(self._root, path[len(self._below) :].split("/"), 1, ())
+        parts = path[len(self._below) :].split("/")
+        # Nearly every path is found without going back, and every request asks here.
+        node = self._root
+        values: list[str] = []
+        for part in parts:
+            below = node.fixed.get(part)
+            if below is None:
+                below = node.variable
+                if below is None or not part or len(part) > self._part_max:
+                    break
+                values.append(part)
+            node = below
+        else:
+            if node.resource is not None:
+                return node.resource, tuple(values)
+        return self._walk(self._root, parts, 0, ())
 
     def _walk(
         self, node: _Node[R], parts: list[str], at: int, values: tuple[str, ...]
