@@ -6,7 +6,6 @@ import pytest
 
 from berth.api.kernel.auth.rules import RULES
 from tests.unit.access.matrix import CALLERS, EXPECTED, Asked, Blue, measure, table
-from tests.worlds import RegionWorld
 
 pytestmark = pytest.mark.fast
 
@@ -68,13 +67,11 @@ def test_every_route_names_a_rule_that_there_is(measured: Measured) -> None:
     assert [asked.title for asked in measured if asked.rule is None] == ["GET /"]
 
 
-def test_what_is_open_to_everybody(tmp_path: Path) -> None:
+async def test_what_is_open_to_everybody(tmp_path: Path) -> None:
     """Versions and health, which are in no table of routes."""
 
-    async def story(region: RegionWorld) -> None:
+    async with Blue(tmp_path).running() as region:
         for path in ("/compute", "/compute/v2.1", "/image", "/image/v2", "/identity", "/identity/v3"):
             assert (await region.ask("GET", path, token=None)).status == 200, path
         for path in ("/healthz", "/readyz"):
             assert (await region.ask("GET", path, token=None)).status == 200, path
-
-    Blue(tmp_path).run(story)

@@ -169,10 +169,14 @@ def check(view: View) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_a_member_gets_no_more_than_its_quota_and_learns_nothing_of_hosts(tmp_path: Path, seed: int) -> None:
+async def test_a_member_gets_no_more_than_its_quota_and_learns_nothing_of_hosts(
+    tmp_path: Path, seed: int
+) -> None:
     rng = random.Random(seed)
 
-    async def story(region: RegionWorld) -> None:
+    async with RegionWorld(
+        tmp_path, **{f"quota_{name}": limit for name, limit in LIMITS.items()}
+    ).running() as region:
         await fleet(region, HOSTS)
         await region.put(HUGE, TINY, AVX)
         ann, view = Ann(region, rng), region.engine.view
@@ -187,5 +191,3 @@ def test_a_member_gets_no_more_than_its_quota_and_learns_nothing_of_hosts(tmp_pa
             region.clock.advance(rng.choice((1, 5, 30)))
             if number % 5 == 0:
                 await ann.look_around()
-
-    RegionWorld(tmp_path, **{f"quota_{name}": limit for name, limit in LIMITS.items()}).run(story)

@@ -25,18 +25,16 @@ FULL = {"disk_format": "raw", "container_format": "bare"}
 
 
 @pytest.mark.parametrize("path", LISTS)
-def test_an_administrator_of_the_system_is_not_one_of_the_projects(tmp_path: Path, path: str) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_an_administrator_of_the_system_is_not_one_of_the_projects(tmp_path: Path, path: str) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         headers = {"openstack-system-scope": "all", "openstack-api-version": "compute 2.94"}
         answer = await region.ask("GET", f"/compute/v2.1{path}", headers=headers)
         assert answer.status == 403
 
-    RegionWorld(tmp_path).run(story)
-
 
 @pytest.mark.parametrize("roles", ["reader", "auditor", "", "service"])
-def test_images_are_written_by_members(tmp_path: Path, roles: str) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_images_are_written_by_members(tmp_path: Path, roles: str) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         made = await region.ask("POST", "/image/v2/images", {"name": "x"} | FULL, token="ann:blue")
         path = f"/image/v2/images/{made.json['id']}"
 
@@ -49,27 +47,21 @@ def test_images_are_written_by_members(tmp_path: Path, roles: str) -> None:
         assert await status("PUT", f"{path}/file", "content") == 403
         assert await status("DELETE", path) == 403
 
-    RegionWorld(tmp_path).run(story)
 
-
-def test_an_entry_of_the_tokens_file_without_roles_gets_nothing(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_an_entry_of_the_tokens_file_without_roles_gets_nothing(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path, ENTRY).running() as region:
         paths = ("/compute/v2.1/servers", "/compute/v2.1/flavors", "/image/v2/images", "/berth/v1/clusters")
         for path in (*paths, "/identity/v3/projects", "/berth/v1/openapi.json", "/usages?project_id=blue"):
             assert (await region.ask("GET", path, token="ann-token-0123456789")).status == 403, path
 
-    RegionWorld(tmp_path, ENTRY).run(story)
 
-
-def test_roles_imply_others(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_roles_imply_others(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path, ENTRY + 'roles = ["manager"]\n').running() as region:
         for path in ("/compute/v2.1/servers", "/image/v2/images", "/berth/v1/clusters"):
             assert (await region.ask("GET", path, token="ann-token-0123456789")).status == 200, path
 
-    RegionWorld(tmp_path, ENTRY + 'roles = ["manager"]\n').run(story)
 
-
-def test_an_operators_file_is_for_every_api(tmp_path: Path) -> None:
+async def test_an_operators_file_is_for_every_api(tmp_path: Path) -> None:
     rules = {
         "os_compute_api:servers:index": "!",
         "get_images": "!",
@@ -80,31 +72,27 @@ def test_an_operators_file_is_for_every_api(tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
     file.write_text("".join(f'"{name}": "{check}"\n' for name, check in rules.items()))
 
-    async def story(region: RegionWorld) -> None:
+    async with RegionWorld(tmp_path, policy_file=str(file)).running() as region:
         for path in ("/compute/v2.1/servers", "/image/v2/images", "/berth/v1/clusters", "/identity/v3/users"):
             assert (await region.ask("GET", path)).status == 403, path
         services = "/compute/v2.1/os-services"
         assert (await region.ask("GET", services)).status == 403
         assert (await region.ask("GET", services, token="eve", headers={"x-roles": "boss"})).status == 200
 
-    RegionWorld(tmp_path, policy_file=str(file)).run(story)
 
-
-def test_a_rule_is_judged_for_the_project_of_what_it_is_about(tmp_path: Path) -> None:
+async def test_a_rule_is_judged_for_the_project_of_what_it_is_about(tmp_path: Path) -> None:
     """Here an administrator may change its own project's images alone."""
     file = tmp_path / "policy.yaml"
     file.write_text('"modify_image": "role:admin and project_id:%(project_id)s"\n')
 
-    async def story(region: RegionWorld) -> None:
+    async with RegionWorld(tmp_path, policy_file=str(file)).running() as region:
         for who, status in (("ann:blue", 403), ("admin:blue", 204), ("admin:red", 403)):
             made = await region.ask("POST", "/image/v2/images", {"name": "x"} | FULL, token="ann:blue")
             path = f"/image/v2/images/{made.json['id']}/tags/t"
             assert (await region.ask("PUT", path, token=who)).status == status, who
 
-    RegionWorld(tmp_path, policy_file=str(file)).run(story)
 
-
-def test_a_rule_about_projects_is_judged_for_the_project_of_the_object(tmp_path: Path) -> None:
+async def test_a_rule_about_projects_is_judged_for_the_project_of_the_object(tmp_path: Path) -> None:
     """Whoever was let in by such a rule saw and changed the groups of all projects."""
     names = ("list", "show", "update", "delete")
     rules = {f"berth:groups:{name}": "rule:project_member_or_admin" for name in names}
@@ -112,7 +100,7 @@ def test_a_rule_about_projects_is_judged_for_the_project_of_the_object(tmp_path:
     policy.write_text(json.dumps(rules))
     path = "/berth/v1/groups"
 
-    async def story(region: RegionWorld) -> None:
+    async with RegionWorld(tmp_path, policy_file=str(policy)).running() as region:
         body = {"group": {"name": "g", "policy": "affinity"}}
         made = await region.ask("POST", path, body, token="ann:blue", headers={"x-roles": "admin"})
         group = f"{path}/{made.json['group']['uuid']}"
@@ -129,5 +117,3 @@ def test_a_rule_about_projects_is_judged_for_the_project_of_the_object(tmp_path:
         assert listed.json["groups"] == []
         listed = await region.ask("GET", path, token="ann:blue", headers={"x-roles": "member"})
         assert [one["name"] for one in listed.json["groups"]] == ["g"]
-
-    RegionWorld(tmp_path, policy_file=str(policy)).run(story)

@@ -78,40 +78,32 @@ PATHS = [
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
 @pytest.mark.parametrize("token", [None, "a-token-that-nobody-has"])
-def test_who_has_no_token_is_not_listened_to(
+async def test_who_has_no_token_is_not_listened_to(
     tmp_path: Path, method: str, path: str, token: str | None
 ) -> None:
-    async def story(region: RegionWorld) -> None:
+    async with house_with_tokens(tmp_path).running() as region:
         assert await send_endless_body(region, method, path, token=token) == Outcome(401, 0)
-
-    house_with_tokens(tmp_path).run(story)
 
 
 @pytest.mark.parametrize(("method", "path"), PATHS)
-def test_a_length_above_the_limit_is_refused_unread(tmp_path: Path, method: str, path: str) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_length_above_the_limit_is_refused_unread(tmp_path: Path, method: str, path: str) -> None:
+    async with house_with_tokens(tmp_path).running() as region:
         outcome = await send_endless_body(region, method, path, token=GOOD, length=(1 << 20) + 1)
         assert outcome == Outcome(413, 0)
 
-    house_with_tokens(tmp_path).run(story)
-
 
 @pytest.mark.parametrize("path", ["/identity/v3/auth/tokens", "/identity/v3", "/compute", "/image", "/"])
-def test_what_anybody_may_send_is_small(tmp_path: Path, path: str) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_what_anybody_may_send_is_small(tmp_path: Path, path: str) -> None:
+    async with house_with_tokens(tmp_path).running() as region:
         told = await send_endless_body(region, "POST", path, token=None, length=OPEN_BODY_BYTES_MAX + 1)
         assert told == Outcome(413, 0)
         untold = await send_endless_body(region, "POST", path, token=None)
         assert untold == Outcome(413, OPEN_BODY_BYTES_MAX + PIECE)
 
-    house_with_tokens(tmp_path).run(story)
 
-
-def test_a_login_is_no_larger_with_a_token(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_login_is_no_larger_with_a_token(tmp_path: Path) -> None:
+    async with house_with_tokens(tmp_path).running() as region:
         outcome = await send_endless_body(
             region, "POST", "/identity/v3/auth/tokens", token=GOOD, length=20_000
         )
         assert outcome == Outcome(413, 0)
-
-    house_with_tokens(tmp_path).run(story)

@@ -51,10 +51,10 @@ def probe_always(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "_PROBE_NS", 0)
 
 
-def test_a_full_disk_is_told_of_once_and_recovers_by_itself(
+async def test_a_full_disk_is_told_of_once_and_recovers_by_itself(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story(world: ApplicationWorld) -> None:
+    async with ApplicationWorld(tmp_path).running() as world:
         assert (await readiness(world))[0] == 200
         with caplog.at_level(logging.INFO, logger="berth.engine"):
             full_at = await write_until_full(world)
@@ -73,13 +73,11 @@ def test_a_full_disk_is_told_of_once_and_recovers_by_itself(
         assert [record.levelname for record in told(caplog)] == ["ERROR", "INFO"]
         assert "disk is full" in told(caplog)[0].getMessage()
 
-    ApplicationWorld(tmp_path).run(story)
 
-
-def test_a_write_that_succeeds_ends_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_write_that_succeeds_ends_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "_PROBE_NS", 10**18)
 
-    async def story(world: ApplicationWorld) -> None:
+    async with ApplicationWorld(tmp_path).running() as world:
         full_at = await write_until_full(world)
         assert (await readiness(world))[0] == 503
         let_grow(world, pages=1_000_000)
@@ -87,11 +85,9 @@ def test_a_write_that_succeeds_ends_it_too(tmp_path: Path, monkeypatch: pytest.M
         assert (await write(world, full_at)).status == 200
         assert (await readiness(world))[0] == 200
 
-    ApplicationWorld(tmp_path).run(story)
 
-
-def test_a_second_outage_is_told_of_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_a_second_outage_is_told_of_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with ApplicationWorld(tmp_path).running() as world:
         with caplog.at_level(logging.ERROR, logger="berth.engine"):
             for pragma, count in (("ON", 1), ("OFF", 1), ("ON", 2)):
                 world.engine._journal.execute(sa.text(f"PRAGMA query_only={pragma}"))
@@ -100,16 +96,12 @@ def test_a_second_outage_is_told_of_again(tmp_path: Path, caplog: pytest.LogCapt
                 assert (await readiness(world))[0] == answer.status
                 assert len(told(caplog)) == count
 
-    ApplicationWorld(tmp_path).run(story)
 
-
-def test_a_probe_leaves_nothing(tmp_path: Path) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_a_probe_leaves_nothing(tmp_path: Path) -> None:
+    async with ApplicationWorld(tmp_path).running() as world:
         journal = world.engine._journal
         before = journal.tail()
         journal.probe()
         journal.probe()
         assert journal.tail() == before
         assert journal.execute(sa.text("SELECT count(*) FROM snapshot_part")).scalar_one() == 0
-
-    ApplicationWorld(tmp_path).run(story)

@@ -41,19 +41,17 @@ async def links(region: RegionWorld, headers: dict[str, str]) -> list[str]:
         ({}, ""),
     ],
 )
-def test_every_api_says_the_same_of_where_it_is(tmp_path: Path, headers: dict[str, str], origin: str) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_every_api_says_the_same_of_where_it_is(
+    tmp_path: Path, headers: dict[str, str], origin: str
+) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         assert await links(region, headers) == [origin] * 5
 
-    RegionWorld(tmp_path).run(story)
 
-
-def test_a_public_url_is_believed_before_any_header(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_public_url_is_believed_before_any_header(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path, public_url="https://berth.example:8443/x").running() as region:
         headers = {"host": "evil.example", "x-forwarded-proto": "http"}
         assert await links(region, headers) == ["https://berth.example:8443/x"] * 5
-
-    RegionWorld(tmp_path, public_url="https://berth.example:8443/x").run(story)
 
 
 @pytest.mark.parametrize(
@@ -70,9 +68,7 @@ def test_a_public_url_is_believed_before_any_header(tmp_path: Path) -> None:
         "/berth/v1groups",
     ],
 )
-def test_a_prefix_ends_where_it_ends(tmp_path: Path, path: str) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_prefix_ends_where_it_ends(tmp_path: Path, path: str) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         answer = await region.ask("GET", path, token="admin:blue", headers={"x-roles": "admin"})
         assert answer.status == 404
-
-    RegionWorld(tmp_path).run(story)

@@ -141,10 +141,12 @@ def next_of(body: Any, name: str) -> str | None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_pages_are_the_whole_list(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+async def test_the_pages_are_the_whole_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
     rng = random.Random(seed)
 
-    async def story(region: RegionWorld) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         await fill(region, rng)
         for path, name in LISTS.items():
             limit_bytes(monkeypatch, 1 << 30)
@@ -157,15 +159,13 @@ def test_the_pages_are_the_whole_list(tmp_path: Path, monkeypatch: pytest.Monkey
                     assert entries == whole, (path, size, limit)
                     assert size > 1 or max(counts) == 1, path
 
-    RegionWorld(tmp_path).run(story)
 
-
-def test_a_page_of_groups_ends_and_goes_on_at_its_offset(
+async def test_a_page_of_groups_ends_and_goes_on_at_its_offset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nova has no links here: who asks goes on behind as many as came."""
 
-    async def story(region: RegionWorld) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         await fill(region, random.Random(1))
         path = "/compute/v2.1/os-server-groups"
         whole = (await region.ask("GET", path, headers=ADMIN)).json["server_groups"]
@@ -178,11 +178,11 @@ def test_a_page_of_groups_ends_and_goes_on_at_its_offset(
             found += page
         assert found == whole
 
-    RegionWorld(tmp_path).run(story)
 
-
-def test_a_page_of_events_ends_between_two_indexes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_page_of_events_ends_between_two_indexes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         for number in range(1, COUNT + 1):
             await region.host(number, {"VCPU": 8})
         whole = (await region.get("/berth/v1/events?limit=1000")).json["events"]
@@ -194,5 +194,3 @@ def test_a_page_of_events_ends_between_two_indexes(tmp_path: Path, monkeypatch: 
             last, pages = page[-1]["index"], pages + 1
         assert found == whole
         assert pages > 5
-
-    RegionWorld(tmp_path).run(story)

@@ -1,5 +1,6 @@
 """Logins that fail are slowed down, by user and address; those that are right are not."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -17,48 +18,43 @@ WRONG = "wrong-password-0123"
 
 
 @pytest.fixture
-def region(tmp_path: Path) -> RegionWorld:
-    return RegionWorld(tmp_path, FILE)
+async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
+    async with RegionWorld(tmp_path, FILE).running() as region:
+        yield region
 
 
 async def statuses(region: RegionWorld, body: Any, count: int) -> list[int]:
     return [(await log_in(region, body)).status for _ in range(count)]
 
 
-def test_guessing_a_password_is_slowed_down(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        assert await statuses(region, by_password("ann", WRONG), FREE) == [401] * FREE
-        answer = await log_in(region, by_password("ann", WRONG))
-        assert (answer.status, answer.headers["retry-after"]) == (429, "1")
-        assert "wait 1 s" in answer.json["error"]["message"]
-        # Not even the right one is tried until then, or guessing would go on.
-        assert (await log_in(region, by_password("ann", ANN))).status == 429
-        # Nobody else is harmed.
-        assert (await log_in(region, by_password("admin", ADMIN))).status == 201
-        region.clock.advance(1)
-        assert await statuses(region, by_password("ann", WRONG), 2) == [429, 429]
-        region.clock.advance(1)
-        assert (await log_in(region, by_password("ann", ANN))).status == 429
-        region.clock.advance(1)
-        assert (await log_in(region, by_password("ann", ANN))).status == 201
-        # Her failures are forgotten then; whoever fails at the address is still told to wait.
-        assert await statuses(region, by_password("ann", WRONG), FREE - 1) == [429] * (FREE - 1)
-        assert (await log_in(region, by_password("ann", ANN))).status == 201
-
-    region.run(story)
+async def test_guessing_a_password_is_slowed_down(region: RegionWorld) -> None:
+    assert await statuses(region, by_password("ann", WRONG), FREE) == [401] * FREE
+    answer = await log_in(region, by_password("ann", WRONG))
+    assert (answer.status, answer.headers["retry-after"]) == (429, "1")
+    assert "wait 1 s" in answer.json["error"]["message"]
+    # Not even the right one is tried until then, or guessing would go on.
+    assert (await log_in(region, by_password("ann", ANN))).status == 429
+    # Nobody else is harmed.
+    assert (await log_in(region, by_password("admin", ADMIN))).status == 201
+    region.clock.advance(1)
+    assert await statuses(region, by_password("ann", WRONG), 2) == [429, 429]
+    region.clock.advance(1)
+    assert (await log_in(region, by_password("ann", ANN))).status == 429
+    region.clock.advance(1)
+    assert (await log_in(region, by_password("ann", ANN))).status == 201
+    # Her failures are forgotten then; whoever fails at the address is still told to wait.
+    assert await statuses(region, by_password("ann", WRONG), FREE - 1) == [429] * (FREE - 1)
+    assert (await log_in(region, by_password("ann", ANN))).status == 201
 
 
-def test_guessing_names_and_tokens_harms_nobody_at_the_same_address(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        for number in range(FREE):
-            assert (await log_in(region, by_password(f"user-{number}", WRONG))).status == 401
-        assert (await log_in(region, by_password("another", WRONG))).status == 429
-        assert (await log_in(region, by_token("no-token"))).status == 429
-        for user, password in (("ann", ANN), ("admin", ADMIN)):
-            assert (await log_in(region, by_password(user, password))).status == 201
-        assert (await log_in(region, by_token(ANN))).status == 201
-
-    region.run(story)
+async def test_guessing_names_and_tokens_harms_nobody_at_the_same_address(region: RegionWorld) -> None:
+    for number in range(FREE):
+        assert (await log_in(region, by_password(f"user-{number}", WRONG))).status == 401
+    assert (await log_in(region, by_password("another", WRONG))).status == 429
+    assert (await log_in(region, by_token("no-token"))).status == 429
+    for user, password in (("ann", ANN), ("admin", ADMIN)):
+        assert (await log_in(region, by_password(user, password))).status == 201
+    assert (await log_in(region, by_token(ANN))).status == 201
 
 
 def test_the_answers_do_not_tell_which_users_there_are(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,9 @@ FILE = entry(ADMIN, "admin", "ops", '["admin", "member"]') + entry(DIGEST, "ann"
 
 
 @pytest.fixture
-def region(tmp_path: Path) -> RegionWorld:
-    return RegionWorld(tmp_path, FILE)
+async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
+    async with RegionWorld(tmp_path, FILE).running() as region:
+        yield region
 
 
 def by_password(user: str, password: str, **scope: Any) -> dict[str, Any]:
@@ -53,72 +55,62 @@ async def issued(region: RegionWorld, user: str = "ann", password: str = ANN) ->
     return answer.headers["x-subject-token"]
 
 
-def test_versions_are_for_everybody(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        headers = {"host": "cloud:5", "x-forwarded-proto": "https"}
-        for path in ("/identity", "/identity/", "/identity/v3", "/identity/v3/"):
-            answer = await region.ask("GET", path, token=None, headers=headers)
-            found = answer.json
-            version = found["version"] if "v3" in path else found["versions"]["values"][0]
-            assert version["links"] == [{"rel": "self", "href": "https://cloud:5/identity/v3/"}]
-            assert (version["id"], version["status"]) == ("v3.14", "stable")
-        refused = await region.ask("GET", "/identity/v3/projects", token=None)
-        assert (refused.status, refused.json["error"]["title"]) == (401, "Unauthorized")
-        # Not below the prefix, though it begins alike: this is Placement's to refuse.
-        assert "errors" in (await region.ask("GET", "/identities", token=ADMIN)).json
-
-    region.run(story)
+async def test_versions_are_for_everybody(region: RegionWorld) -> None:
+    headers = {"host": "cloud:5", "x-forwarded-proto": "https"}
+    for path in ("/identity", "/identity/", "/identity/v3", "/identity/v3/"):
+        answer = await region.ask("GET", path, token=None, headers=headers)
+        found = answer.json
+        version = found["version"] if "v3" in path else found["versions"]["values"][0]
+        assert version["links"] == [{"rel": "self", "href": "https://cloud:5/identity/v3/"}]
+        assert (version["id"], version["status"]) == ("v3.14", "stable")
+    refused = await region.ask("GET", "/identity/v3/projects", token=None)
+    assert (refused.status, refused.json["error"]["title"]) == (401, "Unauthorized")
+    # Not below the prefix, though it begins alike: this is Placement's to refuse.
+    assert "errors" in (await region.ask("GET", "/identities", token=ADMIN)).json
 
 
-def test_a_password_gets_a_token_with_a_catalog(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        answer = await log_in(region, by_password("ann", ANN, name="blue"), headers={"host": "cloud:5"})
-        assert answer.status == 201
-        token = answer.json["token"]
-        domain = {"id": "default", "name": "Default"}
-        assert token["user"] == {"id": "ann", "name": "ann", "domain": domain, "password_expires_at": None}
-        assert token["project"] == {"id": "blue", "name": "blue", "domain": domain}
-        assert token["roles"] == [{"id": role, "name": role} for role in ("member", "reader")]
-        assert (token["methods"], token["is_domain"]) == (["password"], False)
-        assert token["issued_at"] == "2026-01-01T00:00:00.000000Z"
-        assert token["expires_at"] == "2026-01-01T12:00:00.000000Z"
-        urls = {
-            service["type"]: {(one["interface"], one["region"], one["url"]) for one in service["endpoints"]}
-            for service in token["catalog"]
+async def test_a_password_gets_a_token_with_a_catalog(region: RegionWorld) -> None:
+    answer = await log_in(region, by_password("ann", ANN, name="blue"), headers={"host": "cloud:5"})
+    assert answer.status == 201
+    token = answer.json["token"]
+    domain = {"id": "default", "name": "Default"}
+    assert token["user"] == {"id": "ann", "name": "ann", "domain": domain, "password_expires_at": None}
+    assert token["project"] == {"id": "blue", "name": "blue", "domain": domain}
+    assert token["roles"] == [{"id": role, "name": role} for role in ("member", "reader")]
+    assert (token["methods"], token["is_domain"]) == (["password"], False)
+    assert token["issued_at"] == "2026-01-01T00:00:00.000000Z"
+    assert token["expires_at"] == "2026-01-01T12:00:00.000000Z"
+    urls = {
+        service["type"]: {(one["interface"], one["region"], one["url"]) for one in service["endpoints"]}
+        for service in token["catalog"]
+    }
+    paths = {
+        "compute": "/compute/v2.1",
+        "placement": "",
+        "image": "/image",
+        "identity": "/identity/v3",
+    }
+    assert urls == {
+        type: {
+            (interface, "RegionOne", f"http://cloud:5{path}") for interface in ("public", "internal", "admin")
         }
-        paths = {
-            "compute": "/compute/v2.1",
-            "placement": "",
-            "image": "/image",
-            "identity": "/identity/v3",
-        }
-        assert urls == {
-            type: {
-                (interface, "RegionOne", f"http://cloud:5{path}")
-                for interface in ("public", "internal", "admin")
-            }
-            for type, path in paths.items()
-        }
-        lean = await region.ask("POST", f"{TOKENS}?nocatalog", by_password("ann", ANN), token=None)
-        assert "catalog" not in lean.json["token"]
-
-    region.run(story)
+        for type, path in paths.items()
+    }
+    lean = await region.ask("POST", f"{TOKENS}?nocatalog", by_password("ann", ANN), token=None)
+    assert "catalog" not in lean.json["token"]
 
 
-def test_an_issued_token_is_good_everywhere_and_not_the_password(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        token = await issued(region, "admin", ADMIN)
-        assert ADMIN not in token
-        for path in ("/compute/v2.1/flavors", "/image/v2/images", "/resource_providers", "/berth/v1/groups"):
-            assert (await region.ask("GET", path, token=token)).status == 200, path
-        # Another worker knows nothing but the file.
-        other = Tokens(str(region.tokens_file), region.clock, issues=True)
-        caller = await other.identify({"x-auth-token": token})
-        assert caller == Caller("admin", "ops", ("admin", "member", "manager", "reader"))
-        # The plain token goes on being one.
-        assert (await region.ask("GET", "/compute/v2.1/flavors", token=ADMIN)).status == 200
-
-    region.run(story)
+async def test_an_issued_token_is_good_everywhere_and_not_the_password(region: RegionWorld) -> None:
+    token = await issued(region, "admin", ADMIN)
+    assert ADMIN not in token
+    for path in ("/compute/v2.1/flavors", "/image/v2/images", "/resource_providers", "/berth/v1/groups"):
+        assert (await region.ask("GET", path, token=token)).status == 200, path
+    # Another worker knows nothing but the file.
+    other = Tokens(str(region.tokens_file), region.clock, issues=True)
+    caller = await other.identify({"x-auth-token": token})
+    assert caller == Caller("admin", "ops", ("admin", "member", "manager", "reader"))
+    # The plain token goes on being one.
+    assert (await region.ask("GET", "/compute/v2.1/flavors", token=ADMIN)).status == 200
 
 
 @pytest.mark.parametrize(
@@ -136,15 +128,12 @@ def test_an_issued_token_is_good_everywhere_and_not_the_password(region: RegionW
         {"auth": {"identity": {"methods": ["totp"]}}},
     ],
 )
-def test_who_is_not_let_in(region: RegionWorld, body: Any) -> None:
-    async def story(region: RegionWorld) -> None:
-        answer = await log_in(region, body)
-        assert answer.status == 401
-        error = answer.json["error"]
-        assert (error["code"], error["title"]) == (401, "Unauthorized")
-        assert "x-subject-token" not in answer.headers
-
-    region.run(story)
+async def test_who_is_not_let_in(region: RegionWorld, body: Any) -> None:
+    answer = await log_in(region, body)
+    assert answer.status == 401
+    error = answer.json["error"]
+    assert (error["code"], error["title"]) == (401, "Unauthorized")
+    assert "x-subject-token" not in answer.headers
 
 
 @pytest.mark.parametrize(
@@ -157,159 +146,135 @@ def test_who_is_not_let_in(region: RegionWorld, body: Any) -> None:
         {"auth": {"identity": {"methods": ["token"], "token": {"id": ADMIN}}, "scope": {"project": {}}}},
     ],
 )
-def test_what_is_no_way_to_log_in(region: RegionWorld, body: Any) -> None:
-    async def story(region: RegionWorld) -> None:
-        answer = await log_in(region, body)
-        assert (answer.status, answer.json["error"]["code"]) == (400, 400)
-
-    region.run(story)
+async def test_what_is_no_way_to_log_in(region: RegionWorld, body: Any) -> None:
+    answer = await log_in(region, body)
+    assert (answer.status, answer.json["error"]["code"]) == (400, 400)
 
 
-def test_a_changed_token_is_nobodys(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        token = await issued(region)
-        version, name, grant, seal = token.split(".")
-        of_admin = (await issued(region, "admin", ADMIN)).split(".")
-        for forged in (
-            f"{version}.{name}.{grant}.{seal[:-2]}AA",
-            f"{version}.{name}.{of_admin[2]}.{seal}",
-            f"{version}.{of_admin[1]}.{grant}.{seal}",
-            f"{version}.{name}.{grant}.",
-            f"{version}.{name}.{grant}",
-            f"{version}.{name}.{grant}.{seal}é",
-        ):
-            assert (await region.ask("GET", "/compute/v2.1/flavors", token=forged)).status == 401, forged
-        assert (await region.ask("GET", "/compute/v2.1/flavors", token=token)).status == 200
-
-    region.run(story)
+async def test_a_changed_token_is_nobodys(region: RegionWorld) -> None:
+    token = await issued(region)
+    version, name, grant, seal = token.split(".")
+    of_admin = (await issued(region, "admin", ADMIN)).split(".")
+    for forged in (
+        f"{version}.{name}.{grant}.{seal[:-2]}AA",
+        f"{version}.{name}.{of_admin[2]}.{seal}",
+        f"{version}.{of_admin[1]}.{grant}.{seal}",
+        f"{version}.{name}.{grant}.",
+        f"{version}.{name}.{grant}",
+        f"{version}.{name}.{grant}.{seal}é",
+    ):
+        assert (await region.ask("GET", "/compute/v2.1/flavors", token=forged)).status == 401, forged
+    assert (await region.ask("GET", "/compute/v2.1/flavors", token=token)).status == 200
 
 
-def test_a_token_ends_after_twelve_hours_and_with_its_entry(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        token = await issued(region)
+async def test_a_token_ends_after_twelve_hours_and_with_its_entry(region: RegionWorld) -> None:
+    token = await issued(region)
 
-        async def status() -> int:
-            return (await region.ask("GET", "/compute/v2.1/flavors", token=token)).status
+    async def status() -> int:
+        return (await region.ask("GET", "/compute/v2.1/flavors", token=token)).status
 
-        region.clock.advance(12 * 3600 - 1)
-        assert await status() == 200
-        # A token that is got for it does not outlive it.
-        again = await log_in(region, by_token(token))
-        assert again.json["token"]["expires_at"] == "2026-01-01T12:00:00.000000Z"
-        assert again.json["token"]["methods"] == ["token", "password"]
-        region.clock.advance(1)
-        assert await status() == 401
-        renewed = again.headers["x-subject-token"]
-        assert (await region.ask("GET", "/compute/v2.1/flavors", token=renewed)).status == 401
+    region.clock.advance(12 * 3600 - 1)
+    assert await status() == 200
+    # A token that is got for it does not outlive it.
+    again = await log_in(region, by_token(token))
+    assert again.json["token"]["expires_at"] == "2026-01-01T12:00:00.000000Z"
+    assert again.json["token"]["methods"] == ["token", "password"]
+    region.clock.advance(1)
+    assert await status() == 401
+    renewed = again.headers["x-subject-token"]
+    assert (await region.ask("GET", "/compute/v2.1/flavors", token=renewed)).status == 401
 
-        token = await issued(region)
-        assert await status() == 200
-        region.write_tokens(entry(ADMIN, "admin", "ops", '["admin"]') + entry(DIGEST, "ann", "red"))
-        region.clock.advance(2)
-        # The entry is there, for another project: the token was for the old one.
-        assert await status() == 401
-        region.write_tokens(entry(ADMIN, "admin", "ops", '["admin"]'))
-        region.clock.advance(2)
-        assert await status() == 401
-
-    region.run(story)
+    token = await issued(region)
+    assert await status() == 200
+    region.write_tokens(entry(ADMIN, "admin", "ops", '["admin"]') + entry(DIGEST, "ann", "red"))
+    region.clock.advance(2)
+    # The entry is there, for another project: the token was for the old one.
+    assert await status() == 401
+    region.write_tokens(entry(ADMIN, "admin", "ops", '["admin"]'))
+    region.clock.advance(2)
+    assert await status() == 401
 
 
 @pytest.mark.parametrize("methods", [["token"], ["token", "password"], ["password", "token"]])
-def test_a_token_that_is_exchanged_keeps_its_expiry(region: RegionWorld, methods: list[str]) -> None:
-    async def story(region: RegionWorld) -> None:
-        token = await issued(region)
-        for _ in range(3):
-            region.clock.advance(3600)
-            body = by_password("ann", ANN)
-            body["auth"]["identity"] |= {"methods": methods, "token": {"id": token}}
-            exchanged = await log_in(region, body)
-            assert exchanged.status == 201
-            assert exchanged.json["token"]["expires_at"] == "2026-01-01T12:00:00.000000Z"
-            token = exchanged.headers["x-subject-token"]
-
-    region.run(story)
+async def test_a_token_that_is_exchanged_keeps_its_expiry(region: RegionWorld, methods: list[str]) -> None:
+    token = await issued(region)
+    for _ in range(3):
+        region.clock.advance(3600)
+        body = by_password("ann", ANN)
+        body["auth"]["identity"] |= {"methods": methods, "token": {"id": token}}
+        exchanged = await log_in(region, body)
+        assert exchanged.status == 201
+        assert exchanged.json["token"]["expires_at"] == "2026-01-01T12:00:00.000000Z"
+        token = exchanged.headers["x-subject-token"]
 
 
-def test_without_cells_issued_tokens_are_not_believed(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        token = await issued(region)
-        plain = Tokens(str(region.tokens_file), region.clock)
-        assert await plain.identify({"x-auth-token": token}) is None
-        assert await plain.identify({"x-auth-token": ANN}) == Caller("ann", "blue", ("member", "reader"))
-
-    region.run(story)
+async def test_without_cells_issued_tokens_are_not_believed(region: RegionWorld) -> None:
+    token = await issued(region)
+    plain = Tokens(str(region.tokens_file), region.clock)
+    assert await plain.identify({"x-auth-token": token}) is None
+    assert await plain.identify({"x-auth-token": ANN}) == Caller("ann", "blue", ("member", "reader"))
 
 
-def test_a_token_is_shown_to_its_user_and_to_admins(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        token = await issued(region)
+async def test_a_token_is_shown_to_its_user_and_to_admins(region: RegionWorld) -> None:
+    token = await issued(region)
 
-        async def ask(method: str, who: str, subject: str | None) -> Answer:
-            headers = {} if subject is None else {"x-subject-token": subject}
-            return await region.ask(method, TOKENS, token=who, headers=headers)
+    async def ask(method: str, who: str, subject: str | None) -> Answer:
+        headers = {} if subject is None else {"x-subject-token": subject}
+        return await region.ask(method, TOKENS, token=who, headers=headers)
 
-        for who in (token, ANN, ADMIN):
-            answer = await ask("GET", who, token)
-            assert (answer.status, answer.headers["x-subject-token"]) == (200, token)
-            assert answer.json["token"]["expires_at"] == "2026-01-01T12:00:00.000000Z"
-        assert (await ask("HEAD", ADMIN, token)).status == 200
-        assert (await ask("GET", token, ADMIN)).status == 403
-        assert (await ask("GET", ADMIN, "nobody")).status == 404
-        assert (await ask("GET", ADMIN, None)).status == 400
-        assert (await ask("DELETE", token, token)).status == 204
-        assert (await ask("DELETE", ANN, "nobody")).status == 404
-
-    region.run(story)
+    for who in (token, ANN, ADMIN):
+        answer = await ask("GET", who, token)
+        assert (answer.status, answer.headers["x-subject-token"]) == (200, token)
+        assert answer.json["token"]["expires_at"] == "2026-01-01T12:00:00.000000Z"
+    assert (await ask("HEAD", ADMIN, token)).status == 200
+    assert (await ask("GET", token, ADMIN)).status == 403
+    assert (await ask("GET", ADMIN, "nobody")).status == 404
+    assert (await ask("GET", ADMIN, None)).status == 400
+    assert (await ask("DELETE", token, token)).status == 204
+    assert (await ask("DELETE", ANN, "nobody")).status == 404
 
 
-def test_lists_of_what_there_is(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        async def ids(path: str, who: str = ADMIN) -> list[str]:
-            answer = await region.ask("GET", f"/identity/v3/{path}", token=who)
-            assert answer.status == 200, answer.body
-            [items] = [value for value in answer.json.values() if isinstance(value, list)]
-            return [item["id"] for item in items]
+async def test_lists_of_what_there_is(region: RegionWorld) -> None:
+    async def ids(path: str, who: str = ADMIN) -> list[str]:
+        answer = await region.ask("GET", f"/identity/v3/{path}", token=who)
+        assert answer.status == 200, answer.body
+        [items] = [value for value in answer.json.values() if isinstance(value, list)]
+        return [item["id"] for item in items]
 
-        assert await ids("projects") == ["ops", "blue"]
-        assert await ids("projects?name=blue") == ["blue"]
-        assert await ids("projects?domain_id=default&name=none") == []
-        assert await ids("projects", ANN) == ["blue"]
-        assert await ids("auth/projects") == ["ops"]
-        assert await ids("users") == ["admin", "ann"]
-        assert await ids("users", ANN) == ["ann"]
-        assert await ids("users/ann/projects") == ["blue"]
-        assert await ids("users/admin/projects", ANN) == []
-        assert await ids("roles") == ["admin", "member", "manager", "reader"]
-        assert await ids("domains") == ["default"]
-        assert await ids("regions") == ["RegionOne"]
-        assert len(await ids("services")) == 4
-        assert len(await ids("endpoints")) == 12
-        assert len(await ids("endpoints?interface=public")) == 4
-        assert len(await ids("auth/catalog", ANN)) == 4
-        one = await region.ask("GET", "/identity/v3/projects/blue", token=ANN)
-        assert one.json["project"]["name"] == "blue"
-        for path in ("projects/ops", "projects/none", "things"):
-            missing = await region.ask("GET", f"/identity/v3/{path}", token=ANN)
-            assert (missing.status, missing.json["error"]["code"]) == (404, 404)
-
-    region.run(story)
+    assert await ids("projects") == ["ops", "blue"]
+    assert await ids("projects?name=blue") == ["blue"]
+    assert await ids("projects?domain_id=default&name=none") == []
+    assert await ids("projects", ANN) == ["blue"]
+    assert await ids("auth/projects") == ["ops"]
+    assert await ids("users") == ["admin", "ann"]
+    assert await ids("users", ANN) == ["ann"]
+    assert await ids("users/ann/projects") == ["blue"]
+    assert await ids("users/admin/projects", ANN) == []
+    assert await ids("roles") == ["admin", "member", "manager", "reader"]
+    assert await ids("domains") == ["default"]
+    assert await ids("regions") == ["RegionOne"]
+    assert len(await ids("services")) == 4
+    assert len(await ids("endpoints")) == 12
+    assert len(await ids("endpoints?interface=public")) == 4
+    assert len(await ids("auth/catalog", ANN)) == 4
+    one = await region.ask("GET", "/identity/v3/projects/blue", token=ANN)
+    assert one.json["project"]["name"] == "blue"
+    for path in ("projects/ops", "projects/none", "things"):
+        missing = await region.ask("GET", f"/identity/v3/{path}", token=ANN)
+        assert (missing.status, missing.json["error"]["code"]) == (404, 404)
 
 
 @pytest.mark.parametrize("path", ["projects?tags-any=a", "users?tags=a", "endpoints?type=image", "roles?a=b"])
-def test_a_list_is_refused_with_a_word_that_it_does_not_know(region: RegionWorld, path: str) -> None:
+async def test_a_list_is_refused_with_a_word_that_it_does_not_know(region: RegionWorld, path: str) -> None:
     """All of it was listed."""
 
-    async def story(region: RegionWorld) -> None:
-        refused = await region.ask("GET", f"/identity/v3/{path}", token=ADMIN)
-        assert refused.status == 400
-        assert "is not understood in a list of" in refused.json["error"]["message"]
-
-    region.run(story)
+    refused = await region.ask("GET", f"/identity/v3/{path}", token=ADMIN)
+    assert refused.status == 400
+    assert "is not understood in a list of" in refused.json["error"]["message"]
 
 
-def test_where_everybody_is_believed_any_password_will_do(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_where_everybody_is_believed_any_password_will_do(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         answer = await log_in(region, by_password("admin", "whatever", name="ops"))
         assert answer.headers["x-subject-token"] == "admin:ops"
         assert [role["name"] for role in answer.json["token"]["roles"]] == [
@@ -327,8 +292,6 @@ def test_where_everybody_is_believed_any_password_will_do(tmp_path: Path) -> Non
         assert shown.json["token"]["project"]["id"] == "blue"
         listed = await region.ask("GET", "/identity/v3/projects", token="admin:ops")
         assert [project["id"] for project in listed.json["projects"]] == ["ops"]
-
-    RegionWorld(tmp_path).run(story)
 
 
 def test_entries_of_one_user_do_not_lend_each_other_roles(tmp_path: Path) -> None:

@@ -37,8 +37,8 @@ async def status(region: RegionWorld, token: str, path: str = SERVERS) -> int:
     return (await region.ask("GET", path, token=token)).status
 
 
-def test_a_revoked_token_is_nobodys(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_revoked_token_is_nobodys(region: RegionWorld) -> None:
+    async with region.running():
         token, other = await issued(region), await issued(region)
         assert await status(region, token) == 200
         assert (await revoke(region, token, token)).status == 204
@@ -52,21 +52,17 @@ def test_a_revoked_token_is_nobodys(region: RegionWorld) -> None:
         # Others of the same user are as good as before.
         assert (await status(region, other), await status(region, ANN)) == (200, 200)
 
-    region.run(story)
 
-
-def test_a_token_is_revoked_by_its_user_and_by_admins(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_token_is_revoked_by_its_user_and_by_admins(region: RegionWorld) -> None:
+    async with region.running():
         hers, his = await issued(region), await issued(region, "admin", ADMIN)
         assert (await revoke(region, hers, his)).status == 403
         assert (await revoke(region, his, hers)).status == 204
         assert (await status(region, hers), await status(region, his)) == (401, 200)
 
-    region.run(story)
 
-
-def test_an_exchanged_token_is_revoked_apart_from_the_first_as_by_keystone(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_an_exchanged_token_is_revoked_apart_from_the_first_as_by_keystone(region: RegionWorld) -> None:
+    async with region.running():
         first = await issued(region)
         exchanged = (await log_in(region, by_token(first))).headers["x-subject-token"]
         assert (await revoke(region, first, first)).status == 204
@@ -76,26 +72,20 @@ def test_an_exchanged_token_is_revoked_apart_from_the_first_as_by_keystone(regio
         assert (await revoke(region, exchanged, exchanged)).status == 204
         assert await status(region, exchanged) == 401
 
-    region.run(story)
 
-
-def test_two_who_revoke_it_at_once_are_both_right(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_two_who_revoke_it_at_once_are_both_right(region: RegionWorld) -> None:
+    async with region.running():
         token = await issued(region)
         answers = await asyncio.gather(revoke(region, token, token), revoke(region, ADMIN, token))
         assert [answer.status for answer in answers] == [204, 204]
         assert await status(region, token) == 401
 
-    region.run(story)
 
-
-def test_an_entry_of_the_file_is_not_revoked_here(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_an_entry_of_the_file_is_not_revoked_here(region: RegionWorld) -> None:
+    async with region.running():
         answer = await revoke(region, ANN, ANN)
         assert (answer.status, "tokens file" in answer.json["error"]["message"]) == (403, True)
         assert await status(region, ANN) == 200
-
-    region.run(story)
 
 
 def test_it_stays_revoked_after_a_restart(region: RegionWorld) -> None:
@@ -134,8 +124,9 @@ def test_every_worker_honours_it_at_once(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def test_what_has_expired_is_not_kept(region: RegionWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_what_has_expired_is_not_kept(region: RegionWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with region.running():
+
         def kept() -> int:
             return region.engine.view.records.count(RevokedToken)
 
@@ -154,5 +145,3 @@ def test_what_has_expired_is_not_kept(region: RegionWorld, monkeypatch: pytest.M
         # Another user's are counted apart.
         token = await issued(region, "admin", ADMIN)
         assert (await revoke(region, token, token)).status == 204
-
-    region.run(story)

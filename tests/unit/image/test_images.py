@@ -1,7 +1,7 @@
 """/image/v2: images are made, filled, found, changed and deleted; by whom, and what they may say."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ PATCH = "application/openstack-images-v2.1-json-patch"
 
 
 @pytest.fixture
-def region(tmp_path: Path) -> RegionWorld:
-    return RegionWorld(tmp_path)
+async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
+    async with RegionWorld(tmp_path).running() as region:
+        yield region
 
 
 async def new(region: RegionWorld, name: str = "cirros", who: str = "ann:blue", **fields: Any) -> Any:
@@ -45,92 +46,83 @@ async def upload(region: RegionWorld, id: str, content: bytes = b"content", who:
     return await region.ask_raw("PUT", f"{IMAGES}/{id}/file", content, token=who, headers=headers)
 
 
-def test_versions_are_for_everybody(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        for path in ("/image", "/image/", "/image/versions", "/image/v2", "/image/v2/"):
-            versions = (await region.ask("GET", path, token=None, headers={"host": "c:1"})).json["versions"]
-            assert [one["status"] for one in versions].count("CURRENT") == 1
-            assert versions[0] == {
-                "id": "v2.9",
-                "status": "CURRENT",
-                "links": [{"rel": "self", "href": "http://c:1/image/v2/"}],
-            }
-        refused = await region.ask("GET", IMAGES, token=None)
-        assert (refused.status, refused.json["code"]) == (401, "401 Unauthorized")
-        assert (await region.ask("GET", "/image/v1/images")).status == 404
-
-    region.run(story)
-
-
-def test_an_image_is_queued_until_it_has_content(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        answer = await region.ask(
-            "POST",
-            IMAGES,
-            {"name": "x", "id": uuid_of(5), "disk_format": "raw", "container_format": "bare", "os": "linux"},
-            token="ann:blue",
-            headers={"host": "c:1"},
-        )
-        assert answer.status == 201
-        assert answer.headers["location"] == f"http://c:1{IMAGES}/{uuid_of(5)}"
-        made = answer.json
-        assert made == {
-            "id": uuid_of(5),
-            "name": "x",
-            "status": "queued",
-            "visibility": "shared",
-            "owner": "blue",
-            "tags": [],
-            "disk_format": "raw",
-            "container_format": "bare",
-            "min_disk": 0,
-            "min_ram": 0,
-            "protected": False,
-            "os_hidden": False,
-            "size": None,
-            "virtual_size": None,
-            "checksum": None,
-            "os_hash_algo": None,
-            "os_hash_value": None,
-            "created_at": "2026-01-01T00:00:00Z",
-            "updated_at": "2026-01-01T00:00:00Z",
-            "self": f"/v2/images/{uuid_of(5)}",
-            "file": f"/v2/images/{uuid_of(5)}/file",
-            "schema": "/v2/schemas/image",
-            "os": "linux",
+async def test_versions_are_for_everybody(region: RegionWorld) -> None:
+    for path in ("/image", "/image/", "/image/versions", "/image/v2", "/image/v2/"):
+        versions = (await region.ask("GET", path, token=None, headers={"host": "c:1"})).json["versions"]
+        assert [one["status"] for one in versions].count("CURRENT") == 1
+        assert versions[0] == {
+            "id": "v2.9",
+            "status": "CURRENT",
+            "links": [{"rel": "self", "href": "http://c:1/image/v2/"}],
         }
-        path = f"{IMAGES}/{uuid_of(5)}/file"
-        assert (await region.ask("GET", path, token="ann:blue")).status == 204
-        assert (await upload(region, uuid_of(5), b"content")).status == 204
-        shown = (await region.ask("GET", f"{IMAGES}/{uuid_of(5)}", token="ann:blue")).json
-        assert shown == made | {
-            "status": "active",
-            "size": 7,
-            "checksum": hashlib.md5(b"content").hexdigest(),
-            "os_hash_algo": "sha512",
-            "os_hash_value": hashlib.sha512(b"content").hexdigest(),
-        }
-        assert (await upload(region, uuid_of(5))).status == 409
-        missing = await region.ask("GET", path, token="ann:blue")
-        assert (missing.status, missing.json["message"]) == (
-            404,
-            f"The content of image {uuid_of(5)} is not kept: only its size and its digests are.",
-        )
-        assert (await region.ask("POST", IMAGES, {"id": uuid_of(5)}, token="ann:blue")).status == 409
-
-    region.run(story)
+    refused = await region.ask("GET", IMAGES, token=None)
+    assert (refused.status, refused.json["code"]) == (401, "401 Unauthorized")
+    assert (await region.ask("GET", "/image/v1/images")).status == 404
 
 
-def test_content_needs_to_be_of_a_format(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        image = await new(region, disk_format=None)
-        assert (await upload(region, image["id"])).status == 400
-        assert (await patch(region, image["id"], ("replace", "/disk_format", "raw"))).status == 200
-        assert (await upload(region, image["id"], b"")).status == 204
-        # Nothing is content too, and can be had back.
-        assert (await region.ask("GET", f"{IMAGES}/{image['id']}/file", token="ann:blue")).status == 204
+async def test_an_image_is_queued_until_it_has_content(region: RegionWorld) -> None:
+    answer = await region.ask(
+        "POST",
+        IMAGES,
+        {"name": "x", "id": uuid_of(5), "disk_format": "raw", "container_format": "bare", "os": "linux"},
+        token="ann:blue",
+        headers={"host": "c:1"},
+    )
+    assert answer.status == 201
+    assert answer.headers["location"] == f"http://c:1{IMAGES}/{uuid_of(5)}"
+    made = answer.json
+    assert made == {
+        "id": uuid_of(5),
+        "name": "x",
+        "status": "queued",
+        "visibility": "shared",
+        "owner": "blue",
+        "tags": [],
+        "disk_format": "raw",
+        "container_format": "bare",
+        "min_disk": 0,
+        "min_ram": 0,
+        "protected": False,
+        "os_hidden": False,
+        "size": None,
+        "virtual_size": None,
+        "checksum": None,
+        "os_hash_algo": None,
+        "os_hash_value": None,
+        "created_at": "2026-01-01T00:00:00Z",
+        "updated_at": "2026-01-01T00:00:00Z",
+        "self": f"/v2/images/{uuid_of(5)}",
+        "file": f"/v2/images/{uuid_of(5)}/file",
+        "schema": "/v2/schemas/image",
+        "os": "linux",
+    }
+    path = f"{IMAGES}/{uuid_of(5)}/file"
+    assert (await region.ask("GET", path, token="ann:blue")).status == 204
+    assert (await upload(region, uuid_of(5), b"content")).status == 204
+    shown = (await region.ask("GET", f"{IMAGES}/{uuid_of(5)}", token="ann:blue")).json
+    assert shown == made | {
+        "status": "active",
+        "size": 7,
+        "checksum": hashlib.md5(b"content").hexdigest(),
+        "os_hash_algo": "sha512",
+        "os_hash_value": hashlib.sha512(b"content").hexdigest(),
+    }
+    assert (await upload(region, uuid_of(5))).status == 409
+    missing = await region.ask("GET", path, token="ann:blue")
+    assert (missing.status, missing.json["message"]) == (
+        404,
+        f"The content of image {uuid_of(5)} is not kept: only its size and its digests are.",
+    )
+    assert (await region.ask("POST", IMAGES, {"id": uuid_of(5)}, token="ann:blue")).status == 409
 
-    region.run(story)
+
+async def test_content_needs_to_be_of_a_format(region: RegionWorld) -> None:
+    image = await new(region, disk_format=None)
+    assert (await upload(region, image["id"])).status == 400
+    assert (await patch(region, image["id"], ("replace", "/disk_format", "raw"))).status == 200
+    assert (await upload(region, image["id"], b"")).status == 204
+    # Nothing is content too, and can be had back.
+    assert (await region.ask("GET", f"{IMAGES}/{image['id']}/file", token="ann:blue")).status == 204
 
 
 @pytest.mark.parametrize(
@@ -161,75 +153,64 @@ def test_content_needs_to_be_of_a_format(region: RegionWorld) -> None:
         ),
     ],
 )
-def test_what_an_image_may_not_say(
+async def test_what_an_image_may_not_say(
     region: RegionWorld, fields: dict[str, Any], status: int, why: str
 ) -> None:
-    async def story(region: RegionWorld) -> None:
-        answer = await region.ask("POST", IMAGES, fields, token="ann:blue")
-        assert answer.status == status
-        assert answer.json["message"].startswith(why)
-        assert await names(region) == []
-
-    region.run(story)
+    answer = await region.ask("POST", IMAGES, fields, token="ann:blue")
+    assert answer.status == status
+    assert answer.json["message"].startswith(why)
+    assert await names(region) == []
 
 
-def test_whose_images_are_seen_and_changed_by_whom(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        mine = await new(region, "mine", visibility="private")
-        public = await new(region, "public", "admin", visibility="public")
-        crowd = await new(region, "crowd", "admin", visibility="community")
-        await new(region, "hidden", os_hidden=True)
-        assert await names(region) == ["mine", "public"]
-        assert await names(region, "?visibility=community") == ["crowd"]
-        assert await names(region, "?visibility=all", "bob:red") == ["crowd", "public"]
-        assert await names(region, "?os_hidden=true") == ["hidden"]
-        assert await names(region, who="admin") == ["crowd", "mine", "public"]
-        for id, who, status in (
-            (mine["id"], "bob:red", 404),
-            (crowd["id"], "bob:red", 200),
-            (mine["id"], "admin", 200),
-        ):
-            assert (await region.ask("GET", f"{IMAGES}/{id}", token=who)).status == status
-        rename = ("replace", "/name", "x")
-        assert (await patch(region, public["id"], rename)).status == 403
-        assert (await patch(region, mine["id"], rename, who="bob:red")).status == 404
-        assert (await region.ask("DELETE", f"{IMAGES}/{public['id']}", token="ann:blue")).status == 403
-        assert (await upload(region, public["id"])).status == 403
-        assert (await patch(region, mine["id"], ("replace", "/visibility", "public"))).status == 403
-        assert (await patch(region, mine["id"], ("replace", "/owner", "red"))).status == 403
-        assert (await patch(region, mine["id"], ("replace", "/owner", "red"), who="admin")).status == 200
-        assert await names(region) == ["public"]
-
-    region.run(story)
+async def test_whose_images_are_seen_and_changed_by_whom(region: RegionWorld) -> None:
+    mine = await new(region, "mine", visibility="private")
+    public = await new(region, "public", "admin", visibility="public")
+    crowd = await new(region, "crowd", "admin", visibility="community")
+    await new(region, "hidden", os_hidden=True)
+    assert await names(region) == ["mine", "public"]
+    assert await names(region, "?visibility=community") == ["crowd"]
+    assert await names(region, "?visibility=all", "bob:red") == ["crowd", "public"]
+    assert await names(region, "?os_hidden=true") == ["hidden"]
+    assert await names(region, who="admin") == ["crowd", "mine", "public"]
+    for id, who, status in (
+        (mine["id"], "bob:red", 404),
+        (crowd["id"], "bob:red", 200),
+        (mine["id"], "admin", 200),
+    ):
+        assert (await region.ask("GET", f"{IMAGES}/{id}", token=who)).status == status
+    rename = ("replace", "/name", "x")
+    assert (await patch(region, public["id"], rename)).status == 403
+    assert (await patch(region, mine["id"], rename, who="bob:red")).status == 404
+    assert (await region.ask("DELETE", f"{IMAGES}/{public['id']}", token="ann:blue")).status == 403
+    assert (await upload(region, public["id"])).status == 403
+    assert (await patch(region, mine["id"], ("replace", "/visibility", "public"))).status == 403
+    assert (await patch(region, mine["id"], ("replace", "/owner", "red"))).status == 403
+    assert (await patch(region, mine["id"], ("replace", "/owner", "red"), who="admin")).status == 200
+    assert await names(region) == ["public"]
 
 
-def test_lists_are_narrowed_and_cut_into_pages(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        for number in range(5):
-            await new(
-                region, f"i{number}", tags=["odd", "x"] if number % 2 else ["x"], os_distro=f"d{number}"
-            )
-            region.clock.advance(1)
-        assert await names(region, "?name=i2") == ["i2"]
-        assert await names(region, "?tag=x&tag=odd") == ["i1", "i3"]
-        assert await names(region, "?os_distro=d4&status=queued") == ["i4"]
-        assert await names(region, "?status=active") == []
-        assert await names(region, "?owner=blue&protected=false") == [f"i{number}" for number in range(5)]
-        assert await names(region, "?size_min=1") == []
-        first = (await region.ask("GET", f"{IMAGES}?tag=x&limit=2&sort=name:asc", token="ann:blue")).json
-        assert [image["name"] for image in first["images"]] == ["i0", "i1"]
-        marker = first["images"][-1]["id"]
-        assert first["next"] == f"/v2/images?tag=x&limit=2&sort=name%3Aasc&marker={marker}"
-        rest = (await region.ask("GET", f"/image{first['next']}", token="ann:blue")).json
-        assert [image["name"] for image in rest["images"]] == ["i2", "i3"]
-        last = (await region.ask("GET", f"/image{rest['next']}", token="ann:blue")).json
-        assert ([image["name"] for image in last["images"]], "next" in last) == (["i4"], False)
-        newest = (await region.ask("GET", f"{IMAGES}?limit=2", token="ann:blue")).json
-        assert [image["name"] for image in newest["images"]] == ["i4", "i3"]
-        for query in ("?marker=none", "?limit=x", "?size_min=-1"):
-            assert (await region.ask("GET", f"{IMAGES}{query}", token="ann:blue")).status == 400
-
-    region.run(story)
+async def test_lists_are_narrowed_and_cut_into_pages(region: RegionWorld) -> None:
+    for number in range(5):
+        await new(region, f"i{number}", tags=["odd", "x"] if number % 2 else ["x"], os_distro=f"d{number}")
+        region.clock.advance(1)
+    assert await names(region, "?name=i2") == ["i2"]
+    assert await names(region, "?tag=x&tag=odd") == ["i1", "i3"]
+    assert await names(region, "?os_distro=d4&status=queued") == ["i4"]
+    assert await names(region, "?status=active") == []
+    assert await names(region, "?owner=blue&protected=false") == [f"i{number}" for number in range(5)]
+    assert await names(region, "?size_min=1") == []
+    first = (await region.ask("GET", f"{IMAGES}?tag=x&limit=2&sort=name:asc", token="ann:blue")).json
+    assert [image["name"] for image in first["images"]] == ["i0", "i1"]
+    marker = first["images"][-1]["id"]
+    assert first["next"] == f"/v2/images?tag=x&limit=2&sort=name%3Aasc&marker={marker}"
+    rest = (await region.ask("GET", f"/image{first['next']}", token="ann:blue")).json
+    assert [image["name"] for image in rest["images"]] == ["i2", "i3"]
+    last = (await region.ask("GET", f"/image{rest['next']}", token="ann:blue")).json
+    assert ([image["name"] for image in last["images"]], "next" in last) == (["i4"], False)
+    newest = (await region.ask("GET", f"{IMAGES}?limit=2", token="ann:blue")).json
+    assert [image["name"] for image in newest["images"]] == ["i4", "i3"]
+    for query in ("?marker=none", "?limit=x", "?size_min=-1"):
+        assert (await region.ask("GET", f"{IMAGES}{query}", token="ann:blue")).status == 400
 
 
 @pytest.mark.parametrize(
@@ -245,15 +226,12 @@ def test_lists_are_narrowed_and_cut_into_pages(region: RegionWorld) -> None:
         ("no_such_property=x", []),
     ],
 )
-def test_a_list_is_what_was_asked_for(region: RegionWorld, query: str, found: list[str]) -> None:
-    async def story(region: RegionWorld) -> None:
-        for number in range(3):
-            await new(region, f"i{number}")
-            region.clock.advance(1)
-        answer = await region.ask("GET", f"{IMAGES}?{query}", token="ann:blue")
-        assert [image["name"] for image in answer.json["images"]] == found
-
-    region.run(story)
+async def test_a_list_is_what_was_asked_for(region: RegionWorld, query: str, found: list[str]) -> None:
+    for number in range(3):
+        await new(region, f"i{number}")
+        region.clock.advance(1)
+    answer = await region.ask("GET", f"{IMAGES}?{query}", token="ann:blue")
+    assert [image["name"] for image in answer.json["images"]] == found
 
 
 @pytest.mark.parametrize(
@@ -270,55 +248,46 @@ def test_a_list_is_what_was_asked_for(region: RegionWorld, query: str, found: li
         "name=a&name=b",
     ],
 )
-def test_a_list_is_refused_with_a_word_that_it_does_not_know(region: RegionWorld, query: str) -> None:
-    async def story(region: RegionWorld) -> None:
-        assert (await region.ask("GET", f"{IMAGES}?{query}", token="ann:blue")).status == 400
-
-    region.run(story)
+async def test_a_list_is_refused_with_a_word_that_it_does_not_know(region: RegionWorld, query: str) -> None:
+    assert (await region.ask("GET", f"{IMAGES}?{query}", token="ann:blue")).status == 400
 
 
-def test_a_query_of_too_many_parameters_is_refused(region: RegionWorld) -> None:
+async def test_a_query_of_too_many_parameters_is_refused(region: RegionWorld) -> None:
     """It was answered with 500, in another API's shape."""
 
-    async def story(region: RegionWorld) -> None:
-        answer = await region.ask(
-            "GET", f"{IMAGES}?" + "&".join(f"tag=t{n}" for n in range(101)), token="ann:blue"
-        )
-        assert answer.status == 400
-        assert answer.json["message"] == "The query has more than 100 parameters."
-
-    region.run(story)
+    answer = await region.ask(
+        "GET", f"{IMAGES}?" + "&".join(f"tag=t{n}" for n in range(101)), token="ann:blue"
+    )
+    assert answer.status == 400
+    assert answer.json["message"] == "The query has more than 100 parameters."
 
 
-def test_a_patch_adds_replaces_and_removes(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        image = await new(region, old="1", gone="2", tags=["b"])
-        region.clock.advance(5)
-        answer = await patch(
-            region,
-            image["id"],
-            ("add", "/trait:HW_CPU_X86_AVX2", "required"),
-            ("replace", "/old", "3"),
-            ("remove", "/gone"),
-            ("add", "/a~1b", "4"),
-            ("replace", "/min_ram", 64),
-            ("add", "/tags/0", "c"),
-            ("add", "/tags/-", "a"),
-            ("remove", "/tags/1"),
-        )
-        assert answer.status == 200
-        changed = {key: value for key, value in answer.json.items() if image.get(key) != value}
-        assert changed == {
-            "trait:HW_CPU_X86_AVX2": "required",
-            "old": "3",
-            "a/b": "4",
-            "min_ram": 64,
-            "tags": ["a", "c"],
-            "updated_at": "2026-01-01T00:00:05Z",
-        }
-        assert image.keys() - answer.json.keys() == {"gone"}
-
-    region.run(story)
+async def test_a_patch_adds_replaces_and_removes(region: RegionWorld) -> None:
+    image = await new(region, old="1", gone="2", tags=["b"])
+    region.clock.advance(5)
+    answer = await patch(
+        region,
+        image["id"],
+        ("add", "/trait:HW_CPU_X86_AVX2", "required"),
+        ("replace", "/old", "3"),
+        ("remove", "/gone"),
+        ("add", "/a~1b", "4"),
+        ("replace", "/min_ram", 64),
+        ("add", "/tags/0", "c"),
+        ("add", "/tags/-", "a"),
+        ("remove", "/tags/1"),
+    )
+    assert answer.status == 200
+    changed = {key: value for key, value in answer.json.items() if image.get(key) != value}
+    assert changed == {
+        "trait:HW_CPU_X86_AVX2": "required",
+        "old": "3",
+        "a/b": "4",
+        "min_ram": 64,
+        "tags": ["a", "c"],
+        "updated_at": "2026-01-01T00:00:05Z",
+    }
+    assert image.keys() - answer.json.keys() == {"gone"}
 
 
 @pytest.mark.parametrize(
@@ -338,61 +307,49 @@ def test_a_patch_adds_replaces_and_removes(region: RegionWorld) -> None:
         (("add", "/trait:X", "forbidden"), 400),
     ],
 )
-def test_a_step_that_cannot_be_done_undoes_the_others(
+async def test_a_step_that_cannot_be_done_undoes_the_others(
     region: RegionWorld, step: Sequence[Any], status: int
 ) -> None:
-    async def story(region: RegionWorld) -> None:
-        image = await new(region)
-        answer = await patch(region, image["id"], ("replace", "/name", "y"), step)
-        assert answer.status == status, answer.body
-        assert (await region.ask("GET", f"{IMAGES}/{image['id']}", token="ann:blue")).json == image
-
-    region.run(story)
+    image = await new(region)
+    answer = await patch(region, image["id"], ("replace", "/name", "y"), step)
+    assert answer.status == status, answer.body
+    assert (await region.ask("GET", f"{IMAGES}/{image['id']}", token="ann:blue")).json == image
 
 
-def test_a_patch_is_known_by_its_type(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        image = await new(region)
-        answer = await patch(region, image["id"], ("replace", "/name", "y"), media="application/json")
-        assert (answer.status, answer.json["code"]) == (415, "415 Unsupported Media Type")
-
-    region.run(story)
+async def test_a_patch_is_known_by_its_type(region: RegionWorld) -> None:
+    image = await new(region)
+    answer = await patch(region, image["id"], ("replace", "/name", "y"), media="application/json")
+    assert (answer.status, answer.json["code"]) == (415, "415 Unsupported Media Type")
 
 
-def test_tags_protection_and_deactivation(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        image = await new(region, protected=True)
-        path = f"{IMAGES}/{image['id']}"
+async def test_tags_protection_and_deactivation(region: RegionWorld) -> None:
+    image = await new(region, protected=True)
+    path = f"{IMAGES}/{image['id']}"
 
-        async def status(method: str, below: str, who: str = "ann:blue") -> int:
-            return (await region.ask(method, path + below, token=who)).status
+    async def status(method: str, below: str, who: str = "ann:blue") -> int:
+        return (await region.ask(method, path + below, token=who)).status
 
-        assert await status("PUT", "/tags/blue") == 204
-        assert await status("PUT", "/tags/blue") == 204
-        assert (await region.ask("GET", path, token="ann:blue")).json["tags"] == ["blue"]
-        assert await status("DELETE", "/tags/blue") == 204
-        assert await status("DELETE", "/tags/blue") == 404
-        assert await status("DELETE", "") == 403
-        assert await status("POST", "/actions/deactivate", "admin") == 403
-        await upload(region, image["id"])
-        assert await status("POST", "/actions/deactivate", "bob:red") == 404
-        assert await status("POST", "/actions/deactivate") == 204
-        assert (await region.ask("GET", path, token="ann:blue")).json["status"] == "deactivated"
-        assert await status("POST", "/actions/reactivate", "admin") == 204
-        assert (await region.ask("GET", f"{path}/members", token="ann:blue")).json["members"] == []
-        await patch(region, image["id"], ("replace", "/protected", False))
-        assert await status("DELETE", "") == 204
-        assert await status("DELETE", "") == 404
-
-    region.run(story)
+    assert await status("PUT", "/tags/blue") == 204
+    assert await status("PUT", "/tags/blue") == 204
+    assert (await region.ask("GET", path, token="ann:blue")).json["tags"] == ["blue"]
+    assert await status("DELETE", "/tags/blue") == 204
+    assert await status("DELETE", "/tags/blue") == 404
+    assert await status("DELETE", "") == 403
+    assert await status("POST", "/actions/deactivate", "admin") == 403
+    await upload(region, image["id"])
+    assert await status("POST", "/actions/deactivate", "bob:red") == 404
+    assert await status("POST", "/actions/deactivate") == 204
+    assert (await region.ask("GET", path, token="ann:blue")).json["status"] == "deactivated"
+    assert await status("POST", "/actions/reactivate", "admin") == 204
+    assert (await region.ask("GET", f"{path}/members", token="ann:blue")).json["members"] == []
+    await patch(region, image["id"], ("replace", "/protected", False))
+    assert await status("DELETE", "") == 204
+    assert await status("DELETE", "") == 404
 
 
-def test_schemas_say_what_an_image_looks_like(region: RegionWorld) -> None:
-    async def story(region: RegionWorld) -> None:
-        image = await new(region)
-        schema = (await region.ask("GET", "/image/v2/schemas/image")).json
-        assert schema["properties"].keys() == image.keys()
-        images = (await region.ask("GET", "/image/v2/schemas/images")).json
-        assert images["properties"]["images"]["items"] == schema
-
-    region.run(story)
+async def test_schemas_say_what_an_image_looks_like(region: RegionWorld) -> None:
+    image = await new(region)
+    schema = (await region.ask("GET", "/image/v2/schemas/image")).json
+    assert schema["properties"].keys() == image.keys()
+    images = (await region.ask("GET", "/image/v2/schemas/images")).json
+    assert images["properties"]["images"]["items"] == schema

@@ -224,8 +224,8 @@ def test_every_refused_key_is_refused_by_name() -> None:
         assert (wrong.key, wrong.accepted.startswith("left out: ")) == (key, True)
 
 
-def test_refused_extra_specs_are_refused_at_flavors_and_servers(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_refused_extra_specs_are_refused_at_flavors_and_servers(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         await region.fleet()
         for number, key in enumerate(refused_specs()):
             given = {key: SPECS[key]}
@@ -241,11 +241,9 @@ def test_refused_extra_specs_are_refused_at_flavors_and_servers(tmp_path: Path) 
             answer = await region.compute("POST", "/servers", body)
             assert (answer.status, key in answer.json["badRequest"]["message"]) == (400, True), key
 
-    RegionWorld(tmp_path).run(story)
 
-
-def test_refused_properties_are_refused_at_images(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_refused_properties_are_refused_at_images(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         for key in refused_properties():
             answer = await region.ask("POST", IMAGES, {"name": "x", key: "1"}, token="ann:blue")
             assert (answer.status, key in answer.body.decode()) == (400, True), key
@@ -258,11 +256,9 @@ def test_refused_properties_are_refused_at_images(tmp_path: Path) -> None:
         )
         assert answer.status == 400
 
-    RegionWorld(tmp_path).run(story)
 
-
-def test_refused_properties_are_refused_at_servers(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_refused_properties_are_refused_at_servers(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         await region.fleet()
         for number, key in enumerate(refused_properties()):
             old = type(CIRROS)(
@@ -276,5 +272,3 @@ def test_refused_properties_are_refused_at_servers(tmp_path: Path) -> None:
             body = {"server": {"name": "x", "flavorRef": SMALL.id, "imageRef": old.id}}
             answer = await region.compute("POST", "/servers", body)
             assert (answer.status, key in answer.json["badRequest"]["message"]) == (400, True), key
-
-    RegionWorld(tmp_path).run(story)

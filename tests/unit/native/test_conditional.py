@@ -48,8 +48,8 @@ async def again(world: ApplicationWorld, path: str, tag: str) -> Answer:
     return await world.get(path, if_none_match=tag)
 
 
-def test_an_answer_that_is_still_so_is_spared(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_an_answer_that_is_still_so_is_spared(world: ApplicationWorld) -> None:
+    async with world.running():
         await fill(world)
         for path in SINGLE + SEARCHES:
             whole = await world.get(path)
@@ -61,8 +61,6 @@ def test_an_answer_that_is_still_so_is_spared(world: ApplicationWorld) -> None:
             for name in ("etag", "cache-control", "vary", "openstack-api-version"):
                 assert spared.headers.get(name) == whole.headers.get(name), (path, name)
 
-    world.run(story)
-
 
 def test_tags_are_the_same_in_another_process(world: ApplicationWorld) -> None:
     async def tags(world: ApplicationWorld) -> list[str]:
@@ -72,8 +70,8 @@ def test_tags_are_the_same_in_another_process(world: ApplicationWorld) -> None:
     assert world.run(tags) == world.run(tags)
 
 
-def test_what_is_small_keeps_its_tag_through_other_changes(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_what_is_small_keeps_its_tag_through_other_changes(world: ApplicationWorld) -> None:
+    async with world.running():
         await fill(world)
         tags = {path: (await world.get(path)).headers["etag"] for path in SINGLE + SEARCHES}
         await world.host(2)
@@ -81,34 +79,28 @@ def test_what_is_small_keeps_its_tag_through_other_changes(world: ApplicationWor
             expected = 304 if path in SINGLE else 200
             assert (await again(world, path, tag)).status == expected, path
 
-    world.run(story)
-
 
 @pytest.mark.parametrize("path", [P, "/resource_providers", "/allocation_candidates?resources=VCPU:1"])
-def test_a_rename_is_another_answer_even_within_a_second(world: ApplicationWorld, path: str) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_a_rename_is_another_answer_even_within_a_second(world: ApplicationWorld, path: str) -> None:
+    async with world.running():
         await fill(world)
         for number in range(3):
             tag = (await world.get(path)).headers["etag"]
             await world.change("PUT", P, {"name": f"renamed-{number}"})
             assert (await again(world, path, tag)).status == 200
 
-    world.run(story)
 
-
-def test_a_class_that_is_renamed_is_another_answer(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_a_class_that_is_renamed_is_another_answer(world: ApplicationWorld) -> None:
+    async with world.running():
         await world.change("PUT", "/resource_classes/CUSTOM_A")
         await world.host(1, {"CUSTOM_A": 1})
         tag = (await world.get(f"{P}/inventories")).headers["etag"]
         await world.change("PUT", "/resource_classes/CUSTOM_A", {"name": "CUSTOM_B"}, version="1.6")
         assert (await again(world, f"{P}/inventories", tag)).status == 200
 
-    world.run(story)
 
-
-def test_versions_and_urls_have_tags_of_their_own(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_versions_and_urls_have_tags_of_their_own(world: ApplicationWorld) -> None:
+    async with world.running():
         await fill(world)
         tag = (await world.get("/resource_providers")).headers["etag"]
         older = await world.ask("GET", "/resource_providers", version="1.5", headers={"if-none-match": tag})
@@ -116,22 +108,18 @@ def test_versions_and_urls_have_tags_of_their_own(world: ApplicationWorld) -> No
         for path in ("/resource_providers?name=host-1", "/resource_providers?name=none"):
             assert (await again(world, path, tag)).status == 200
 
-    world.run(story)
-
 
 @pytest.mark.parametrize("listed", ['"x", {tag}', "W/{tag}", '{tag},W/"y"', "*"])
-def test_a_list_of_tags(world: ApplicationWorld, listed: str) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_a_list_of_tags(world: ApplicationWorld, listed: str) -> None:
+    async with world.running():
         await fill(world)
         for path in (P, "/resource_providers", "/berth/v1/consumers"):
             tag = (await world.get(path)).headers["etag"].removeprefix("W/")
             assert (await again(world, path, listed.format(tag=tag))).status == 304
 
-    world.run(story)
 
-
-def test_only_a_success_of_get_is_judged(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_only_a_success_of_get_is_judged(world: ApplicationWorld) -> None:
+    async with world.running():
         await fill(world)
         condition = {"if-none-match": "*"}
         missing = await again(world, f"/resource_providers/{uuid_of(9)}", "*")
@@ -145,18 +133,14 @@ def test_only_a_success_of_get_is_judged(world: ApplicationWorld) -> None:
         assert renamed.status == 200
         assert "etag" not in renamed.headers
 
-    world.run(story)
 
-
-def test_who_may_not_read_learns_nothing_from_a_tag(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_who_may_not_read_learns_nothing_from_a_tag(world: ApplicationWorld) -> None:
+    async with world.running():
         await fill(world)
         for path in (P, "/resource_providers", "/berth/v1/consumers"):
             tag = (await world.get(path)).headers["etag"]
             refused = await world.ask("GET", path, token="guest", headers={"if-none-match": tag})
             assert refused.status == 403
-
-    world.run(story)
 
 
 CALLERS: list[dict[str, str]] = [
@@ -167,10 +151,10 @@ CALLERS: list[dict[str, str]] = [
 
 
 @pytest.mark.parametrize("path", ["/berth/v1/groups", "/berth/v1/hosts"])
-def test_a_tag_is_of_what_its_caller_may_see(world: ApplicationWorld, path: str) -> None:
+async def test_a_tag_is_of_what_its_caller_may_see(world: ApplicationWorld, path: str) -> None:
     """A list says to each caller what that caller may see: another's tag is no proof of having seen that."""
 
-    async def story(world: ApplicationWorld) -> None:
+    async with world.running():
         await fill(world)
         wholes = [await world.ask("GET", path, headers=who) for who in CALLERS]
         assert {whole.headers["vary"] for whole in wholes} == {"x-auth-token"}
@@ -181,15 +165,11 @@ def test_a_tag_is_of_what_its_caller_may_see(world: ApplicationWorld, path: str)
                 assert answer.status == (304 if whole is mine else 200), who
                 assert answer.headers["vary"] == "x-auth-token"
 
-    world.run(story)
 
-
-def test_a_random_choice_has_no_tag(tmp_path: Path) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_a_random_choice_has_no_tag(tmp_path: Path) -> None:
+    async with ApplicationWorld(tmp_path, randomize_allocation_candidates=True).running() as world:
         await fill(world)
         assert "etag" not in (await world.get("/allocation_candidates?resources=VCPU:1")).headers
-
-    ApplicationWorld(tmp_path, randomize_allocation_candidates=True).run(story)
 
 
 def test_settings_that_shape_answers_are_part_of_the_tag(tmp_path: Path) -> None:

@@ -58,8 +58,8 @@ async def post(world: ApplicationWorld, **held: tuple[int | None, int | None]) -
     return await world.ask("POST", "/allocations", body)
 
 
-def test_a_group_is_created_shown_listed_changed_and_deleted(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_a_group_is_created_shown_listed_changed_and_deleted(world: ApplicationWorld) -> None:
+    async with world.running():
         await fleet(world)
         made = await world.ask(
             "POST",
@@ -93,11 +93,9 @@ def test_a_group_is_created_shown_listed_changed_and_deleted(world: ApplicationW
         assert (await world.ask("DELETE", f"/berth/v1/groups/{it['uuid']}?force=true")).status == 204
         assert (await world.get(f"/berth/v1/groups/{it['uuid']}")).status == 404
 
-    world.run(story)
 
-
-def test_a_claim_that_breaks_a_policy_is_refused_whoever_asks(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_a_claim_that_breaks_a_policy_is_refused_whoever_asks(world: ApplicationWorld) -> None:
+    async with world.running():
         await fleet(world)
         id = await group(world, members=[uuid_of(101), uuid_of(102)])
         assert (await claim(world, 101, 1)).status == 204
@@ -114,11 +112,9 @@ def test_a_claim_that_breaks_a_policy_is_refused_whoever_asks(world: Application
         await world.change("POST", f"/berth/v1/groups/{id}/members", {"add": [uuid_of(103), uuid_of(104)]})
         assert (await post(world, c103=(3, None), c104=(3, None))).status == 409
 
-    world.run(story)
 
-
-def test_while_a_move_waits_nobody_takes_the_place_it_came_from(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_while_a_move_waits_nobody_takes_the_place_it_came_from(world: ApplicationWorld) -> None:
+    async with world.running():
         await fleet(world)
         id = await group(world, members=[uuid_of(101), uuid_of(102)])
         await claim(world, 101, 1)
@@ -139,11 +135,9 @@ def test_while_a_move_waits_nobody_takes_the_place_it_came_from(world: Applicati
         shown = (await world.get(f"/berth/v1/groups/{id}")).json["group"]
         assert uuid_of(900) not in [m["consumer_uuid"] for m in shown["members"]]
 
-    world.run(story)
 
-
-def test_racks_and_zones_are_aggregates_with_a_kind(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_racks_and_zones_are_aggregates_with_a_kind(world: ApplicationWorld) -> None:
+    async with world.running():
         await fleet(world)
         racks = [uuid_of(501), uuid_of(502)]
         for number, rack in ((1, racks[0]), (2, racks[0]), (3, racks[1])):
@@ -166,11 +160,9 @@ def test_racks_and_zones_are_aggregates_with_a_kind(world: ApplicationWorld) -> 
         assert last.status == 409
         assert "This is the last rack, and groups are judged by it" in last.error["detail"]
 
-    world.run(story)
 
-
-def test_hosts_say_how_they_are_doing(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_hosts_say_how_they_are_doing(world: ApplicationWorld) -> None:
+    async with world.running():
         await fleet(world)
         await world.host(4, parent=1)
         body = {"host": {"disabled": True, "reason": "new disks"}}
@@ -192,11 +184,9 @@ def test_hosts_say_how_they_are_doing(world: ApplicationWorld) -> None:
         traits = (await world.get(f"/resource_providers/{uuid_of(2)}/traits")).json["traits"]
         assert traits == [], "nor has it the mark of a disabled one"
 
-    world.run(story)
 
-
-def test_a_pool_is_not_listed_as_a_host(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_a_pool_is_not_listed_as_a_host(world: ApplicationWorld) -> None:
+    async with world.running():
         await fleet(world)
         await world.host(4, {"DISK_GB": 100})
         path = f"/resource_providers/{uuid_of(4)}/traits"
@@ -204,8 +194,6 @@ def test_a_pool_is_not_listed_as_a_host(world: ApplicationWorld) -> None:
         await world.change("PUT", path, traits)
         listed = (await world.get("/berth/v1/hosts")).json["hosts"]
         assert [host["uuid"] for host in listed] == [uuid_of(number) for number in (1, 2, 3)]
-
-    world.run(story)
 
 
 @pytest.mark.parametrize(("body", "words"), REFUSED_GROUPS)
@@ -215,8 +203,8 @@ def test_a_group_that_cannot_be(world: ApplicationWorld, body: object, words: st
     assert words in answer.error["detail"]
 
 
-def test_a_consumer_is_in_one_group(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_a_consumer_is_in_one_group(world: ApplicationWorld) -> None:
+    async with world.running():
         id = await group(world, members=[uuid_of(101)])
         other = await world.ask(
             "POST",
@@ -228,8 +216,6 @@ def test_a_consumer_is_in_one_group(world: ApplicationWorld) -> None:
         same = {"group": {"uuid": id, "name": "b", "policy": "affinity"}}
         assert "already" in (await world.ask("POST", "/berth/v1/groups", same)).error["detail"]
 
-    world.run(story)
-
 
 def test_a_body_of_another_kind_is_refused(world: ApplicationWorld) -> None:
     headers = {"content-type": "text/plain"}
@@ -237,8 +223,8 @@ def test_a_body_of_another_kind_is_refused(world: ApplicationWorld) -> None:
     assert (answer.status, answer.error["code"]) == (415, "berth.unsupported_media")
 
 
-def test_events_tell_of_groups(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_events_tell_of_groups(world: ApplicationWorld) -> None:
+    async with world.running():
         await fleet(world)
         id = await group(world, members=[uuid_of(101)])
         await world.change("PUT", f"/berth/v1/hosts/{uuid_of(1)}", {"host": {"down": True}})
@@ -247,5 +233,3 @@ def test_events_tell_of_groups(world: ApplicationWorld) -> None:
         kinds = [(change["kind"], change.get("group")) for change in created["changes"]]
         assert kinds == [("group", id), ("member", None)]
         assert host["changes"][0]["after"]["down"] is True
-
-    world.run(story)

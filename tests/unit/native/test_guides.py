@@ -36,11 +36,11 @@ class Guide:
 
 
 @pytest.mark.parametrize("name", ["groups.md", "schedule.md"])
-def test_a_guide_can_be_followed(name: str, tmp_path: Path) -> None:
+async def test_a_guide_can_be_followed(name: str, tmp_path: Path) -> None:
     guide = Guide(name)
     assert len(guide.requests) >= 8
 
-    async def story(world: ApplicationWorld) -> None:
+    async with ApplicationWorld(tmp_path).running() as world:
         for number in range(1, HOSTS + 1):
             await world.host(number)
         for method, path, status, code, body in guide.requests:
@@ -53,5 +53,3 @@ def test_a_guide_can_be_followed(name: str, tmp_path: Path) -> None:
                 assert answer.error["code"] == code
             elif answer.body:
                 guide.learn(answer.json)
-
-    ApplicationWorld(tmp_path).run(story)

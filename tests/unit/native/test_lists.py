@@ -1,5 +1,6 @@
 """/berth/v1/consumers, /allocations and /usage: what is listed, what is filtered out, and pages."""
 
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ OTHER_AGGREGATE = uuid_of(901)
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> ApplicationWorld:
-    return ApplicationWorld(tmp_path)
+async def world(tmp_path: Path) -> AsyncIterator[ApplicationWorld]:
+    async with ApplicationWorld(tmp_path).running() as world:
+        yield world
 
 
 async def fill(world: ApplicationWorld) -> None:
@@ -46,8 +48,8 @@ def numbers(rows: list[dict[str, Any]], key: str) -> list[int]:
 # -- consumers ----------------------------------------------------------------------------------
 
 
-def test_a_consumer_is_told_whole(filled: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_a_consumer_is_told_whole(filled: ApplicationWorld) -> None:
+    async with filled.running() as world:
         first, *_ = (await world.get("/berth/v1/consumers")).json["consumers"]
         assert first.pop("created_at") == first.pop("updated_at")
         assert first == {
@@ -58,8 +60,6 @@ def test_a_consumer_is_told_whole(filled: ApplicationWorld) -> None:
             "generation": 1,
             "providers": 2,
         }
-
-    filled.run(story)
 
 
 @pytest.mark.parametrize(
@@ -83,41 +83,36 @@ def test_a_consumer_is_told_whole(filled: ApplicationWorld) -> None:
         (f"?marker={uuid_of(99)}", []),
     ],
 )
-def test_consumers_are_filtered(filled: ApplicationWorld, query: str, expected: list[int]) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_consumers_are_filtered(filled: ApplicationWorld, query: str, expected: list[int]) -> None:
+    async with filled.running() as world:
         answer = (await world.get(f"/berth/v1/consumers{query}")).json
         assert numbers(answer["consumers"], "uuid") == expected
         assert answer["next"] is None
 
-    filled.run(story)
 
-
-def test_pages_stay_in_step_while_consumers_come_and_go(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
-        await world.host(1, {"VCPU": 1000})
-        for number in range(20, 60, 2):
-            await world.claim(number, {1: {"VCPU": 1}})
-        seen, path, page = [], "/berth/v1/consumers?limit=3&project=p", 0
-        while path:
-            answer = (await world.get(path)).json
-            assert len(answer["consumers"]) <= 3
-            seen += numbers(answer["consumers"], "uuid")
-            path, page = answer["next"], page + 1
-            if page == 2:
-                await world.change("DELETE", f"/allocations/{uuid_of(seen[-1])}")  # the marker itself
-                await world.change("DELETE", f"/allocations/{uuid_of(40)}")  # one to come
-                await world.claim(21, {1: {"VCPU": 1}})  # behind us
-                await world.claim(41, {1: {"VCPU": 1}})  # before us
-        assert seen == sorted({*range(20, 60, 2), 41} - {40})
-
-    world.run(story)
+async def test_pages_stay_in_step_while_consumers_come_and_go(world: ApplicationWorld) -> None:
+    await world.host(1, {"VCPU": 1000})
+    for number in range(20, 60, 2):
+        await world.claim(number, {1: {"VCPU": 1}})
+    seen, path, page = [], "/berth/v1/consumers?limit=3&project=p", 0
+    while path:
+        answer = (await world.get(path)).json
+        assert len(answer["consumers"]) <= 3
+        seen += numbers(answer["consumers"], "uuid")
+        path, page = answer["next"], page + 1
+        if page == 2:
+            await world.change("DELETE", f"/allocations/{uuid_of(seen[-1])}")  # the marker itself
+            await world.change("DELETE", f"/allocations/{uuid_of(40)}")  # one to come
+            await world.claim(21, {1: {"VCPU": 1}})  # behind us
+            await world.claim(41, {1: {"VCPU": 1}})  # before us
+    assert seen == sorted({*range(20, 60, 2), 41} - {40})
 
 
 # -- allocations --------------------------------------------------------------------------------
 
 
-def test_an_allocation_is_told_whole(filled: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_an_allocation_is_told_whole(filled: ApplicationWorld) -> None:
+    async with filled.running() as world:
         rows = (await world.get(f"/berth/v1/allocations?provider={uuid_of(2)}&project=a")).json
         assert rows["allocations"] == [
             {
@@ -132,8 +127,6 @@ def test_an_allocation_is_told_whole(filled: ApplicationWorld) -> None:
             }
         ]
 
-    filled.run(story)
-
 
 @pytest.mark.parametrize(
     ("query", "expected"),
@@ -145,32 +138,28 @@ def test_an_allocation_is_told_whole(filled: ApplicationWorld) -> None:
         (f"?provider={uuid_of(3)}&type=unknown", [(13, 3)]),
     ],
 )
-def test_allocations_are_filtered(
+async def test_allocations_are_filtered(
     filled: ApplicationWorld, query: str, expected: list[tuple[int, int]]
 ) -> None:
-    async def story(world: ApplicationWorld) -> None:
+    async with filled.running() as world:
         rows = (await world.get(f"/berth/v1/allocations{query}")).json["allocations"]
         found = zip(numbers(rows, "consumer_uuid"), numbers(rows, "resource_provider_uuid"), strict=True)
         assert list(found) == expected
-
-    filled.run(story)
 
 
 @pytest.mark.parametrize(
     ("limit", "pages"), [(1, [[11, 11], [12], [13], [14, 14]]), (3, [[11, 11, 12], [13, 14, 14]]), (6, None)]
 )
-def test_a_consumers_rows_are_on_one_page(
+async def test_a_consumers_rows_are_on_one_page(
     filled: ApplicationWorld, limit: int, pages: list[list[int]] | None
 ) -> None:
-    async def story(world: ApplicationWorld) -> None:
+    async with filled.running() as world:
         found, path = [], f"/berth/v1/allocations?limit={limit}"
         while path:
             answer = (await world.get(path)).json
             found.append(numbers(answer["allocations"], "consumer_uuid"))
             path = answer["next"]
         assert found == (pages or [[11, 11, 12, 13, 14, 14]])
-
-    filled.run(story)
 
 
 # -- usage --------------------------------------------------------------------------------------
@@ -205,14 +194,12 @@ MEMORY = {"capacity": 1000, "used": 107, "free": 893}
         (f"by=provider&aggregate={uuid_of(99)}", {}),
     ],
 )
-def test_usage_of_places(filled: ApplicationWorld, query: str, expected: dict[int, object]) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_usage_of_places(filled: ApplicationWorld, query: str, expected: dict[int, object]) -> None:
+    async with filled.running() as world:
         answer = (await world.get(f"/berth/v1/usage?{query}")).json
         assert {int(row["key"][-12:]): row["resources"] for row in answer["usage"]} == expected
         named = query.startswith(("by=provider", "by=root"))
         assert all(("name" in row) is named for row in answer["usage"])
-
-    filled.run(story)
 
 
 @pytest.mark.parametrize(
@@ -227,12 +214,10 @@ def test_usage_of_places(filled: ApplicationWorld, query: str, expected: dict[in
         ),
     ],
 )
-def test_usage_by_class(filled: ApplicationWorld, query: str, expected: dict[str, object]) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_usage_by_class(filled: ApplicationWorld, query: str, expected: dict[str, object]) -> None:
+    async with filled.running() as world:
         answer = (await world.get(f"/berth/v1/usage?by=resource_class{query}")).json
         assert {row["key"]: row["resources"][row["key"]] for row in answer["usage"]} == expected
-
-    filled.run(story)
 
 
 @pytest.mark.parametrize(
@@ -249,16 +234,14 @@ def test_usage_by_class(filled: ApplicationWorld, query: str, expected: dict[str
         (f"&tree={uuid_of(3)}&resource_class=MEMORY_MB", {}),
     ],
 )
-def test_usage_by_project(filled: ApplicationWorld, query: str, expected: dict[str, object]) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_usage_by_project(filled: ApplicationWorld, query: str, expected: dict[str, object]) -> None:
+    async with filled.running() as world:
         answer = (await world.get(f"/berth/v1/usage?by=project{query}")).json
         assert {row["key"]: (row["used"], row["consumers"]) for row in answer["usage"]} == expected
 
-    filled.run(story)
 
-
-def test_usage_has_pages_too(filled: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_usage_has_pages_too(filled: ApplicationWorld) -> None:
+    async with filled.running() as world:
         keys, path = [], "/berth/v1/usage?by=provider&limit=1"
         while path:
             answer = (await world.get(path)).json
@@ -266,20 +249,15 @@ def test_usage_has_pages_too(filled: ApplicationWorld) -> None:
             path = answer["next"]
         assert keys == [1, 2, 3]
 
-    filled.run(story)
 
-
-def test_what_is_over_capacity_takes_nothing_from_the_others(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
-        await world.host(1)
-        await world.host(2)
-        await world.claim(11, {1: {"VCPU": 8}})
-        await world.change(
-            "PUT",
-            f"/resource_providers/{uuid_of(1)}/inventories/VCPU",
-            {"resource_provider_generation": 2, "total": 4},
-        )
-        [row] = (await world.get("/berth/v1/usage?by=resource_class")).json["usage"]
-        assert row["resources"]["VCPU"] == {"capacity": 12, "used": 8, "free": 8}
-
-    world.run(story)
+async def test_what_is_over_capacity_takes_nothing_from_the_others(world: ApplicationWorld) -> None:
+    await world.host(1)
+    await world.host(2)
+    await world.claim(11, {1: {"VCPU": 8}})
+    await world.change(
+        "PUT",
+        f"/resource_providers/{uuid_of(1)}/inventories/VCPU",
+        {"resource_provider_generation": 2, "total": 4},
+    )
+    [row] = (await world.get("/berth/v1/usage?by=resource_class")).json["usage"]
+    assert row["resources"]["VCPU"] == {"capacity": 12, "used": 8, "free": 8}

@@ -183,8 +183,8 @@ def test_a_change_that_cannot_be_shown_stops_nobody(
     ]
 
 
-def test_a_region_tells_of_its_records(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_region_tells_of_its_records(tmp_path: Path) -> None:
+    async with RegionWorld(tmp_path).running() as region:
         flavor = {"flavor": {"name": "small", "vcpus": 1, "ram": 64, "disk": 1, "id": "small"}}
         assert (await region.compute("POST", "/flavors", flavor)).status == 200
         answer = await region.ask("GET", "/berth/v1/events")
@@ -192,5 +192,3 @@ def test_a_region_tells_of_its_records(tmp_path: Path) -> None:
         told = [change for event in answer.json["events"] for change in event["changes"]]
         assert [change["kind"] for change in told] == ["flavor"]
         assert (told[0]["before"], told[0]["after"]["name"]) == (None, "small")
-
-    RegionWorld(tmp_path).run(story)

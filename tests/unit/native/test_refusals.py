@@ -103,23 +103,19 @@ def test_a_body_that_is_too_large(tmp_path: Path) -> None:
     assert answer.error["code"] == "berth.body_too_large"
 
 
-def test_an_engine_that_is_gone(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_an_engine_that_is_gone(world: ApplicationWorld) -> None:
+    async with world.running():
         await world.engine.stop()
         answer = await world.get("/berth/v1/events?after=0")
         assert answer.status == 503
         assert answer.headers["retry-after"] == "1"
         assert answer.error["code"] == "berth.unavailable"
 
-    world.run(story)
 
-
-def test_providers_may_be_spelled_in_capitals(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_providers_may_be_spelled_in_capitals(world: ApplicationWorld) -> None:
+    async with world.running():
         id = "abcdef00-0000-0000-0000-000000000001"
         await world.change("POST", "/resource_providers", {"name": "h", "uuid": id})
         answer = await world.get(f"/berth/v1/usage?by=provider&tree={id.upper()}")
         assert [row["key"] for row in answer.json["usage"]] == [id]
         assert (await world.get(f"/berth/v1/consumers?tree={uuid_of(1)}")).json["consumers"] == []
-
-    world.run(story)

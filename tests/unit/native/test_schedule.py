@@ -43,8 +43,8 @@ async def held(world: ApplicationWorld) -> Any:
     return (await world.get("/berth/v1/allocations?limit=1000")).json["allocations"]
 
 
-def test_what_is_claimed_says_who_made_it(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_what_is_claimed_says_who_made_it(world: ApplicationWorld) -> None:
+    async with world.running():
         await fleet(world)
         await placed(world, resources={"VCPU": 1}, consumers=[uuid_of(101)])
         await placed(world, resources={"VCPU": 1}, consumers=[uuid_of(102)], consumer_type="INSTANCE")
@@ -55,11 +55,9 @@ def test_what_is_claimed_says_who_made_it(world: ApplicationWorld) -> None:
             ("INSTANCE", "schedule"),
         ]
 
-    world.run(story)
 
-
-def test_what_is_answered_is_claimed(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_what_is_answered_is_claimed(world: ApplicationWorld) -> None:
+    async with world.running():
         await fleet(world)
         answer = await placed(
             world,
@@ -90,11 +88,9 @@ def test_what_is_answered_is_claimed(world: ApplicationWorld) -> None:
         }
         assert (await world.ask("PUT", f"/allocations/{uuid_of(101)}", swapped)).status == 204
 
-    world.run(story)
 
-
-def test_many_are_placed_whole_or_not_at_all(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_many_are_placed_whole_or_not_at_all(world: ApplicationWorld) -> None:
+    async with world.running():
         await fleet(world, vcpus=4)
         answer = await placed(world, resources={"VCPU": 2}, min_count=2, max_count=20)
         assert len(answer["placements"]) == 6
@@ -103,22 +99,18 @@ def test_many_are_placed_whole_or_not_at_all(world: ApplicationWorld) -> None:
         assert "1 needed, 0 fit." in refused.error["detail"]
         assert len(await held(world)) == 6
 
-    world.run(story)
 
-
-def test_fewer_than_needed_leave_nothing_behind(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_fewer_than_needed_leave_nothing_behind(world: ApplicationWorld) -> None:
+    async with world.running():
         await fleet(world, vcpus=4)
         refused = await ask(world, resources={"VCPU": 2}, max_count=7)
         assert refused.status == 409
         assert "7 needed, 6 fit." in refused.error["detail"]
         assert await held(world) == []
 
-    world.run(story)
 
-
-def test_a_batch_sees_itself(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_a_batch_sees_itself(world: ApplicationWorld) -> None:
+    async with world.running():
         await fleet(world)
         made = await world.change(
             "POST", "/berth/v1/groups", {"group": {"name": "db", "policy": "anti-affinity"}}
@@ -133,11 +125,9 @@ def test_a_batch_sees_itself(world: ApplicationWorld) -> None:
         missing = await ask(world, resources={"VCPU": 1}, group=uuid_of(999))
         assert missing.status == 404
 
-    world.run(story)
 
-
-def test_hosts_that_are_disabled_down_or_ignored_are_not_chosen(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_hosts_that_are_disabled_down_or_ignored_are_not_chosen(world: ApplicationWorld) -> None:
+    async with world.running():
         await fleet(world)
         await world.change("PUT", f"/berth/v1/hosts/{uuid_of(1)}", {"host": {"disabled": True}})
         await world.change("PUT", f"/berth/v1/hosts/{uuid_of(2)}", {"host": {"down": True}})
@@ -151,11 +141,9 @@ def test_hosts_that_are_disabled_down_or_ignored_are_not_chosen(world: Applicati
         assert (unknown.status, unknown.error["code"]) == (400, "berth.bad_body")
         assert "forced_host names host-9, and no host has that name or uuid" in unknown.error["detail"]
 
-    world.run(story)
 
-
-def test_a_dry_run_claims_nothing_and_its_token_claims_exactly_that(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_a_dry_run_claims_nothing_and_its_token_claims_exactly_that(world: ApplicationWorld) -> None:
+    async with world.running():
         await fleet(world)
         planned = await placed(world, resources={"VCPU": 8}, max_count=2, dry_run=True)
         assert planned["claimed"] is False
@@ -169,11 +157,9 @@ def test_a_dry_run_claims_nothing_and_its_token_claims_exactly_that(world: Appli
         assert (again.status, again.error["code"]) == (409, "berth.plan_moved")
         assert "The plan is stale: it was made at index" in again.error["detail"]
 
-    world.run(story)
 
-
-def test_a_token_is_refused_when_its_host_has_been_taken_or_disabled(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_a_token_is_refused_when_its_host_has_been_taken_or_disabled(world: ApplicationWorld) -> None:
+    async with world.running():
         await fleet(world)
         planned = await placed(world, resources={"VCPU": 8}, dry_run=True)
         host = planned["placements"][0]["host_name"]
@@ -188,11 +174,9 @@ def test_a_token_is_refused_when_its_host_has_been_taken_or_disabled(world: Appl
         assert disabled.error["code"] == "berth.plan_moved"
         assert "disks" in disabled.error["detail"]
 
-    world.run(story)
 
-
-def test_a_token_that_was_made_up_gets_no_further_than_a_request_would(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_a_token_that_was_made_up_gets_no_further_than_a_request_would(world: ApplicationWorld) -> None:
+    async with world.running():
         await fleet(world)
         planned = await placed(world, resources={"VCPU": 2}, dry_run=True)
         true = read_token(planned["token"])
@@ -221,8 +205,6 @@ def test_a_token_that_was_made_up_gets_no_further_than_a_request_would(world: Ap
         assert (await ask(world, token=forged)).status == 400
         assert await held(world) == []
 
-    world.run(story)
-
 
 @pytest.mark.parametrize("token", ["", "?", "AAAA", base64.urlsafe_b64encode(b"x" * 64).decode(), "ä"])
 def test_a_token_that_is_none(world: ApplicationWorld, token: str) -> None:
@@ -238,30 +220,26 @@ def test_a_request_that_cannot_be(world: ApplicationWorld, body: dict[str, Any],
     assert words in answer.error["detail"]
 
 
-def test_names_that_are_not_known(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_names_that_are_not_known(world: ApplicationWorld) -> None:
+    async with world.running():
         await fleet(world)
         for body in ({"resources": {"CUSTOM_X": 1}}, {"resources": {"VCPU": 1}, "required": ["CUSTOM_T"]}):
             answer = await ask(world, **body)
             assert (answer.status, answer.error["code"]) == (400, "berth.bad_body")
             assert answer.error["detail"].startswith("There is no ")
 
-    world.run(story)
 
-
-def test_a_consumer_that_is_there_already(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_a_consumer_that_is_there_already(world: ApplicationWorld) -> None:
+    async with world.running():
         await fleet(world)
         await placed(world, resources={"VCPU": 1}, consumers=[uuid_of(101)])
         answer = await ask(world, resources={"VCPU": 1}, consumers=[uuid_of(101)])
         assert (answer.status, answer.error["code"]) == (409, "berth.conflict")
         assert f"Consumer {uuid_of(101)} is there already" in answer.error["detail"]
 
-    world.run(story)
 
-
-def test_why_nowhere(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_why_nowhere(world: ApplicationWorld) -> None:
+    async with world.running():
         await fleet(world)
         refused = await ask(world, resources={"VCPU": 9}, explain=True)
         explanation = refused.error["explanation"]
@@ -275,20 +253,16 @@ def test_why_nowhere(world: ApplicationWorld) -> None:
         [check] = [check for check in host["checks"] if not check["ok"]][:1]
         assert (check["free"], check["limit"]) == (8, 8)
 
-    world.run(story)
 
-
-def test_why_there(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_why_there(world: ApplicationWorld) -> None:
+    async with world.running():
         await fleet(world)
         answer = await placed(world, resources={"VCPU": 1}, explain=True)
         assert answer["explanation"]["fitting"] == 1
 
-    world.run(story)
 
-
-def test_how_many_more(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_how_many_more(world: ApplicationWorld) -> None:
+    async with world.running():
         await fleet(world)
         body = {"flavor": {"vcpus": 3, "ram": 512}}
         answer = await world.ask("POST", "/berth/v1/capacity", body)
@@ -296,11 +270,9 @@ def test_how_many_more(world: ApplicationWorld) -> None:
         counted = answer.json["capacity"]
         assert (counted["count"], counted["exact"], counted["hosts"]) == (6, True, 3)
 
-    world.run(story)
 
-
-def test_the_same_seed_chooses_the_same(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_the_same_seed_chooses_the_same(world: ApplicationWorld) -> None:
+    async with world.running():
         await fleet(world)
         chosen = set()
         for _ in range(5):
@@ -308,15 +280,13 @@ def test_the_same_seed_chooses_the_same(world: ApplicationWorld) -> None:
             chosen.add(answer["placements"][0]["host_name"])
         assert len(chosen) == 1
 
-    world.run(story)
 
-
-def test_aggregates_must_say_what_the_flavor_wants_and_what_the_request_wants(
+async def test_aggregates_must_say_what_the_flavor_wants_and_what_the_request_wants(
     world: ApplicationWorld,
 ) -> None:
     """What the request wanted took the place of what its flavor wanted under the same key."""
 
-    async def story(world: ApplicationWorld) -> None:
+    async with world.running():
         await fleet(world)
         for number, ranks in ((1, "5"), (2, "5, 9")):
             await world.join(number, uuid_of(800 + number))
@@ -331,11 +301,9 @@ def test_aggregates_must_say_what_the_flavor_wants_and_what_the_request_wants(
         wrong = await ask(world, flavor=flavor, metadata={"rank": ">= high"})
         assert (wrong.status, "one number after >=" in wrong.error["detail"]) == (400, True)
 
-    world.run(story)
 
-
-def test_an_explanation_is_for_the_project_of_who_asks(world: ApplicationWorld) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_an_explanation_is_for_the_project_of_who_asks(world: ApplicationWorld) -> None:
+    async with world.running():
         await fleet(world)
         for number in range(1, HOSTS + 1):
             await world.join(number, uuid_of(800))
@@ -350,12 +318,10 @@ def test_an_explanation_is_for_the_project_of_who_asks(world: ApplicationWorld) 
         refused = answer.json["explanation"]["steps"]
         assert any("open to the project red" in step["asked"] for step in refused)
 
-    world.run(story)
-
 
 @pytest.mark.parametrize("path", ["schedule", "explain", "capacity"])
-def test_flavors_and_images_are_judged_as_those_of_servers(world: ApplicationWorld, path: str) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_flavors_and_images_are_judged_as_those_of_servers(world: ApplicationWorld, path: str) -> None:
+    async with world.running():
         await fleet(world)
         flavor = {"vcpus": 1, "ram": 0}
         for body, key in (
@@ -364,5 +330,3 @@ def test_flavors_and_images_are_judged_as_those_of_servers(world: ApplicationWor
         ):
             answer = await world.ask("POST", f"/berth/v1/{path}", body)
             assert (answer.status, key in answer.error["detail"]) == (400, True)
-
-    world.run(story)

@@ -71,10 +71,10 @@ async def all_of_it(world: ApplicationWorld) -> Stream:
 
 
 @pytest.mark.parametrize("spread", [False, True], ids=["at one index", "at many"])
-def test_a_hundred_that_stall_cost_little_and_delay_nobody(
+async def test_a_hundred_that_stall_cost_little_and_delay_nobody(
     tmp_path: Path, renderings: list[int], spread: bool
 ) -> None:
-    async def story(world: ApplicationWorld) -> None:
+    async with ApplicationWorld(tmp_path, event_streams_max=STREAMS + 1).running() as world:
         await fill(world)
         tracemalloc.start()
         try:
@@ -90,15 +90,15 @@ def test_a_hundred_that_stall_cost_little_and_delay_nobody(
         if not spread:
             assert len(renderings) < STREAMS + 2 * BATCHES, "what others hold is not rendered anew"
 
-    ApplicationWorld(tmp_path, event_streams_max=STREAMS + 1).run(story)
 
-
-def test_those_that_hold_too_much_are_waited_for_until_they_are_dropped(
+async def test_those_that_hold_too_much_are_waited_for_until_they_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(feed, "_RENDERED_BYTES_MAX", 1 << 20)
 
-    async def story(world: ApplicationWorld) -> None:
+    async with ApplicationWorld(
+        tmp_path, event_streams_max=STREAMS, event_heartbeat_seconds=1
+    ).running() as world:
         await fill(world)
         dropped = []
         async with AsyncExitStack() as stack:
@@ -107,15 +107,11 @@ def test_those_that_hold_too_much_are_waited_for_until_they_are_dropped(
             assert (await all_of_it(world)).ids == list(range(1, world.engine.view.index + 1))
             assert any(task.done() for task in dropped)
 
-    ApplicationWorld(tmp_path, event_streams_max=STREAMS, event_heartbeat_seconds=1).run(story)
 
-
-def test_what_is_sent_comes_in_small_pieces_and_is_whole(tmp_path: Path) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_what_is_sent_comes_in_small_pieces_and_is_whole(tmp_path: Path) -> None:
+    async with ApplicationWorld(tmp_path).running() as world:
         await fill(world, 3)
         stream = await all_of_it(world)
         assert max(map(len, stream.text.split("\n\n"))) > 64 << 10 >= max(stream.sizes)
         page = (await world.get("/berth/v1/events")).json
         assert [json.loads(event["data"]) for event in stream.events] == page["events"]
-
-    ApplicationWorld(tmp_path).run(story)
