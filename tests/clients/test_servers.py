@@ -28,7 +28,7 @@ pytestmark = [
 SMALL = {"VCPU": 1, "MEMORY_MB": 2048, "DISK_GB": 20}
 MEDIUM = {"VCPU": 2, "MEMORY_MB": 4096, "DISK_GB": 40}
 CELLS = 2
-CHANGED = "the simulated hosts behave as"
+CHANGED = "simulated hosts behave as"
 """What the agents of a cell log when they have been told to behave otherwise."""
 NOTHING = {"VCPU": 0, "MEMORY_MB": 0, "DISK_GB": 0}
 
