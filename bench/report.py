@@ -190,6 +190,17 @@ def growth_table(growth: Results) -> str:
     return f"{' / '.join(sizes)}\n\n{side_by_side(growth.rows, sizes)}"
 
 
+def versions_table(results: Results) -> str:
+    """Server CPU of an earlier version and this one, the middle of the rounds, and the change."""
+    earlier, now = results.sides
+    lines = [("work", "clients", f"{earlier}, ms CPU", "now, ms CPU", "change")]
+    for row in results.rows:
+        before, after = row.measurements[earlier].cpu_ms, row.measurements[now].cpu_ms
+        change = "-" if not before or not after else f"{after / before - 1:+.0%}"
+        lines.append((row.title, str(row.concurrency), f"{before or 0:.3g}", f"{after or 0:.3g}", change))
+    return _table(lines)
+
+
 # -- pages --------------------------------------------------------------------------------------
 
 LEGEND: Final = (

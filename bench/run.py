@@ -1,6 +1,7 @@
 """Measure Berth beside OpenStack Placement: same machine, same run, same data, same database server.
 
     python -m bench.run [--only NAME] [--quick] [--embedded | --growth | --scheduling] [--threads N]
+    python -m bench.run --against REVISION [--only NAME]: Berth beside an earlier Berth, three rounds in turn
 
 Every fleet is loaded once on each side and checked through the API. Every workload that writes starts from a
 copy of that, so that no measurement sees what another one wrote.
@@ -24,7 +25,7 @@ from bench.client import load, request_bytes
 from bench.fleets import providers
 from bench.measure import Measurement, check_fleet, measure
 from bench.operations import constant
-from bench.sides import PROCESSES, Berth, Side, Upstream
+from bench.sides import PROCESSES, Berth, EarlierBerth, Side, Upstream
 from bench.workload import Candidates, Claims, Flat, Fleet, Request, Workload, all_workloads
 from tests.databases.packages import Missing
 from tests.servers import HOST, Server, running
@@ -130,6 +131,18 @@ async def compare_embedded(workloads: Sequence[Workload], threads: int, scratch:
         return await _measure_all(bench, sides, small)
 
 
+async def compare_versions(workloads: Sequence[Workload], revision: str, scratch: Path) -> report.Results:
+    """Berth as it is and as it was, on a SQLite file each."""
+    with databases.sqlite() as earlier_files, databases.sqlite() as files:
+        bench = Bench(scratch)
+        sides: list[Side] = [
+            EarlierBerth(earlier_files, 1, revision, bench.directory()),
+            Berth(files, 1),
+        ]
+        small = (one for one in workloads if one.fleet.hosts <= SIZES[1] and not one.hostile)
+        return await _measure_all(bench, sides, [msgspec.structs.replace(one, rounds=3) for one in small])
+
+
 async def compare(workloads: Sequence[Workload], threads: int, scratch: Path) -> report.Results:
     with databases.mariadb() as mariadb, databases.postgresql() as postgresql, databases.sqlite() as sqlite:
         bench = Bench(scratch)
@@ -220,6 +233,7 @@ def main() -> None:
     parser.add_argument("--embedded", action="store_true", help="only both on SQLite")
     parser.add_argument("--growth", action="store_true", help="only how cost grows, for Berth alone")
     parser.add_argument("--scheduling", action="store_true", help="only the scheduler, for Berth alone")
+    parser.add_argument("--against", metavar="REVISION", help="only Berth beside what it was at a revision")
     parser.add_argument("--threads", type=int, default=1, help="threads in each process of upstream")
     args = parser.parse_args()
     workloads = [one for one in all_workloads() if args.only is None or args.only in one.name]
@@ -236,6 +250,9 @@ def main() -> None:
 
 
 def _run(args: argparse.Namespace, workloads: Sequence[Workload], scratch: Path) -> None:
+    if args.against is not None:
+        print(report.versions_table(uvloop.run(compare_versions(workloads, args.against, scratch))))
+        return
     # What is kept is a whole run.
     is_whole = args.only is None and not args.quick
     chosen = [part for part in ("embedded", "growth", "scheduling") if getattr(args, part)]

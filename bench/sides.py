@@ -136,6 +136,30 @@ class Berth:
         return _limit_memory(server) if limited else server
 
 
+class EarlierBerth(Berth):
+    """Berth as it was at a revision of this repository, on what is installed now."""
+
+    def __init__(self, store: Store, workers: int, revision: str, directory: Path) -> None:
+        super().__init__(store, workers)
+        self.name = f"{self.name} at {revision}"
+        self._source = directory / "src"
+        archive = subprocess.run(["git", "archive", revision, "src"], check=True, capture_output=True)
+        subprocess.run(["tar", "-x", "-C", str(directory)], check=True, input=archive.stdout)
+
+    def server(self, database: str, directory: Path, *, limited: bool = False) -> Server:
+        assert not limited, "a comparison of versions has no workload that a server may die of"
+        server = super().server(database, directory)
+        command = server.command
+
+        def earlier(port: int) -> Sequence[str]:
+            _, *words = command(port)
+            return [sys.executable, "-m", "berth.cli", *words]
+
+        server.command = earlier
+        server.env = {**(server.env or {}), "PYTHONPATH": str(self._source)}
+        return server
+
+
 def _limit_memory(server: Server) -> Server:
     command = server.command
 
