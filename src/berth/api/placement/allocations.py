@@ -18,7 +18,6 @@ from berth.model.ids import ConsumerId, ProviderId
 from berth.model.placement import Wanted
 from berth.view import ConsumerRecord, ProviderRecord, View
 
-OWNERS_SINCE: Final = 8
 KEYED_SINCE: Final = 12
 CONSUMER_GENERATION_SINCE: Final = 28
 CONSUMER_TYPE_SINCE: Final = 38
