@@ -118,8 +118,14 @@ def test_what_goes_against_what_there_is_is_refused_by_the_worker_that_was_not_t
     missing = {"resources": {"VCPU": 1}, "group": uuid_of(999)}
     below = {"host": {"down": True}}
     cases = [
-        ("POST", "groups", {"group": {**body["group"], "uuid": group}}, 409, "There is a group"),
-        ("POST", "groups", body, 409, "may be of one only"),
+        (
+            "POST",
+            "groups",
+            {"group": {**body["group"], "uuid": group}},
+            409,
+            "already exists: choose another uuid",
+        ),
+        ("POST", "groups", body, 409, "is already a member of group"),
         ("GET", f"groups/{uuid_of(999)}", None, 404, "There is no group"),
         ("DELETE", f"groups/{group}", None, 409, "delete it with force=true"),
         ("PUT", f"aggregates/{uuid_of(502)}", label, 409, "choose another name"),
@@ -127,7 +133,7 @@ def test_what_goes_against_what_there_is_is_refused_by_the_worker_that_was_not_t
         ("PUT", f"aggregates/{rack}", {"aggregate": {"kind": "host"}}, 400, "choose another kind"),
         ("PUT", f"hosts/{uuid_of(999)}", below, 404, "There is no provider"),
         ("POST", "schedule", placed, 409, "is there already"),
-        ("POST", "schedule", unknown, 400, "and that holds nothing"),
+        ("POST", "schedule", unknown, 400, "which holds no allocations"),
         ("POST", "schedule", missing, 404, "There is no group"),
         ("POST", "explain", {"resources": {"CUSTOM_X": 1}}, 400, "There is no resource class CUSTOM_X"),
         ("POST", "capacity", missing, 404, "There is no group"),

@@ -182,24 +182,24 @@ def test_a_broken_or_missing_change_is_reported_once_and_not_taken(
         assert not policy.allows(RESHAPE, ADMIN)
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == 2
-    assert f"{path}: this is not a policy file" in messages[0]
-    assert f"{path}: the policy cannot be read" in messages[1]
+    assert f"{path}: invalid policy file" in messages[0]
+    assert f"{path}: cannot read the policy" in messages[1]
 
 
 @pytest.mark.parametrize("text", ["[not a policy", "- a\n- list\n"])
 def test_a_broken_file_is_refused_at_the_start(tmp_path: Path, text: str) -> None:
-    with pytest.raises(PolicyFileError, match="this is not a policy file"):
+    with pytest.raises(PolicyFileError, match="invalid policy file"):
         Policy(write(tmp_path, text), "legacy", FakeClock())
 
 
 @pytest.mark.parametrize(
     ("rules", "words"),
     [
-        ({RESHAPE: "rule:a", "a": "rule:b", "b": "rule:a"}, f"{RESHAPE} cannot be evaluated"),
-        ({RESHAPE: "user_id:%(user_id)d"}, f"{RESHAPE} cannot be evaluated"),
-        ({RESHAPE: "role:admin and user_id:%(user_id)d"}, f"{RESHAPE} cannot be evaluated"),
-        ({RESHAPE: "role:admin or http://127.0.0.1:9/ask"}, f"{RESHAPE} asks a URL"),
-        ({RESHAPE: [["role:admin"], ["https:%(project_id)s"]]}, f"{RESHAPE} asks a URL"),
+        ({RESHAPE: "rule:a", "a": "rule:b", "b": "rule:a"}, f"cannot evaluate the rule {RESHAPE}"),
+        ({RESHAPE: "user_id:%(user_id)d"}, f"cannot evaluate the rule {RESHAPE}"),
+        ({RESHAPE: "role:admin and user_id:%(user_id)d"}, f"cannot evaluate the rule {RESHAPE}"),
+        ({RESHAPE: "role:admin or http://127.0.0.1:9/ask"}, f"{RESHAPE} calls a URL"),
+        ({RESHAPE: [["role:admin"], ["https:%(project_id)s"]]}, f"{RESHAPE} calls a URL"),
     ],
 )
 def test_a_rule_that_cannot_be_evaluated_is_refused_at_the_start(
@@ -217,18 +217,18 @@ def test_a_rule_that_fails_for_a_caller_allows_nothing(
         write(tmp_path, f'"{RESHAPE}": "role:odd and user_id:%(user_id)d"\n'), "secure", FakeClock()
     )
     assert not policy.allows(RESHAPE, Caller("x", "p", ("odd",)))
-    assert f"the rule {RESHAPE} cannot be evaluated, so it allows nothing" in caplog.text
+    assert f"cannot evaluate the rule {RESHAPE}, access denied" in caplog.text
 
 
 def test_a_missing_file_is_refused_at_the_start(tmp_path: Path) -> None:
-    with pytest.raises(PolicyFileError, match="the policy cannot be read: No such file or directory"):
+    with pytest.raises(PolicyFileError, match="cannot read the policy: No such file or directory"):
         Policy(str(tmp_path / "none.yaml"), "legacy", FakeClock())
 
 
 def test_a_rule_that_nothing_asks_for_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     text = '"placement:trait:list": "@"\n"berth:usage:list": "@"\n"berth:usage:show": "@"\n'
     Policy(write(tmp_path, text), "legacy", FakeClock())
-    assert "no operation asks for these rules: berth:usage:list, placement:trait:list\n" in caplog.text
+    assert "no route uses these rules: berth:usage:list, placement:trait:list\n" in caplog.text
 
 
 def test_the_cache_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

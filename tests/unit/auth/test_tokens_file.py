@@ -57,18 +57,18 @@ def test_a_digest_is_of_the_bytes_that_are_sent(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "there is no [[token]] entry in it"),
-        ("token = 3", "there is no [[token]] entry in it"),
+        ("", "it has no [[token]] entry"),
+        ("token = 3", "it has no [[token]] entry"),
         ("tokens = []", "unknown key tokens; only [[token]] entries are expected"),
-        ("= 3", "this is not TOML: Invalid statement (at line 1, column 1)"),
-        (entry(""), "token 1: token must be a text that is not empty"),
-        (entry("short"), "token 1: token has 5 characters, and needs 16"),
+        ("= 3", "invalid TOML: Invalid statement (at line 1, column 1)"),
+        (entry(""), "token 1: token must be a string that is not empty"),
+        (entry("short"), "token 1: token has 5 characters; it must have at least 16"),
         (entry("sha256:abcd"), "token 1: token must have 64 hex digits after sha256:"),
         (entry("sha256:" + "zz" * 32), "token 1: token must have 64 hex digits after sha256:"),
         *((entry(token), f"token 1: {NOT_A_HEADER}") for token in ("növa-token-0123456789", NOVA + " ")),
         (entry(NOVA) + entry(NOVA), "token 2: token is the same as that of token 1"),
-        (entry(NOVA) + entry(NEUTRON, ""), "token 2: user must be a text that is not empty"),
-        (entry(NOVA, rest="roles = 'admin'"), "token 1: roles must be a list of texts"),
+        (entry(NOVA) + entry(NEUTRON, ""), "token 2: user must be a string that is not empty"),
+        (entry(NOVA, rest="roles = 'admin'"), "token 1: roles must be a list of strings"),
         (
             entry(NOVA, rest="role = 'x'"),
             "token 1: unknown field role; known are project, roles, token, user",
@@ -83,7 +83,7 @@ def test_refused_at_the_start(tmp_path: Path, text: str, why: str) -> None:
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(TokensFileError, match="the tokens cannot be read: No such file or directory"):
+    with pytest.raises(TokensFileError, match="cannot read the tokens: No such file or directory"):
         Tokens(str(tmp_path / "none"), FakeClock())
 
 

@@ -134,4 +134,4 @@ async def test_only_a_live_migration_can_be_aborted(region: RegionWorld) -> None
     await region.act(id, "migrate")
     answer = await region.compute("DELETE", f"/servers/{id}/migrations/1")
     assert answer.status == 409
-    assert "only a live migration under way" in answer.json["conflictingRequest"]["message"]
+    assert "only a running live migration" in answer.json["conflictingRequest"]["message"]

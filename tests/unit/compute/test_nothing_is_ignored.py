@@ -286,7 +286,7 @@ async def test_a_list_of_actions_is_refused_with_a_word_that_it_does_not_know(re
     path = f"/servers/{id}/os-instance-actions"
     assert "colour" in said(await region.compute("GET", f"{path}?colour=red"))
     early = said(await region.compute("GET", f"{path}?changes-before=2026-01-01", version="2.60"))
-    assert "not understood before microversion 2.66" in early
+    assert "not supported before microversion 2.66" in early
 
 
 # -- aggregates ---------------------------------------------------------------------------------

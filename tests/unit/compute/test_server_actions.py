@@ -85,7 +85,7 @@ async def test_what_cannot_be_resized_says_why(region: RegionWorld) -> None:
     for body, code, said in (
         ({"flavorRef": "99"}, 400, "Flavor 99 could not be found."),
         ({"flavorRef": SECRET.id}, 400, "Flavor 4 could not be found."),
-        ({"flavorRef": SMALL.id}, 400, "has the flavor 1 already"),
+        ({"flavorRef": SMALL.id}, 400, "already has the flavor 1"),
         ({"flavorRef": HUGE.id}, 400, "No valid host was found. Nothing free fits"),
         ({}, 400, "flavorRef"),
         (None, 400, "Invalid input"),
@@ -144,7 +144,7 @@ async def test_one_operation_at_a_time(region: RegionWorld) -> None:
     assert (await region.act(id, "resize", {"flavorRef": LARGE.id})).status == 202
     again = await region.act(id, "migrate")
     assert again.status == 409
-    assert "while it is in task_state resize_prep: wait until that is over" in message(again)
+    assert "while it is in task_state resize_prep: retry when it has finished" in message(again)
 
 
 # -- live migration and evacuation --------------------------------------------------------------
@@ -338,5 +338,5 @@ async def test_a_move_to_another_cell_is_refused_with_the_way_round(region: Regi
     )
     assert refused.status == 400
     said = refused.json["badRequest"]["message"]
-    assert "the instance is in cell-1 and that host in cell-2, and a move does not leave its cell" in said
-    assert "Shelve the instance and unshelve it" in said
+    assert "the instance is in cell-1 and that host in cell-2, and moves stay in one cell" in said
+    assert "Shelve and unshelve the instance" in said

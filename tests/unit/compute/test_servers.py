@@ -370,7 +370,7 @@ async def test_what_others_have_changed_is_reported_once(region: RegionWorld, po
     assert refused.status == 409
     message = refused.json["conflictingRequest"]["message"]
     assert "another client has changed its allocations" in message
-    assert "Send the request again to go on: what was added is kept." in message
+    assert "Send the request again to continue: what was added is kept." in message
     wrong = await region.compute("DELETE", f"/servers/{id}", headers={"x-berth-conflict-policy": "hope"})
     assert wrong.status == 400
     asked = {"x-berth-conflict-policy": policy}
@@ -389,7 +389,7 @@ async def test_a_repeated_request_is_refused_until_the_doctor_where_the_deployme
         for _ in range(3):
             refused = await region.compute("DELETE", f"/servers/{id}")
             assert refused.status == 409
-            assert "until an administrator has repaired" in refused.json["conflictingRequest"]["message"]
+            assert "until an administrator repairs" in refused.json["conflictingRequest"]["message"]
         asked = {"x-berth-conflict-policy": "merge"}
         assert (await region.compute("DELETE", f"/servers/{id}", headers=asked)).status == 204
 

@@ -243,7 +243,7 @@ async def test_wrong_hosts_and_hints_are_refused(region: RegionWorld) -> None:
         (body(host="host-1", availability_zone="nova:host-2"), "admin", "names several hosts"),
         (body() | {"os:scheduler_hints": {"group": uuid_of(1)}}, "admin", "which is not a server group"),
         (body() | {"os:scheduler_hints": {"group": group}}, "ann:blue", "which is not a server group"),
-        (body() | {"os:scheduler_hints": {"same_host": uuid_of(77)}}, "admin", "that holds nothing"),
+        (body() | {"os:scheduler_hints": {"same_host": uuid_of(77)}}, "admin", "which holds no allocations"),
     ):
         answer = await region.compute("POST", "/servers", asked, who=who)
         assert (answer.status, said in answer.json["badRequest"]["message"]) == (400, True), answer.json
@@ -274,5 +274,5 @@ async def test_a_consumer_that_is_there_already_is_a_bug_to_be_reported(region: 
     region.ids.begin_anew(7)
     answer = await region.compute("POST", "/servers", body())
     assert answer.status == 500
-    assert "report it as a bug" in answer.json["computeFault"]["message"]
+    assert "This is a bug: please report it" in answer.json["computeFault"]["message"]
     assert not list(region.engine.view.records.all(Server))

@@ -152,7 +152,7 @@ async def test_a_thousand_servers_that_would_write_too_much_are_refused(
         answer = await ask_for(region, **fields)
         assert answer.status == 413, answer.body
         error = answer.json["overLimit"]
-        assert "8388608 bytes together, the most that one request may write" in error["message"]
+        assert "8388608 bytes together, the limit of one request" in error["message"]
         assert written(region) == before
         assert list(region.engine.view.records.all(Server)) == []
         await region.create(who="ann:blue")

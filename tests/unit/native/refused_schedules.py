@@ -28,7 +28,7 @@ REFUSED_GROUPS: Final[list[tuple[object, str]]] = [
     ({"group": {"name": "x", "policy": "anti-affinity", "max_per_domain": 0}}, ">= 1"),
     ({"group": {"name": "x", "policy": "affinity", "max_per_domain": 2}}, "keep members apart"),
     ({"group": {"name": "x", "policy": "anti-affinity", "max_skew": 1}}, "not for hosts"),
-    ({"group": {"name": "x", "policy": "affinity", "domain": "rack"}}, "No aggregate is a rack"),
+    ({"group": {"name": "x", "policy": "affinity", "domain": "rack"}}, "No aggregate has the kind rack"),
     ({"group": {"name": "x", "policy": "affinity", "members": ["?"]}}, "matching regex"),
     ([], "Expected `object`"),
 ]

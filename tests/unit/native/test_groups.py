@@ -89,7 +89,7 @@ async def test_a_group_is_created_shown_listed_changed_and_deleted(world: Applic
         assert (changed["group"]["name"], changed["group"]["max_per_domain"]) == ("new", 2)
         refused = await world.ask("DELETE", f"/berth/v1/groups/{it['uuid']}")
         assert (refused.status, refused.error["code"]) == (409, "berth.conflict")
-        assert "has 1 members: let them go first, or delete it with force=true" in refused.error["detail"]
+        assert "has 1 members: remove them first, or delete it with force=true" in refused.error["detail"]
         assert (await world.ask("DELETE", f"/berth/v1/groups/{it['uuid']}?force=true")).status == 204
         assert (await world.get(f"/berth/v1/groups/{it['uuid']}")).status == 404
 
@@ -104,7 +104,7 @@ async def test_a_claim_that_breaks_a_policy_is_refused_whoever_asks(world: Appli
             assert refused.error["code"] == "berth.group_policy"
             assert (
                 f"The anti-affinity of group db ({id}) keeps consumer {uuid_of(102)} from host host-1: "
-                "it would have 2 members, and at most 1 may share one. Members are placed: "
+                "it would have 2 members, and at most 1 may share one. Hosts of the members: "
                 f"{uuid_of(101)} on host-1. Try another host."
             ) in refused.error["detail"]
         assert (await claim(world, 102, 2)).status == 204
@@ -158,7 +158,7 @@ async def test_racks_and_zones_are_aggregates_with_a_kind(world: ApplicationWorl
         assert (await world.ask("DELETE", f"/berth/v1/aggregates/{racks[0]}")).status == 204
         last = await world.ask("DELETE", f"/berth/v1/aggregates/{racks[1]}")
         assert last.status == 409
-        assert "This is the last rack, and groups are judged by it" in last.error["detail"]
+        assert "This is the last rack, and groups use the kind" in last.error["detail"]
 
 
 async def test_hosts_say_how_they_are_doing(world: ApplicationWorld) -> None:
@@ -173,7 +173,7 @@ async def test_hosts_say_how_they_are_doing(world: ApplicationWorld) -> None:
         assert len((await world.get(listed["next"])).json["hosts"]) == 1
         below = await world.ask("PUT", f"/berth/v1/hosts/{uuid_of(4)}", body)
         assert below.status == 409
-        assert f"say it of {uuid_of(1)}, the root of its tree" in below.error["detail"]
+        assert f"use {uuid_of(1)}, the root of its tree" in below.error["detail"]
         assert (await world.ask("PUT", f"/berth/v1/hosts/{uuid_of(77)}", body)).status == 404
         # One that comes to stand below another is no host any more.
         for parent in (uuid_of(1), None):
@@ -212,7 +212,7 @@ async def test_a_consumer_is_in_one_group(world: ApplicationWorld) -> None:
             {"group": {"name": "b", "policy": "affinity", "members": [uuid_of(101)]}},
         )
         assert other.status == 409
-        assert f"is a member of group {id}, and may be of one only" in other.error["detail"]
+        assert f"is already a member of group {id}" in other.error["detail"]
         same = {"group": {"uuid": id, "name": "b", "policy": "affinity"}}
         assert "already" in (await world.ask("POST", "/berth/v1/groups", same)).error["detail"]
 

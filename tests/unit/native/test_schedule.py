@@ -139,7 +139,7 @@ async def test_hosts_that_are_disabled_down_or_ignored_are_not_chosen(world: App
         assert forced["placements"][0]["host_name"] == "host-1"
         unknown = await ask(world, resources={"VCPU": 1}, hints={"forced_host": "host-9"})
         assert (unknown.status, unknown.error["code"]) == (400, "berth.bad_body")
-        assert "forced_host names host-9, and no host has that name or uuid" in unknown.error["detail"]
+        assert "forced_host names host-9, but no host has that name or uuid" in unknown.error["detail"]
 
 
 async def test_a_dry_run_claims_nothing_and_its_token_claims_exactly_that(world: ApplicationWorld) -> None:

@@ -252,7 +252,7 @@ def _refuse_unknown_values(pairs: list[tuple[str, str]], query: dict[str, str]) 
     names = [name for name, _ in pairs if name not in _REPEATED]
     twice = [name for name in set(names) if names.count(name) > 1]
     if twice:
-        raise Problem(400, f"{min(twice)[:100]!r} is given more than once: give it once.")
+        raise Problem(400, f"{min(twice)[:100]!r} is given more than once.")
 
 
 def _find_start(images: list[Image], marker: str | None) -> int:

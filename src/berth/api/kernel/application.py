@@ -89,7 +89,7 @@ class Application:
             _log.exception(
                 "%s %r failed", request.method, request.path, extra={"request_id": request.request_id}
             )
-            text = f"An unexpected error prevented this. The log has it under {request.request_id}."
+            text = f"Internal error. The log has the details under {request.request_id}."
             response = self._api_of(request).refuse(Problem(500, text, codes.UNEXPECTED), request)
         response.headers.append((REQUEST_ID_HEADER, request.request_id))
         if isinstance(response, StreamResponse):
@@ -154,9 +154,9 @@ class Application:
             request.body = await read_body(receive, limit, request.told_length)
         except BodyCutShort:
             # The client is gone: only the log has this.
-            raise Problem(400, "The body ended early.", codes.UNEXPECTED) from None
+            raise Problem(400, "The body ended before its length.", codes.UNEXPECTED) from None
         except BodyTooLarge:
-            text = f"The body is larger than the limit of {limit} bytes. Send it in smaller parts."
+            text = f"The body is larger than the limit of {limit} bytes. Send several smaller requests."
             raise Problem(413, text, codes.BODY_TOO_LARGE) from None
 
 

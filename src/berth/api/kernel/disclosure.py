@@ -50,11 +50,11 @@ def explain_no_place(server: Server) -> str:
         asked.append("the scheduler hints")
     if any(name.startswith("trait:") for name in server.image_properties):
         asked.append("the traits that the image requires")
-    return f"{NO_PLACE} Nothing free fits what was asked for. Change {' or '.join(asked)}, or retry later."
+    return f"{NO_PLACE} Nothing free fits the request. Change {' or '.join(asked)}, or retry later."
 
 
 def no_place() -> str:
-    return f"{NO_PLACE} Nothing free fits what was asked for. Ask for less, or retry later."
+    return f"{NO_PLACE} Nothing free fits the request. Ask for less, or retry later."
 
 
 def show_failure(access: Access, view: View, server: Server, text: str) -> str:

@@ -65,12 +65,12 @@ def read_query(call: Call, what: str, known: Mapping[str, int]) -> dict[str, str
     names = [name for name, _ in call.query_pairs()]
     if len(names) > len(query):
         twice = next(name for name in names if names.count(name) > 1)
-        raise Problem(400, f"Invalid input: {twice} is given more than once: give it once.")
+        raise Problem(400, f"Invalid input: {twice} is given more than once.")
     return query
 
 
 def _unknown(name: str, what: str, since: int | None, offered: Sequence[str]) -> Problem:
-    why = "is not understood" if since is None else f"is not understood before microversion 2.{since}"
+    why = "is not supported" if since is None else f"is not supported before microversion 2.{since}"
     there = f"Supported: {', '.join(sorted(offered))}." if offered else "It takes no parameters."
     return Problem(400, f"Invalid input: {name[:100]!r} {why} in a list of {what}. {there}")
 

@@ -100,10 +100,10 @@ def outage_problem(outage: Overloaded | Unavailable, request: Request | None = N
     """What a client is told if the engine cannot serve it now. The database's own words may name hosts, files
     and users: they go to the log, under the id of the request."""
     if isinstance(outage, Overloaded):
-        text = f"Too busy: {outage}. Try again in a moment."
+        text = f"Overloaded: {outage}. Retry later."
         return Problem(503, text, codes.OVERLOADED, headers=RETRY_SOON)
     if outage.detail:
         what = "the event feed" if request is None else f"{request.method} {request.path!r}"
         extra = {} if request is None else {"request_id": request.request_id}
-        _log.warning("%s is refused: %s", what, outage.detail, extra=extra)
+        _log.warning("%s refused: %s", what, outage.detail, extra=extra)
     return Problem(503, str(outage), codes.UNAVAILABLE, headers=RETRY_SOON)

@@ -83,13 +83,13 @@ _BAD_RESERVED: Final = "Unable to update inventory for resource provider {r.prov
 ROWS: Final[dict[type[Rejection], Row]] = {
     # sizes
     r.CommandTooLarge: Row(
-        says="This request makes {r.changes} changes of more than {r.limit} bytes together, the most that "
-        "one request may write: split it into smaller ones.",
+        says="This request makes {r.changes} changes of more than {r.limit} bytes together, the limit of one "
+        "request: split it into smaller ones.",
         placement=Wording(413, code=codes.TOO_LARGE),
     ),
     r.RowTooLarge: Row(
-        says="This request writes {r.size} bytes, more than the database takes in one row: split it into "
-        "smaller ones, or have the operator raise the limit of the database.",
+        says="This request writes {r.size} bytes, more than the database accepts in one row: split it into "
+        "smaller ones, or ask the operator to raise the limit of the database.",
         placement=Wording(413, code=codes.TOO_LARGE),
     ),
     # quotas
@@ -356,24 +356,23 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     r.NotAHost: Row(
         berth=Wording(
             409,
-            "Provider {r.provider} is not a host but stands below one: say it of {r.root}, the root of its "
-            "tree.",
+            "Provider {r.provider} is not a host but below one: use {r.root}, the root of its tree.",
             code=codes.CONFLICT,
         ),
     ),
     r.LabelTaken: Row(
         berth=Wording(
             409,
-            "The {r.kind} {r.name} is aggregate {r.holder} already: choose another name, or take it from "
-            "there.",
+            "The {r.kind} {r.name} is already aggregate {r.holder}: choose another name, or rename that "
+            "aggregate first.",
             code=codes.CONFLICT,
         ),
     ),
     r.KindInUse: Row(
         berth=Wording(
             409,
-            "This is the last {r.kind}, and groups are judged by it: {groups}. Delete them first, or label "
-            "another.",
+            "This is the last {r.kind}, and groups use the kind: {groups}. Delete these first, or give "
+            "another aggregate the kind.",
             code=codes.CONFLICT,
         ),
     ),
@@ -381,20 +380,19 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         berth=Wording(404, "There is no group {r.group}.", code=codes.NOT_FOUND),
     ),
     r.GroupExists: Row(
-        berth=Wording(409, "There is a group {r.group} already: choose another uuid.", code=codes.CONFLICT),
+        berth=Wording(409, "Group {r.group} already exists: choose another uuid.", code=codes.CONFLICT),
     ),
     r.GroupOfCluster: Row(
         berth=Wording(
             409,
-            "Group {r.group} keeps the nodes of cluster {r.cluster} apart, and is the cluster's own: scale "
-            "or delete the cluster.",
+            "Group {r.group} belongs to cluster {r.cluster}: scale or delete the cluster instead.",
             code=codes.CONFLICT,
         ),
     ),
     r.GroupInUse: Row(
         berth=Wording(
             409,
-            "Group {r.group} has {r.members} members: let them go first, or delete it with force=true.",
+            "Group {r.group} has {r.members} members: remove them first, or delete it with force=true.",
             code=codes.CONFLICT,
         ),
     ),
@@ -410,19 +408,18 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     r.KindNotFound: Row(
         berth=Wording(
             400,
-            "No aggregate is a {r.kind}: label one with PUT /berth/v1/aggregates/{{uuid}} first, or use "
+            "No aggregate has the kind {r.kind}: set it with PUT /berth/v1/aggregates/{{uuid}} first, or use "
             "host.",
             code=codes.BAD_BODY,
         ),
     ),
     r.GroupRuleUnsound: Row(
-        berth=Wording(400, "These do not go together: {r.reason}.", code=codes.BAD_BODY),
+        berth=Wording(400, "The rule is contradictory: {r.reason}.", code=codes.BAD_BODY),
     ),
     r.InAnotherGroup: Row(
         berth=Wording(
             409,
-            "Consumer {r.consumer} is a member of group {r.group}, and may be of one only: let it go there "
-            "first.",
+            "Consumer {r.consumer} is already a member of group {r.group}: remove it there first.",
             code=codes.CONFLICT,
         ),
     ),
@@ -438,7 +435,7 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     r.RecordMoved: Row(
         berth=Wording(
             409,
-            "{r.kind} {r.id} was changed by another request meanwhile: read it again and retry.",
+            "Conflict: {r.kind} {r.id} was changed by another request. Read it again and retry.",
             code=codes.CONFLICT,
         ),
     ),
@@ -449,12 +446,13 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     r.ServerBusy: Row(
         berth=Wording(
             409,
-            "Cannot {r.asked} of server {r.id} while it is {r.task}: wait until that is over.",
+            "Cannot {r.asked} of server {r.id} while it is {r.task}: retry when it has finished.",
             code=codes.CONFLICT,
         ),
         nova=Wording(
             409,
-            "Cannot '{r.asked}' instance {r.id} while it is in task_state {r.task}: wait until that is over.",
+            "Cannot '{r.asked}' instance {r.id} while it is in task_state {r.task}: retry when it has "
+            "finished.",
         ),
     ),
     r.ServerStateWrong: Row(
@@ -479,34 +477,36 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     r.ServerHoldsAlready: Row(
         nova=Wording(
             500,
-            "Instance {r.id} is new, and a consumer of that id holds resources already. This cannot be: "
-            "please report it as a bug, with the request id.",
+            "Instance {r.id} is new, but a consumer of that id already holds resources. This is a bug: "
+            "please report it with the request id.",
         ),
     ),
     r.ConfirmBegun: Row(
         nova=Wording(
             409,
-            "Cannot 'revertResize' instance {r.id}: its confirmation has begun to clean up the source, and "
-            "did not come to its end. Confirm it again.",
+            "Cannot 'revertResize' instance {r.id}: its confirmation has started to clean up the source and "
+            "failed. Confirm it again.",
         ),
     ),
     r.RevertBegun: Row(
         nova=Wording(
             409,
-            "Cannot 'confirmResize' instance {r.id}: it was being moved back or deleted, and that did not "
-            "come to its end. Revert or delete it.",
+            "Cannot 'confirmResize' instance {r.id}: a revert or a deletion of it has failed. Revert or "
+            "delete it again.",
         ),
     ),
     r.HostInAnotherCell: Row(
         nova=Wording(
             400,
             "Cannot '{r.asked}' instance {r.id} to {r.host}: the instance is in {r.cell} and that host in "
-            "{r.host_cell}, and a move does not leave its cell. Shelve the instance and unshelve it: then "
-            "it may go to any cell.",
+            "{r.host_cell}, and moves stay in one cell. Shelve and unshelve the instance to move it to "
+            "another cell.",
         ),
     ),
     r.HostNotDown: Row(
-        nova=Wording(409, "The host{host} is not down: evacuation is for servers of hosts that are."),
+        nova=Wording(
+            409, "The host{host} is not down: only servers of a host that is down can be evacuated."
+        ),
     ),
     r.HostIsDown: Row(
         nova=Wording(409, "Cannot '{r.asked}': the host{host} is down. Wait until it is back, or evacuate."),
@@ -526,7 +526,7 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         ),
     ),
     r.SameFlavor: Row(
-        nova=Wording(400, "The server has the flavor {r.flavor} already: when resizing, choose another."),
+        nova=Wording(400, "The server already has the flavor {r.flavor}: choose another one for the resize."),
     ),
     r.MigrationNotFound: Row(
         nova=Wording(404, "Migration {r.id} could not be found."),
@@ -534,7 +534,7 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     r.MigrationNotAbortable: Row(
         nova=Wording(
             409,
-            "Migration {r.id} is a {r.type} and {r.status}: only a live migration under way can be aborted.",
+            "Migration {r.id} is a {r.type} and {r.status}: only a running live migration can be aborted.",
         ),
     ),
     r.NeedNotFound: Row(
@@ -542,7 +542,7 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     ),
     r.TooManyNeeds: Row(
         berth=Wording(
-            409, "Server {r.server} has {r.limit} needs already, and may not have more.", code=codes.CONFLICT
+            409, "Server {r.server} already has {r.limit} needs, the maximum.", code=codes.CONFLICT
         ),
     ),
     r.NeedDoesNotFit: Row(
@@ -566,15 +566,15 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         ),
     ),
     r.FindingGone: Row(
-        berth=Wording(404, "There is no finding {r.id} any more: run the check again.", code=codes.NOT_FOUND),
+        berth=Wording(404, "The finding {r.id} no longer exists: examine again.", code=codes.NOT_FOUND),
     ),
     r.RepairUnsafe: Row(
-        berth=Wording(409, "{r.id} is not for the doctor to repair: {r.reason}.", code=codes.CONFLICT),
+        berth=Wording(409, "The doctor cannot repair {r.id}: {r.reason}.", code=codes.CONFLICT),
     ),
     r.HostUnknown: Row(
         nova=Wording(
             400,
-            "There is no host {r.name} with an agent: servers are built on hosts that have registered with a "
+            "There is no host {r.name} with an agent: servers are built on hosts that are registered with a "
             "cell.",
         ),
     ),
@@ -583,7 +583,7 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         berth=Wording(404, "There is no cluster {r.id}.", code=codes.NOT_FOUND),
     ),
     r.ClusterExists: Row(
-        berth=Wording(409, "There is a cluster {r.id} already: retry.", code=codes.CONFLICT),
+        berth=Wording(409, "Cluster {r.id} already exists: retry.", code=codes.CONFLICT),
     ),
     r.ClusterBeingDeleted: Row(
         berth=Wording(
@@ -604,35 +604,34 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     r.TooManyNodes: Row(
         berth=Wording(
             409,
-            "The cluster would have {r.asked} nodes, those that are leaving included; {r.limit} are the most "
-            "there can be: ask for fewer, or wait until those have left.",
+            "The cluster would have {r.asked} nodes, including those that are being removed; the limit is "
+            "{r.limit}: ask for fewer, or retry when those are removed.",
             code=codes.CONFLICT,
         ),
     ),
     r.NodeGroupNotFound: Row(
         berth=Wording(
-            404, "Cluster {r.cluster} has no node group {r.name}; there are: {there}.", code=codes.NOT_FOUND
+            404, "Cluster {r.cluster} has no node group {r.name}; it has: {there}.", code=codes.NOT_FOUND
         ),
     ),
     r.NodeGroupExists: Row(
         berth=Wording(
             409,
-            "Cluster {r.cluster} has a node group {r.name} already, or nodes of it are still leaving: choose "
-            "another name, or wait until those have left.",
+            "Cluster {r.cluster} already has a node group {r.name}, or its nodes are still being "
+            "removed: choose another name, or retry when they are removed.",
             code=codes.CONFLICT,
         ),
     ),
     r.TooManyNodeGroups: Row(
         berth=Wording(
             409,
-            "The cluster would have {r.asked} node groups; {r.limit} are the most there can be: remove some "
-            "first.",
+            "The cluster would have {r.asked} node groups; the limit is {r.limit}: remove some first.",
             code=codes.CONFLICT,
         ),
     ),
     r.NodeCountWrong: Row(
         berth=Wording(
-            400, "Node group {r.name} is to have {r.asked} nodes; it must be 0 or more.", code=codes.BAD_BODY
+            400, "The count of node group {r.name} is {r.asked}; it must be 0 or more.", code=codes.BAD_BODY
         ),
     ),
     r.NodeNotFound: Row(
@@ -641,27 +640,29 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     r.NodeLeaving: Row(
         berth=Wording(
             409,
-            "Node {r.name} of cluster {r.cluster} is leaving, and is not replaced: scale up.",
+            "Node {r.name} of cluster {r.cluster} is being removed and cannot be replaced: scale up instead.",
             code=codes.CONFLICT,
         ),
     ),
     r.NodeNotFailed: Row(
         berth=Wording(
             409,
-            "Nothing is wrong with node {r.name} of cluster {r.cluster}: its server is {r.state}, and its "
-            "host is up. Ask with force to replace it all the same.",
+            "Node {r.name} of cluster {r.cluster} has not failed: its server is {r.state}, and its host is "
+            "up. Use force to replace it anyway.",
             code=codes.CONFLICT,
         ),
     ),
     # scheduling
     UnknownHost: Row(
         berth=Wording(
-            400, "The hint {r.hint} names {r.name}, and no host has that name or uuid.", code=codes.BAD_BODY
+            400, "The hint {r.hint} names {r.name}, but no host has that name or uuid.", code=codes.BAD_BODY
         ),
     ),
     UnknownConsumer: Row(
         berth=Wording(
-            400, "The hint {r.hint} names consumer {r.consumer}, and that holds nothing.", code=codes.BAD_BODY
+            400,
+            "The hint {r.hint} names consumer {r.consumer}, which holds no allocations.",
+            code=codes.BAD_BODY,
         ),
     ),
     SpecInvalid: Row(
@@ -770,7 +771,7 @@ def _words(rejection: Any, *, names_hosts: bool) -> dict[str, str]:
             stand = [f"{member} on {host}" for member, host in rejection.standing]
             return {
                 "domain": "" if is_host else f" in {rejection.domain}",
-                "standing": f"Members are placed: {', '.join(stand) or 'none'}. Try another host.",
+                "standing": f"Hosts of the members: {', '.join(stand) or 'none'}. Try another host.",
             }
         case r.ProviderExists():
             # Where both are taken the uuid is named, as by a database that stops at the first key.
@@ -784,7 +785,7 @@ def _words(rejection: Any, *, names_hosts: bool) -> dict[str, str]:
         case r.KindInUse():
             return {"groups": ", ".join(rejection.groups)}
         case r.ServerStateWrong():
-            return {"allowed": " or ".join(rejection.allowed) or "no state at all"}
+            return {"allowed": " or ".join(rejection.allowed) or "no state"}
         case r.ServerChangedByOthers():
             return {"then": _after_a_conflict(rejection)}
         case r.HostNotDown() | r.HostIsDown():
@@ -800,7 +801,7 @@ def _words(rejection: Any, *, names_hosts: bool) -> dict[str, str]:
                 "found": f": {rejection.found}" if names_hosts else "",
             }
         case r.NeedDoesNotFit(refused=None):
-            return {"refused": "No provider of it has as much free, or what is required of it."}
+            return {"refused": "None of its providers has enough free and the required traits."}
         case r.NeedDoesNotFit(refused=Rejection() as refused):
             return {"refused": berth_problem(refused).text}
         case r.NodeGroupNotFound():
@@ -821,10 +822,10 @@ def _host(name: str, *, names_hosts: bool) -> str:
 def _after_a_conflict(rejection: r.ServerChangedByOthers) -> str:
     """What can be done about allocations that another client has changed."""
     if rejection.is_recorded:
-        return "This is recorded with the server. Send the request again to go on: what was added is kept."
+        return "The conflict is recorded. Send the request again to continue: what was added is kept."
     return (
-        "It is refused until an administrator has repaired the server with berth doctor; or send the request "
-        "with the header X-Berth-Conflict-Policy: retry or merge."
+        "The request is refused until an administrator repairs the server with berth doctor; or send it with "
+        "the header X-Berth-Conflict-Policy: retry or merge."
     )
 
 
@@ -837,9 +838,9 @@ def _ratio_advice(rejection: r.ClusterDoesNotFit) -> str:
 def _steps(nothing: NoFit) -> str:
     """What each constraint left, and what the ledger said, if it came to that."""
     removing = [step for step in nothing.steps if step.removed][:_STEPS_SHOWN_MAX]
-    said = [f"{step.asked}: {step.left} hosts left, {step.removed} less." for step in removing]
+    said = [f"{step.asked}: {step.left} hosts left, {step.removed} removed." for step in removing]
     if nothing.refused is not None:
         said.append(berth_problem(nothing.refused).text)
     if nothing.gave_up:
-        said.append("Not every way was looked at: ask for fewer at once, or for fewer parts.")
+        said.append("The search was cut off at its limit: ask for fewer at once, or for fewer parts.")
     return " ".join(said) or "There are no hosts."

@@ -72,7 +72,7 @@ class Router(Generic[R]):
                 self.resources[route.path] = self._plant(route.path)
             self.resources[route.path].add(route)
         known = ", ".join(resource.template for resource in self.resources.values())
-        self._hint: Final = f" Known are: {known}." if names_paths else ""
+        self._hint: Final = f" Known paths: {known}." if names_paths else ""
 
     def _plant(self, path: str) -> Resource[R]:
         node = self._root
@@ -132,11 +132,11 @@ class Router(Generic[R]):
         none."""
         found = self.find(path)
         if found is None:
-            raise Problem(404, f"There is nothing at {path}.{self._hint}", codes.NOT_FOUND)
+            raise Problem(404, f"Unknown path: {path}.{self._hint}", codes.NOT_FOUND)
         resource, values = found
         route = resource.routes.get(method)
         if route is None:
-            text = f"{method} is not offered here, only {resource.allow}."
+            text = f"{method} is not allowed here, only {resource.allow}."
             headers = (("allow", resource.allow),)
             raise Problem(405, text, codes.METHOD_NOT_ALLOWED, headers=headers)
         return route, values, resource.template

@@ -144,7 +144,7 @@ class Keystone:
             async with asyncio.timeout(self._wait_s):
                 await self._room.enter(peer, is_known=is_known)
         except (RoomFull, TimeoutError):
-            raise AuthUnavailable("too many tokens wait for Keystone's answer") from None
+            raise AuthUnavailable("too many tokens are waiting for Keystone") from None
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, self._ask, token)
         finally:
@@ -160,19 +160,21 @@ class Keystone:
                 raise_exc=False,
             )
         except keystone_errors.Unauthorized as error:
-            raise AuthUnavailable("Keystone refuses Berth's own user and password") from error
+            raise AuthUnavailable("Keystone rejects Berth's own user and password") from error
         except keystone_errors.ClientException as error:
-            raise AuthUnavailable(f"Keystone does not answer: {type(error).__name__}") from error
+            raise AuthUnavailable(f"Keystone is unreachable: {type(error).__name__}") from error
         if response.status_code == 404:
             return None
         if response.status_code in (401, 403):
-            raise AuthUnavailable(f"Keystone does not let Berth validate tokens ({response.status_code})")
+            raise AuthUnavailable(
+                f"Keystone does not allow Berth to validate tokens ({response.status_code})"
+            )
         if response.status_code != 200:
-            raise AuthUnavailable(f"Keystone answers {response.status_code}")
+            raise AuthUnavailable(f"Keystone answered {response.status_code}")
         try:
             return msgspec.json.decode(response.content, type=_Answer).token
         except msgspec.DecodeError as error:
-            raise AuthUnavailable(f"Keystone's answer cannot be read: {error}") from error
+            raise AuthUnavailable(f"cannot decode the answer of Keystone: {error}") from error
 
 
 def _v3_url(auth_url: str) -> str:

@@ -83,7 +83,7 @@ class Policy:
             return bool(self._enforcer.authorize(rule, target, credentials, do_raise=False))
         except Exception:
             # The rules of a file are tried when it is read; one may still fail for some callers only.
-            _log.exception("%s: the rule %s cannot be evaluated, so it allows nothing", self._path, rule)
+            _log.exception("%s: cannot evaluate the rule %s, access denied", self._path, rule)
             return False
 
     # -- the file -------------------------------------------------------------------------------
@@ -92,10 +92,10 @@ class Policy:
         try:
             self._enforcer = self._load()
         except PolicyFileError as error:
-            _log.error("the rules read before stay: %s", error)
+            _log.error("the old rules stay in force: %s", error)
             return
         self._decisions.clear()
-        _log.info("%s: rules read again", self._path)
+        _log.info("%s: changed, read the rules again", self._path)
 
     def _load(self) -> oslo.Enforcer:
         if self._path is not None:
@@ -129,14 +129,14 @@ def _refuse_unusable(path: Path) -> None:
         oslo.Rules.load(text)
         remote = sorted(name for name, rule in oslo.parse_file_contents(text).items() if _is_remote(rule))
     except OSError as error:
-        raise PolicyFileError(f"{path}: the policy cannot be read: {error.strerror}") from error
+        raise PolicyFileError(f"{path}: cannot read the policy: {error.strerror}") from error
     # The parser passes on what its YAML reader and its own checks raise, of several kinds.
     except Exception as error:
-        raise PolicyFileError(f"{path}: this is not a policy file: {error}") from error
+        raise PolicyFileError(f"{path}: invalid policy file: {error}") from error
     if remote:
         raise PolicyFileError(
-            f"{path}: the rule {remote[0]} asks a URL, which is not offered here: every other request would "
-            "wait for the answer"
+            f"{path}: the rule {remote[0]} calls a URL, which is not supported: all requests would wait for "
+            "the answer"
         )
 
 
@@ -154,7 +154,7 @@ def _refuse_failing(enforcer: oslo.Enforcer, path: Path) -> None:
                 enforcer.authorize(rule.name, target, credentials, do_raise=False)
             except Exception as error:
                 raise PolicyFileError(
-                    f"{path}: the rule {rule.name} cannot be evaluated: it refers to itself, or {error}"
+                    f"{path}: cannot evaluate the rule {rule.name}: it refers to itself, or {error}"
                 ) from error
 
 
@@ -162,4 +162,4 @@ def _warn_of_unknown(enforcer: oslo.Enforcer, path: Path) -> None:
     known = {rule.name for rule in RULES}
     unknown = sorted(name for name in enforcer.file_rules if name.startswith(_GUARDED) and name not in known)
     if unknown:
-        _log.warning("%s: no operation asks for these rules: %s", path, ", ".join(unknown))
+        _log.warning("%s: no route uses these rules: %s", path, ", ".join(unknown))

@@ -124,9 +124,9 @@ class Tokens:
         try:
             self._entries = _load(self._file.path)
         except TokensFileError as error:
-            _log.error("the tokens known before stay: %s", error)
+            _log.error("the old tokens stay valid: %s", error)
         else:
-            _log.info("%s: %d tokens read again", self._file.path, len(self._entries))
+            _log.info("%s: changed, read %d tokens", self._file.path, len(self._entries))
 
 
 def _load(path: Path) -> tuple[TokenEntry, ...]:
@@ -148,14 +148,14 @@ def _read(path: Path) -> list[Any]:
                 raise TokensFileError(shared)
             content = tomllib.load(file)
     except OSError as error:
-        raise TokensFileError(f"{path}: the tokens cannot be read: {error.strerror}") from error
+        raise TokensFileError(f"{path}: cannot read the tokens: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise TokensFileError(f"{path}: this is not TOML: {error}") from error
+        raise TokensFileError(f"{path}: invalid TOML: {error}") from error
     tables = content.pop("token", None)
     if content:
         raise TokensFileError(f"{path}: unknown key {min(content)}; only [[token]] entries are expected")
     if not isinstance(tables, list) or not tables:
-        raise TokensFileError(f"{path}: there is no [[token]] entry in it")
+        raise TokensFileError(f"{path}: it has no [[token]] entry")
     return tables
 
 
@@ -174,21 +174,23 @@ def _entry(table: Any, where: str) -> TokenEntry:
 def _text(table: dict[str, Any], field: str, where: str) -> str:
     value = table.get(field)
     if not isinstance(value, str) or not value:
-        raise TokensFileError(f"{where}: {field} must be a text that is not empty")
+        raise TokensFileError(f"{where}: {field} must be a string that is not empty")
     return value
 
 
 def _roles(table: dict[str, Any], where: str) -> tuple[str, ...]:
     roles = table.get("roles", [])
     if not isinstance(roles, list) or not all(isinstance(role, str) and role for role in roles):
-        raise TokensFileError(f"{where}: roles must be a list of texts")
+        raise TokensFileError(f"{where}: roles must be a list of strings")
     return with_implied(tuple(roles))
 
 
 def _digest(token: str, where: str) -> bytes:
     if not token.startswith(_DIGEST_PREFIX):
         if len(token) < LENGTH_MIN:
-            raise TokensFileError(f"{where}: token has {len(token)} characters, and needs {LENGTH_MIN}")
+            raise TokensFileError(
+                f"{where}: token has {len(token)} characters; it must have at least {LENGTH_MIN}"
+            )
         if not (token.isascii() and token.isprintable() and token == token.strip()):
             raise TokensFileError(
                 f"{where}: token must be printable ASCII without spaces at its ends: "
