@@ -335,16 +335,13 @@ class V1Conductor(FakeConductor):
         await super().__call__(scope, again, send)
 
 
-def test_an_agent_works_with_a_conductor_of_the_release_before(tmp_path: Path) -> None:
-    async def story() -> None:
-        conductor = V1Conductor()
-        async with served(conductor) as url:
-            host = Host(tmp_path, url)
-            host.start()
-            assert await conductor.have(command("build")) is None
-            await host.kill()
-
-    run(story)
+async def test_an_agent_works_with_a_conductor_of_the_release_before(tmp_path: Path) -> None:
+    conductor = V1Conductor()
+    async with served(conductor) as url:
+        host = Host(tmp_path, url)
+        host.start()
+        assert await conductor.have(command("build")) is None
+        await host.kill()
 
 
 class NewerOrder(protocol.AgentCommand, frozen=True, kw_only=True):
@@ -364,27 +361,24 @@ class NewerConductor(FakeConductor):
         await super().__call__(scope, receive, more)
 
 
-def test_an_agent_works_with_a_conductor_of_a_release_to_come(tmp_path: Path) -> None:
-    async def story() -> None:
-        conductor = NewerConductor()
-        async with served(conductor) as url:
-            host = Host(tmp_path, url)
-            host.start()
-            newer = NewerOrder(
-                id="a",
-                fence=(1, 0),
-                verb="teleport",
-                server=server_id(1),
-                spec=Spec("web-1", "project", "user", FLAVOR),
-            )
-            refused = await conductor.have(newer)
-            assert refused == "teleport is not known to this release of the agent: upgrade it"
-            known = msgspec.structs.replace(newer, id="b", verb="build", server=server_id(2))
-            assert await conductor.have(known) is None
-            assert host.state.disk == {server_id(2): "running"}
-            await host.kill()
-
-    run(story)
+async def test_an_agent_works_with_a_conductor_of_a_release_to_come(tmp_path: Path) -> None:
+    conductor = NewerConductor()
+    async with served(conductor) as url:
+        host = Host(tmp_path, url)
+        host.start()
+        newer = NewerOrder(
+            id="a",
+            fence=(1, 0),
+            verb="teleport",
+            server=server_id(1),
+            spec=Spec("web-1", "project", "user", FLAVOR),
+        )
+        refused = await conductor.have(newer)
+        assert refused == "teleport is not known to this release of the agent: upgrade it"
+        known = msgspec.structs.replace(newer, id="b", verb="build", server=server_id(2))
+        assert await conductor.have(known) is None
+        assert host.state.disk == {server_id(2): "running"}
+        await host.kill()
 
 
 async def write(cloud: SimCloud, id: str, **fields: Any) -> None:
@@ -441,86 +435,75 @@ V1_REGISTER: Final = {
 """What an agent of version 1 says."""
 
 
-def test_an_agent_of_the_release_before_is_heard_until_it_is_upgraded(tmp_path: Path) -> None:
-    async def story() -> None:
-        cloud = SimCloud(tmp_path, seed=5, hosts=0, join_token=TOKEN)
-        async with cloud.running():
-            cell = cloud.cells["cell1"]
-            old = connect_directly(cell, {"x-agent-token": TOKEN})
-            new = Credential(tmp_path, THE_HOST.name, THE_HOST.id).header()
-            # A host that is new needs an agent that is.
-            refused = await old.ask("POST", protocol.REGISTER, V1_REGISTER)
-            assert (refused.status, "upgrade its agent" in refused.detail) == (401, True)
-            # One that registered with the release before goes on; its agent understands every answer.
-            await write(cloud, THE_HOST.id, name=THE_HOST.name)
-            poll = {"host": THE_HOST.id, "servers": [server_id(1)], "busy": [], "wait_seconds": 0.0}
-            for _ in range(2):
-                answer = await old.ask("POST", protocol.REGISTER, V1_REGISTER)
-                assert answer.status == 200, answer.body
-                msgspec.convert(answer.body, V1Registered)
-                for _ in range(3):
-                    answer = await old.ask("POST", protocol.POLL, poll)
-                    assert msgspec.convert(answer.body, V1Orders).strays[0].server == server_id(1)
-                    await asyncio.sleep(0.6 * cloud.heartbeat_timeout_s)
-            report = {"host": THE_HOST.id, "order": "x", "error": None}
-            assert (await old.ask("POST", protocol.REPORT, report)).status == 200
-            await until_agent(
-                cloud,
-                lambda agent: (
-                    (agent.protocol, agent.credential) == (1, None) and "upgrade it" in agent.complaints[-1]
-                ),
-            )
-            # Its agent is upgraded: nobody gets in with the token any more.
-            upgraded = connect_directly(
-                cell, {"x-agent-token": TOKEN, "x-agent-version": "2", new[0]: new[1]}
-            )
-            assert (await upgraded.ask("POST", protocol.REGISTER, V1_REGISTER)).status == 200
-            assert (await upgraded.ask("POST", protocol.POLL, poll)).status == 200
-            for path, body in (
-                (protocol.REGISTER, V1_REGISTER),
-                (protocol.POLL, poll),
-                (protocol.REPORT, report),
-            ):
-                assert (await old.ask("POST", path, body)).status == 401, path
-            await until_agent(cloud, lambda agent: (agent.protocol, agent.complaints) == (2, ()))
-
-    run(story)
-
-
-def test_an_agent_of_a_release_to_come_is_understood(tmp_path: Path) -> None:
-    async def story() -> None:
-        cloud = SimCloud(tmp_path, seed=5, hosts=0, join_token=TOKEN)
-        async with cloud.running():
-            shown = Credential(tmp_path, THE_HOST.name, THE_HOST.id).header()
-            headers = {"x-agent-token": TOKEN, "x-agent-version": "3", shown[0]: shown[1]}
-            newer = connect_directly(cloud.cells["cell1"], headers)
-            (root,) = V1_REGISTER["providers"]
-            assert isinstance(root, dict)
-            vcpu = {**root["inventories"]["VCPU"], "colour": "green"}
-            host = {**root, "inventories": {"VCPU": vcpu}, "weight_kg": 12}
-            body = {**V1_REGISTER, "providers": [host], "mood": {"good": [True]}}
-            answer = await newer.ask("POST", protocol.REGISTER, body)
+async def test_an_agent_of_the_release_before_is_heard_until_it_is_upgraded(tmp_path: Path) -> None:
+    cloud = SimCloud(tmp_path, seed=5, hosts=0, join_token=TOKEN)
+    async with cloud.running():
+        cell = cloud.cells["cell1"]
+        old = connect_directly(cell, {"x-agent-token": TOKEN})
+        new = Credential(tmp_path, THE_HOST.name, THE_HOST.id).header()
+        # A host that is new needs an agent that is.
+        refused = await old.ask("POST", protocol.REGISTER, V1_REGISTER)
+        assert (refused.status, "upgrade its agent" in refused.detail) == (401, True)
+        # One that registered with the release before goes on; its agent understands every answer.
+        await write(cloud, THE_HOST.id, name=THE_HOST.name)
+        poll = {"host": THE_HOST.id, "servers": [server_id(1)], "busy": [], "wait_seconds": 0.0}
+        for _ in range(2):
+            answer = await old.ask("POST", protocol.REGISTER, V1_REGISTER)
             assert answer.status == 200, answer.body
-            assert answer.headers["x-agent-version"] == str(protocol.VERSION)
-            poll = {"host": THE_HOST.id, "mood": "good"}
-            assert (await newer.ask("POST", protocol.POLL, poll)).status == 200
-            report = {"host": THE_HOST.id, "order": "x", "mood": "good"}
-            assert (await newer.ask("POST", protocol.REPORT, report)).body == {"awaited": False}
-            await until_agent(cloud, lambda agent: (agent.protocol, agent.complaints) == (3, ()))
+            msgspec.convert(answer.body, V1Registered)
+            for _ in range(3):
+                answer = await old.ask("POST", protocol.POLL, poll)
+                assert msgspec.convert(answer.body, V1Orders).strays[0].server == server_id(1)
+                await asyncio.sleep(0.6 * cloud.heartbeat_timeout_s)
+        report = {"host": THE_HOST.id, "order": "x", "error": None}
+        assert (await old.ask("POST", protocol.REPORT, report)).status == 200
+        await until_agent(
+            cloud,
+            lambda agent: (
+                (agent.protocol, agent.credential) == (1, None) and "upgrade it" in agent.complaints[-1]
+            ),
+        )
+        # Its agent is upgraded: nobody gets in with the token any more.
+        upgraded = connect_directly(cell, {"x-agent-token": TOKEN, "x-agent-version": "2", new[0]: new[1]})
+        assert (await upgraded.ask("POST", protocol.REGISTER, V1_REGISTER)).status == 200
+        assert (await upgraded.ask("POST", protocol.POLL, poll)).status == 200
+        for path, body in (
+            (protocol.REGISTER, V1_REGISTER),
+            (protocol.POLL, poll),
+            (protocol.REPORT, report),
+        ):
+            assert (await old.ask("POST", path, body)).status == 401, path
+        await until_agent(cloud, lambda agent: (agent.protocol, agent.complaints) == (2, ()))
 
-    run(story)
+
+async def test_an_agent_of_a_release_to_come_is_understood(tmp_path: Path) -> None:
+    cloud = SimCloud(tmp_path, seed=5, hosts=0, join_token=TOKEN)
+    async with cloud.running():
+        shown = Credential(tmp_path, THE_HOST.name, THE_HOST.id).header()
+        headers = {"x-agent-token": TOKEN, "x-agent-version": "3", shown[0]: shown[1]}
+        newer = connect_directly(cloud.cells["cell1"], headers)
+        (root,) = V1_REGISTER["providers"]
+        assert isinstance(root, dict)
+        vcpu = {**root["inventories"]["VCPU"], "colour": "green"}
+        host = {**root, "inventories": {"VCPU": vcpu}, "weight_kg": 12}
+        body = {**V1_REGISTER, "providers": [host], "mood": {"good": [True]}}
+        answer = await newer.ask("POST", protocol.REGISTER, body)
+        assert answer.status == 200, answer.body
+        assert answer.headers["x-agent-version"] == str(protocol.VERSION)
+        poll = {"host": THE_HOST.id, "mood": "good"}
+        assert (await newer.ask("POST", protocol.POLL, poll)).status == 200
+        report = {"host": THE_HOST.id, "order": "x", "mood": "good"}
+        assert (await newer.ask("POST", protocol.REPORT, report)).body == {"awaited": False}
+        await until_agent(cloud, lambda agent: (agent.protocol, agent.complaints) == (3, ()))
 
 
-def test_a_host_is_asked_to_register_again_once_it_is_upgraded(tmp_path: Path) -> None:
+async def test_a_host_is_asked_to_register_again_once_it_is_upgraded(tmp_path: Path) -> None:
     """The conductor was upgraded first, and the agent polls with a credential that nobody knows yet."""
 
-    async def story() -> None:
-        cloud = SimCloud(tmp_path, seed=5, hosts=0, join_token=TOKEN)
-        async with cloud.running():
-            await write(cloud, THE_HOST.id, name=THE_HOST.name)
-            shown = Credential(tmp_path, THE_HOST.name, THE_HOST.id).header()
-            headers = {"x-agent-token": TOKEN, "x-agent-version": "2", shown[0]: shown[1]}
-            client = connect_directly(cloud.cells["cell1"], headers)
-            assert (await client.ask("POST", protocol.POLL, {"host": THE_HOST.id})).status == 404
-
-    run(story)
+    cloud = SimCloud(tmp_path, seed=5, hosts=0, join_token=TOKEN)
+    async with cloud.running():
+        await write(cloud, THE_HOST.id, name=THE_HOST.name)
+        shown = Credential(tmp_path, THE_HOST.name, THE_HOST.id).header()
+        headers = {"x-agent-token": TOKEN, "x-agent-version": "2", shown[0]: shown[1]}
+        client = connect_directly(cloud.cells["cell1"], headers)
+        assert (await client.ask("POST", protocol.POLL, {"host": THE_HOST.id})).status == 404

@@ -30,231 +30,184 @@ LAST = 1 << 62
 HANGING = SimBehaviour(build_seconds=0, other_seconds=0, rules=(Rule(outcome="hang", server="slow-*"),))
 
 
-def test_a_command_is_carried_out_and_reported(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with world(tmp_path) as (conductor, host):
-            assert await conductor.have(command("build", fence=(1, 0))) is None
-            assert host.state.disk == {server_id(): "running"}
-            assert await conductor.have(command("stop", fence=(2, 0))) is None
-            assert host.state.disk == {server_id(): "stopped"}
-            error = await conductor.have(command("live_migrate", fence=(3, 0)))
-            assert error is not None
-            assert "is stopped on host-0001" in error
-            assert conductor.registered[THE_HOST.id].providers[0].name == "host-0001"
-            assert conductor.tokens == {"secret"}
-            await until(lambda: conductor.polls[-1].servers == (server_id(),))
-
-    run(story)
+async def test_a_command_is_carried_out_and_reported(tmp_path: Path) -> None:
+    async with world(tmp_path) as (conductor, host):
+        assert await conductor.have(command("build", fence=(1, 0))) is None
+        assert host.state.disk == {server_id(): "running"}
+        assert await conductor.have(command("stop", fence=(2, 0))) is None
+        assert host.state.disk == {server_id(): "stopped"}
+        error = await conductor.have(command("live_migrate", fence=(3, 0)))
+        assert error is not None
+        assert "is stopped on host-0001" in error
+        assert conductor.registered[THE_HOST.id].providers[0].name == "host-0001"
+        assert conductor.tokens == {"secret"}
+        await until(lambda: conductor.polls[-1].servers == (server_id(),))
 
 
-def test_commands_of_several_servers_do_not_wait_for_each_other(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with world(tmp_path, HANGING) as (conductor, _):
-            stuck = asyncio.create_task(conductor.have(command("build", "a", name="slow-1")))
-            await until(lambda: any("a" in poll.busy for poll in conductor.polls))
-            assert await conductor.have(command("build", "b", server=server_id(2))) is None
-            assert not stuck.done()
-            stuck.cancel()
-
-    run(story)
+async def test_commands_of_several_servers_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    async with world(tmp_path, HANGING) as (conductor, _):
+        stuck = asyncio.create_task(conductor.have(command("build", "a", name="slow-1")))
+        await until(lambda: any("a" in poll.busy for poll in conductor.polls))
+        assert await conductor.have(command("build", "b", server=server_id(2))) is None
+        assert not stuck.done()
+        stuck.cancel()
 
 
-def test_a_later_command_stops_an_earlier_one(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with world(tmp_path, HANGING) as (conductor, host):
-            hanging = asyncio.create_task(conductor.have(command("build", name="slow-1", fence=(1, 2))))
-            await until(lambda: any(poll.busy for poll in conductor.polls))
-            assert await conductor.have(command("destroy", fence=(1, 5))) is None
-            assert await hanging == SUPERSEDED
-            assert host.state.disk == {}
-
-    run(story)
+async def test_a_later_command_stops_an_earlier_one(tmp_path: Path) -> None:
+    async with world(tmp_path, HANGING) as (conductor, host):
+        hanging = asyncio.create_task(conductor.have(command("build", name="slow-1", fence=(1, 2))))
+        await until(lambda: any(poll.busy for poll in conductor.polls))
+        assert await conductor.have(command("destroy", fence=(1, 5))) is None
+        assert await hanging == SUPERSEDED
+        assert host.state.disk == {}
 
 
-def test_an_earlier_command_that_comes_late_is_refused(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with world(tmp_path) as (conductor, host):
-            assert await conductor.have(command("destroy", fence=(2, 0))) is None
-            assert await conductor.have(command("build", fence=(1, 9))) == SUPERSEDED
-            assert host.state.disk == {}
-            # Other servers have fences of their own.
-            assert await conductor.have(command("build", "other", fence=(1, 0), server=server_id(2))) is None
-
-    run(story)
+async def test_an_earlier_command_that_comes_late_is_refused(tmp_path: Path) -> None:
+    async with world(tmp_path) as (conductor, host):
+        assert await conductor.have(command("destroy", fence=(2, 0))) is None
+        assert await conductor.have(command("build", fence=(1, 9))) == SUPERSEDED
+        assert host.state.disk == {}
+        # Other servers have fences of their own.
+        assert await conductor.have(command("build", "other", fence=(1, 0), server=server_id(2))) is None
 
 
-def test_commands_in_one_answer_are_judged_by_their_fences(tmp_path: Path) -> None:
-    async def story() -> None:
-        conductor = FakeConductor()
-        async with served(conductor) as url:
-            waiting = [
-                asyncio.create_task(conductor.have(command("build", fence=(1, 7)))),
-                asyncio.create_task(conductor.have(command("prepare", fence=(1, 3)))),
-            ]
-            await asyncio.sleep(0)
-            host = Host(tmp_path, url)
-            host.start()
-            assert await asyncio.gather(*waiting) == [None, SUPERSEDED]
-            assert host.state.disk == {server_id(): "running"}
-            await host.kill()
-
-    run(story)
+async def test_commands_in_one_answer_are_judged_by_their_fences(tmp_path: Path) -> None:
+    conductor = FakeConductor()
+    async with served(conductor) as url:
+        waiting = [
+            asyncio.create_task(conductor.have(command("build", fence=(1, 7)))),
+            asyncio.create_task(conductor.have(command("prepare", fence=(1, 3)))),
+        ]
+        await asyncio.sleep(0)
+        host = Host(tmp_path, url)
+        host.start()
+        assert await asyncio.gather(*waiting) == [None, SUPERSEDED]
+        assert host.state.disk == {server_id(): "running"}
+        await host.kill()
 
 
-def test_a_command_that_is_aborted_is_given_up(tmp_path: Path) -> None:
+async def test_a_command_that_is_aborted_is_given_up(tmp_path: Path) -> None:
     behaviour = SimBehaviour(build_seconds=0, live_migrate_seconds=3600)
 
-    async def story() -> None:
-        async with world(tmp_path, behaviour) as (conductor, host):
-            await conductor.have(command("build", fence=(1, 0)))
-            moving = asyncio.create_task(conductor.have(command("live_migrate", "move", fence=(2, 0))))
-            await until(lambda: any("move" in poll.busy for poll in conductor.polls))
-            conductor.mailbox.abort(THE_HOST.id, "move")
-            assert await moving == "aborted"
-            assert host.state.disk == {server_id(): "running"}
-
-    run(story)
+    async with world(tmp_path, behaviour) as (conductor, host):
+        await conductor.have(command("build", fence=(1, 0)))
+        moving = asyncio.create_task(conductor.have(command("live_migrate", "move", fence=(2, 0))))
+        await until(lambda: any("move" in poll.busy for poll in conductor.polls))
+        conductor.mailbox.abort(THE_HOST.id, "move")
+        assert await moving == "aborted"
+        assert host.state.disk == {server_id(): "running"}
 
 
-def test_a_command_is_not_carried_out_twice(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with world(tmp_path) as (conductor, host):
-            assert await conductor.have(command("build", "first", fence=(1, 0))) is None
-            assert await conductor.have(command("destroy", "second", fence=(1, 1))) is None
-            assert await conductor.have(command("build", "first", fence=(1, 0))) is None
-            assert host.state.disk == {}
-            assert [report.command for report in conductor.reports] == ["first", "second", "first"]
-
-    run(story)
+async def test_a_command_is_not_carried_out_twice(tmp_path: Path) -> None:
+    async with world(tmp_path) as (conductor, host):
+        assert await conductor.have(command("build", "first", fence=(1, 0))) is None
+        assert await conductor.have(command("destroy", "second", fence=(1, 1))) is None
+        assert await conductor.have(command("build", "first", fence=(1, 0))) is None
+        assert host.state.disk == {}
+        assert [report.command for report in conductor.reports] == ["first", "second", "first"]
 
 
-def test_a_restart_keeps_what_is_there_and_what_was_done(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with world(tmp_path, HANGING) as (conductor, host):
-            await conductor.have(command("build", "build", fence=(3, 0)))
-            refused = await conductor.have(command("receive", "gone", fence=(1, 0), server=server_id(2)))
-            await host.kill()
-            host.start()
-            assert host.state.disk == {server_id(): "running"}
-            assert await conductor.have(command("build", "build", fence=(3, 0))) is None
-            assert (
-                await conductor.have(command("receive", "gone", fence=(1, 0), server=server_id(2))) == refused
-            )
-            assert await conductor.have(command("destroy", "old", fence=(2, 9))) == SUPERSEDED
-            assert host.state.disk == {server_id(): "running"}
-            assert conductor.registered[THE_HOST.id].servers == (server_id(),)
-
-    run(story)
+async def test_a_restart_keeps_what_is_there_and_what_was_done(tmp_path: Path) -> None:
+    async with world(tmp_path, HANGING) as (conductor, host):
+        await conductor.have(command("build", "build", fence=(3, 0)))
+        refused = await conductor.have(command("receive", "gone", fence=(1, 0), server=server_id(2)))
+        await host.kill()
+        host.start()
+        assert host.state.disk == {server_id(): "running"}
+        assert await conductor.have(command("build", "build", fence=(3, 0))) is None
+        assert await conductor.have(command("receive", "gone", fence=(1, 0), server=server_id(2))) == refused
+        assert await conductor.have(command("destroy", "old", fence=(2, 9))) == SUPERSEDED
+        assert host.state.disk == {server_id(): "running"}
+        assert conductor.registered[THE_HOST.id].servers == (server_id(),)
 
 
-def test_a_command_that_the_agent_died_over_is_handed_out_and_done_again(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with world(tmp_path, HANGING) as (conductor, host):
-            waiting = asyncio.create_task(conductor.have(command("build", name="slow-1")))
-            await until(lambda: any(poll.busy for poll in conductor.polls))
-            await host.kill()
-            assert conductor.reports == []
-            host.behaviours.replace(SimBehaviour(build_seconds=0))
-            host.start()
-            assert await waiting is None
-            assert host.state.disk == {server_id(): "running"}
-
-    run(story)
+async def test_a_command_that_the_agent_died_over_is_handed_out_and_done_again(tmp_path: Path) -> None:
+    async with world(tmp_path, HANGING) as (conductor, host):
+        waiting = asyncio.create_task(conductor.have(command("build", name="slow-1")))
+        await until(lambda: any(poll.busy for poll in conductor.polls))
+        await host.kill()
+        assert conductor.reports == []
+        host.behaviours.replace(SimBehaviour(build_seconds=0))
+        host.start()
+        assert await waiting is None
+        assert host.state.disk == {server_id(): "running"}
 
 
-def test_a_result_is_durable_before_it_is_reported(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with world(tmp_path) as (conductor, host):
-            conductor.answers[protocol.REPORT] = [500] * 10_000
-            waiting = asyncio.create_task(conductor.have(command("build", "build")))
-            await until(lambda: len(conductor.answers[protocol.REPORT]) < 10_000)
-            await host.kill()
-            kept = AgentState(state.state_path(tmp_path, THE_HOST.name))
-            assert kept.results == {"build": None}
-            assert kept.disk == {server_id(): "running"}
-            conductor.answers.clear()
-            # What it would do now would fail: it is reported as done because it was.
-            host.behaviours.replace(SimBehaviour(failure_rate=1))
-            host.start()
-            assert await waiting is None
-
-    run(story)
+async def test_a_result_is_durable_before_it_is_reported(tmp_path: Path) -> None:
+    async with world(tmp_path) as (conductor, host):
+        conductor.answers[protocol.REPORT] = [500] * 10_000
+        waiting = asyncio.create_task(conductor.have(command("build", "build")))
+        await until(lambda: len(conductor.answers[protocol.REPORT]) < 10_000)
+        await host.kill()
+        kept = AgentState(state.state_path(tmp_path, THE_HOST.name))
+        assert kept.results == {"build": None}
+        assert kept.disk == {server_id(): "running"}
+        conductor.answers.clear()
+        # What it would do now would fail: it is reported as done because it was.
+        host.behaviours.replace(SimBehaviour(failure_rate=1))
+        host.start()
+        assert await waiting is None
 
 
-def test_a_result_is_reported_until_it_is_taken_and_not_handed_out_meanwhile(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with world(tmp_path) as (conductor, _):
-            conductor.answers[protocol.REPORT] = [503, 500, 401, 503]
-            assert await conductor.have(command("build", "build")) is None
-            assert conductor.answers[protocol.REPORT] == []
-            assert [report.command for report in conductor.reports] == ["build"]
-
-    run(story)
+async def test_a_result_is_reported_until_it_is_taken_and_not_handed_out_meanwhile(tmp_path: Path) -> None:
+    async with world(tmp_path) as (conductor, _):
+        conductor.answers[protocol.REPORT] = [503, 500, 401, 503]
+        assert await conductor.have(command("build", "build")) is None
+        assert conductor.answers[protocol.REPORT] == []
+        assert [report.command for report in conductor.reports] == ["build"]
 
 
-def test_leftovers_are_destroyed_unless_there_was_a_later_command(
+async def test_leftovers_are_destroyed_unless_there_was_a_later_command(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
-        async with world(tmp_path) as (conductor, host):
-            await conductor.have(command("build", "a", fence=(1, 3)))
-            await conductor.have(command("build", "b", fence=(3, 0), server=server_id(2)))
-            conductor.leftovers = (
-                Leftover(server=server_id(1), fence=(2, LAST)),
-                Leftover(server=server_id(2), fence=(2, LAST)),
-            )
-            await until(lambda: host.state.disk == {server_id(2): "running"})
-            conductor.leftovers = ()
-            polls = len(conductor.polls)
-            await until(lambda: len(conductor.polls) > polls + 1)
-            assert host.state.disk == {server_id(2): "running"}
-            assert "could not be destroyed" not in caplog.text
-            # What was destroyed is not built by an earlier command.
-            assert await conductor.have(command("build", "late", fence=(2, 1))) == SUPERSEDED
-
-    run(story)
+    async with world(tmp_path) as (conductor, host):
+        await conductor.have(command("build", "a", fence=(1, 3)))
+        await conductor.have(command("build", "b", fence=(3, 0), server=server_id(2)))
+        conductor.leftovers = (
+            Leftover(server=server_id(1), fence=(2, LAST)),
+            Leftover(server=server_id(2), fence=(2, LAST)),
+        )
+        await until(lambda: host.state.disk == {server_id(2): "running"})
+        conductor.leftovers = ()
+        polls = len(conductor.polls)
+        await until(lambda: len(conductor.polls) > polls + 1)
+        assert host.state.disk == {server_id(2): "running"}
+        assert "could not be destroyed" not in caplog.text
+        # What was destroyed is not built by an earlier command.
+        assert await conductor.have(command("build", "late", fence=(2, 1))) == SUPERSEDED
 
 
-def test_a_leftover_that_cannot_be_destroyed_is_tried_again(tmp_path: Path) -> None:
+async def test_a_leftover_that_cannot_be_destroyed_is_tried_again(tmp_path: Path) -> None:
     failing = SimBehaviour(
         build_seconds=0, other_seconds=0, rules=(Rule(outcome="fail", verb="destroy", times=2),)
     )
 
-    async def story() -> None:
-        async with world(tmp_path, failing) as (conductor, host):
-            await conductor.have(command("build"))
-            conductor.leftovers = (Leftover(server=server_id(), fence=(2, LAST)),)
-            await until(lambda: host.state.disk == {})
-            # Known by the polls alone: nobody waits for a report of it.
-            assert [report.command for report in conductor.reports] == ["build (1, 0)"]
-
-    run(story)
+    async with world(tmp_path, failing) as (conductor, host):
+        await conductor.have(command("build"))
+        conductor.leftovers = (Leftover(server=server_id(), fence=(2, LAST)),)
+        await until(lambda: host.state.disk == {})
+        # Known by the polls alone: nobody waits for a report of it.
+        assert [report.command for report in conductor.reports] == ["build (1, 0)"]
 
 
-def test_polls_that_are_answered_at_once_do_not_follow_one_another_at_once(tmp_path: Path) -> None:
+async def test_polls_that_are_answered_at_once_do_not_follow_one_another_at_once(tmp_path: Path) -> None:
     behaviour = SimBehaviour(build_seconds=0, rules=(Rule(outcome="hang", verb="destroy"),))
 
-    async def story() -> None:
-        async with world(tmp_path, behaviour) as (conductor, _):
-            await conductor.have(command("build"))
-            conductor.leftovers = (Leftover(server=server_id(), fence=(2, LAST)),)
-            before, started_s = len(conductor.polls), asyncio.get_running_loop().time()
-            await until(lambda: len(conductor.polls) >= before + 6)
-            # Each pause is twice the one before, from 0.02 s on.
-            assert asyncio.get_running_loop().time() - started_s > 0.02 + 0.04 + 0.08 + 0.16
-
-    run(story)
+    async with world(tmp_path, behaviour) as (conductor, _):
+        await conductor.have(command("build"))
+        conductor.leftovers = (Leftover(server=server_id(), fence=(2, LAST)),)
+        before, started_s = len(conductor.polls), asyncio.get_running_loop().time()
+        await until(lambda: len(conductor.polls) >= before + 6)
+        # Each pause is twice the one before, from 0.02 s on.
+        assert asyncio.get_running_loop().time() - started_s > 0.02 + 0.04 + 0.08 + 0.16
 
 
-def test_a_host_that_is_not_known_registers_again(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with world(tmp_path) as (conductor, _):
-            await conductor.have(command("build"))
-            conductor.registered.clear()
-            await until(lambda: THE_HOST.id in conductor.registered)
-            assert conductor.registered[THE_HOST.id].servers == (server_id(),)
-
-    run(story)
+async def test_a_host_that_is_not_known_registers_again(tmp_path: Path) -> None:
+    async with world(tmp_path) as (conductor, _):
+        await conductor.have(command("build"))
+        conductor.registered.clear()
+        await until(lambda: THE_HOST.id in conductor.registered)
+        assert conductor.registered[THE_HOST.id].servers == (server_id(),)
 
 
 def test_a_conductor_that_refuses_is_asked_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -273,68 +226,59 @@ def test_a_conductor_that_refuses_is_asked_again(tmp_path: Path, caplog: pytest.
     assert "503" not in caplog.text
 
 
-def test_a_conductor_may_come_late_go_and_come_back(tmp_path: Path) -> None:
-    async def story() -> None:
-        port = free_port()
-        host = Host(tmp_path, f"http://127.0.0.1:{port}")
-        host.start()
-        await asyncio.sleep(0.1)
-        first = FakeConductor(heartbeat_timeout_s=0.3)
-        async with served(first, port):
-            assert await first.have(command("build", "build")) is None
-        # Its successor knows nobody.
-        second = FakeConductor()
-        async with served(second, port):
-            assert await second.have(command("stop", "stop", fence=(2, 0))) is None
-            assert await second.have(command("build", "build")) is None
-            assert host.state.disk == {server_id(): "stopped"}
-            await host.kill()
-
-    run(story)
+async def test_a_conductor_may_come_late_go_and_come_back(tmp_path: Path) -> None:
+    port = free_port()
+    host = Host(tmp_path, f"http://127.0.0.1:{port}")
+    host.start()
+    await asyncio.sleep(0.1)
+    first = FakeConductor(heartbeat_timeout_s=0.3)
+    async with served(first, port):
+        assert await first.have(command("build", "build")) is None
+    # Its successor knows nobody.
+    second = FakeConductor()
+    async with served(second, port):
+        assert await second.have(command("stop", "stop", fence=(2, 0))) is None
+        assert await second.have(command("build", "build")) is None
+        assert host.state.disk == {server_id(): "stopped"}
+        await host.kill()
 
 
-def test_results_and_fences_are_bounded(tmp_path: Path) -> None:
-    async def story() -> None:
-        path = state.state_path(tmp_path, "host-0001")
-        kept = AgentState(path)
-        kept.disk[server_id(0)] = "running"
-        count = max(state.RESULTS_MAX, state.FENCES_MAX) + 10
-        for number in range(count):
-            kept.note_result(str(number), None)
-            kept.note_fence(server_id(number), (1, number))
+async def test_results_and_fences_are_bounded(tmp_path: Path) -> None:
+    path = state.state_path(tmp_path, "host-0001")
+    kept = AgentState(path)
+    kept.disk[server_id(0)] = "running"
+    count = max(state.RESULTS_MAX, state.FENCES_MAX) + 10
+    for number in range(count):
+        kept.note_result(str(number), None)
+        kept.note_fence(server_id(number), (1, number))
+    await kept.save()
+    again = AgentState(path)
+    assert len(again.results) == state.RESULTS_MAX
+    assert str(count - 1) in again.results
+    # That of a server that is here stays, however old it is.
+    assert again.fence_of(server_id(0)) == (1, 0)
+    assert again.fence_of(server_id(1)) == (-1, 0)
+    assert again.fence_of(server_id(count - 1)) == (1, count - 1)
+
+
+async def test_saves_that_come_together_are_one_and_none_is_lost(tmp_path: Path) -> None:
+    path = state.state_path(tmp_path, "host-0001")
+    kept = AgentState(path)
+
+    async def note(number: int) -> None:
+        kept.note_result(str(number), None)
         await kept.save()
-        again = AgentState(path)
-        assert len(again.results) == state.RESULTS_MAX
-        assert str(count - 1) in again.results
-        # That of a server that is here stays, however old it is.
-        assert again.fence_of(server_id(0)) == (1, 0)
-        assert again.fence_of(server_id(1)) == (-1, 0)
-        assert again.fence_of(server_id(count - 1)) == (1, count - 1)
+        assert str(number) in AgentState(path).results
 
-    run(story)
-
-
-def test_saves_that_come_together_are_one_and_none_is_lost(tmp_path: Path) -> None:
-    async def story() -> None:
-        path = state.state_path(tmp_path, "host-0001")
-        kept = AgentState(path)
-
-        async def note(number: int) -> None:
-            kept.note_result(str(number), None)
-            await kept.save()
-            assert str(number) in AgentState(path).results
-
-        await asyncio.gather(*(note(number) for number in range(20)))
-        # One that is cancelled half-way leaves a whole file behind.
-        task = asyncio.create_task(note(100))
-        await asyncio.sleep(0)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        await note(101)
-        assert set(AgentState(path).results) == {*map(str, range(20)), "100", "101"}
-
-    run(story)
+    await asyncio.gather(*(note(number) for number in range(20)))
+    # One that is cancelled half-way leaves a whole file behind.
+    task = asyncio.create_task(note(100))
+    await asyncio.sleep(0)
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+    await note(101)
+    assert set(AgentState(path).results) == {*map(str, range(20)), "100", "101"}
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b'{"format": 2}', b'{"servers": {"x": "flying"}}'])

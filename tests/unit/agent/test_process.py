@@ -18,7 +18,7 @@ from berth.agent.fleet import simulated_fleet
 from berth.agent.process import REGISTRATIONS_MAX, AgentSettings, run_agents
 from berth.agent.state import AgentState, StateError, state_path
 from berth.cell.protocol import Poll
-from tests.unit.agent.conductors import PACE, QUICK, FakeConductor, command, run, served, server_id, until
+from tests.unit.agent.conductors import PACE, QUICK, FakeConductor, command, served, server_id, until
 
 
 def settings(url: str, data: Path, hosts: int = 2, behaviour: SimBehaviour = QUICK) -> AgentSettings:
@@ -52,101 +52,91 @@ async def polls_of(conductor: FakeConductor, host: str) -> list[Poll]:
     return [poll for poll in conductor.polls[before:] if poll.host == host]
 
 
-def test_five_hundred_hosts_register_a_few_at_a_time(tmp_path: Path) -> None:
-    async def story() -> None:
-        conductor = FakeConductor(heartbeat_timeout_s=6)
-        async with served(conductor) as url:
-            # They wait long for news: this is about how they register.
-            pace = PACE._replace(poll_longest=2)
-            given = msgspec.structs.replace(settings(url, tmp_path, hosts=500), pace=pace)
-            async with running(given):
-                await until(lambda: len(conductor.registered) == 500)
-                assert await conductor.have(command("build"), given.hosts[499]) is None
-        assert 1 < conductor.at_once_most <= REGISTRATIONS_MAX
-        assert conductor.tokens == {"secret"}
-        assert AgentState(state_path(tmp_path, "host-0500")).disk == {server_id(): "running"}
-
-    run(story)
+async def test_five_hundred_hosts_register_a_few_at_a_time(tmp_path: Path) -> None:
+    conductor = FakeConductor(heartbeat_timeout_s=6)
+    async with served(conductor) as url:
+        # They wait long for news: this is about how they register.
+        pace = PACE._replace(poll_longest=2)
+        given = msgspec.structs.replace(settings(url, tmp_path, hosts=500), pace=pace)
+        async with running(given):
+            await until(lambda: len(conductor.registered) == 500)
+            assert await conductor.have(command("build"), given.hosts[499]) is None
+    assert 1 < conductor.at_once_most <= REGISTRATIONS_MAX
+    assert conductor.tokens == {"secret"}
+    assert AgentState(state_path(tmp_path, "host-0500")).disk == {server_id(): "running"}
 
 
-def test_a_host_that_dies_is_silent_and_comes_back_with_what_it_had(
+async def test_a_host_that_dies_is_silent_and_comes_back_with_what_it_had(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "berth.agent")
 
-    async def story() -> None:
-        conductor = FakeConductor(heartbeat_timeout_s=0.3)
-        async with served(conductor) as url:
-            given = settings(url, tmp_path, behaviour=SimBehaviour(build_seconds=0, other_seconds=3600))
-            one, other = given.hosts
-            async with running(given):
-                assert await conductor.have(command("build"), one) is None
-                stopping = asyncio.create_task(conductor.have(command("stop", fence=(2, 0)), one))
-                await until(lambda: any(poll.busy for poll in conductor.polls))
-                break_host(tmp_path, one.name)
-                await until(lambda: "host-0001 is dead" in caplog.text)
-                before = len(conductor.polls)
-                await polls_of(conductor, other.id)
-                await polls_of(conductor, other.id)
-                assert all(poll.host == other.id for poll in conductor.polls[before:])
-                conductor.registered.pop(one.id)
-                heal_host(tmp_path, one.name)
-                await until(lambda: one.id in conductor.registered)
-                # The power was cut while it was being stopped: it was not, and that is to be done again.
-                assert conductor.registered[one.id].servers == (server_id(),)
-                assert AgentState(state_path(tmp_path, one.name)).disk == {server_id(): "running"}
-                await until(lambda: any(poll.busy for poll in conductor.polls[-2:]))
-                stopping.cancel()
-
-    run(story)
-
-
-def test_a_host_that_was_broken_while_nobody_ran_it_starts_dead(tmp_path: Path) -> None:
-    async def story() -> None:
-        conductor = FakeConductor()
-        async with served(conductor) as url:
-            given = settings(url, tmp_path)
-            one, other = given.hosts
-            async with running(given):
-                await until(lambda: len(conductor.registered) == 2)
+    conductor = FakeConductor(heartbeat_timeout_s=0.3)
+    async with served(conductor) as url:
+        given = settings(url, tmp_path, behaviour=SimBehaviour(build_seconds=0, other_seconds=3600))
+        one, other = given.hosts
+        async with running(given):
+            assert await conductor.have(command("build"), one) is None
+            stopping = asyncio.create_task(conductor.have(command("stop", fence=(2, 0)), one))
+            await until(lambda: any(poll.busy for poll in conductor.polls))
             break_host(tmp_path, one.name)
-            conductor.registered.clear()
-            conductor.polls.clear()
-            async with running(given):
-                await polls_of(conductor, other.id)
-                assert set(conductor.registered) == {other.id}
-            assert {poll.host for poll in conductor.polls} == {other.id}
+            await until(lambda: "host-0001 is dead" in caplog.text)
+            before = len(conductor.polls)
+            await polls_of(conductor, other.id)
+            await polls_of(conductor, other.id)
+            assert all(poll.host == other.id for poll in conductor.polls[before:])
+            conductor.registered.pop(one.id)
+            heal_host(tmp_path, one.name)
+            await until(lambda: one.id in conductor.registered)
+            # The power was cut while it was being stopped: it was not, and that is to be done again.
+            assert conductor.registered[one.id].servers == (server_id(),)
+            assert AgentState(state_path(tmp_path, one.name)).disk == {server_id(): "running"}
+            await until(lambda: any(poll.busy for poll in conductor.polls[-2:]))
+            stopping.cancel()
 
-    run(story)
+
+async def test_a_host_that_was_broken_while_nobody_ran_it_starts_dead(tmp_path: Path) -> None:
+    conductor = FakeConductor()
+    async with served(conductor) as url:
+        given = settings(url, tmp_path)
+        one, other = given.hosts
+        async with running(given):
+            await until(lambda: len(conductor.registered) == 2)
+        break_host(tmp_path, one.name)
+        conductor.registered.clear()
+        conductor.polls.clear()
+        async with running(given):
+            await polls_of(conductor, other.id)
+            assert set(conductor.registered) == {other.id}
+        assert {poll.host for poll in conductor.polls} == {other.id}
 
 
-def test_a_behaviour_is_followed_while_they_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_behaviour_is_followed_while_they_run(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level("INFO", "berth.agent")
     path = tmp_path / "control" / "behaviour.toml"
 
-    async def story() -> None:
-        conductor = FakeConductor(heartbeat_timeout_s=0.3)
-        async with served(conductor) as url:
-            given = settings(url, tmp_path)
-            one, other = given.hosts
-            async with running(given):
-                assert await conductor.have(command("build", fence=(1, 0)), one) is None
-                path.parent.mkdir()
-                path.write_text('[[rules]]\noutcome = "fail"\nmessage = "out of luck"\n')
-                await until(lambda: "behave as" in caplog.text)
-                assert await conductor.have(command("build", fence=(2, 0)), one) == "out of luck"
-                # What cannot be read changes nothing.
-                path.write_text("failure_rate = 7")
-                await until(lambda: "ignored, the behaviour is unchanged" in caplog.text)
-                assert await conductor.have(command("build", fence=(3, 0)), one) == "out of luck"
-                path.write_text(f'dead = ["{one.name}"]\n')
-                await until(lambda: "host-0001 is dead" in caplog.text)
-                assert await conductor.have(command("build", fence=(1, 0)), other) is None
-                path.unlink()
-                await polls_of(conductor, one.id)
-                assert await conductor.have(command("build", fence=(4, 0)), one) is None
-
-    run(story)
+    conductor = FakeConductor(heartbeat_timeout_s=0.3)
+    async with served(conductor) as url:
+        given = settings(url, tmp_path)
+        one, other = given.hosts
+        async with running(given):
+            assert await conductor.have(command("build", fence=(1, 0)), one) is None
+            path.parent.mkdir()
+            path.write_text('[[rules]]\noutcome = "fail"\nmessage = "out of luck"\n')
+            await until(lambda: "behave as" in caplog.text)
+            assert await conductor.have(command("build", fence=(2, 0)), one) == "out of luck"
+            # What cannot be read changes nothing.
+            path.write_text("failure_rate = 7")
+            await until(lambda: "ignored, the behaviour is unchanged" in caplog.text)
+            assert await conductor.have(command("build", fence=(3, 0)), one) == "out of luck"
+            path.write_text(f'dead = ["{one.name}"]\n')
+            await until(lambda: "host-0001 is dead" in caplog.text)
+            assert await conductor.have(command("build", fence=(1, 0)), other) is None
+            path.unlink()
+            await polls_of(conductor, one.id)
+            assert await conductor.have(command("build", fence=(4, 0)), one) is None
 
 
 def test_a_host_that_is_not_there_cannot_be_broken(tmp_path: Path) -> None:
@@ -189,23 +179,20 @@ sys.exit(serve_agents(AgentSettings(conductor=url, data=Path(data), hosts=tuple(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_process_of_agents_ends_when_told(tmp_path: Path, number: signal.Signals) -> None:
-    async def story() -> None:
-        conductor = FakeConductor()
-        async with served(conductor) as url:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-c", PROGRAM, url, str(tmp_path)), stderr=subprocess.PIPE
-            )
-            try:
-                await until(lambda: len(conductor.registered) == 3)
-                os.kill(process.pid, number)
-                _, said = await process.communicate()
-            finally:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
-            assert process.returncode == 0
-            assert b"agents of 3 hosts" in said
-            assert b'"message":"stopped"' in said
-            assert b"ERROR" not in said
-
-    run(story)
+async def test_a_process_of_agents_ends_when_told(tmp_path: Path, number: signal.Signals) -> None:
+    conductor = FakeConductor()
+    async with served(conductor) as url:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", PROGRAM, url, str(tmp_path)), stderr=subprocess.PIPE
+        )
+        try:
+            await until(lambda: len(conductor.registered) == 3)
+            os.kill(process.pid, number)
+            _, said = await process.communicate()
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+        assert process.returncode == 0
+        assert b"agents of 3 hosts" in said
+        assert b'"message":"stopped"' in said
+        assert b"ERROR" not in said

@@ -28,7 +28,7 @@ from berth.runtime.ids import Ids
 from berth.sagas.hosts import cell_aggregate
 from tests.servers import Server, berth
 from tests.servers import running as server_running
-from tests.unit.agent.conductors import FLAVOR, PACE, QUICK, run, served, server_id
+from tests.unit.agent.conductors import FLAVOR, PACE, QUICK, served, server_id
 
 pytestmark = pytest.mark.http
 
@@ -151,72 +151,63 @@ async def until_holds(check: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(0.05)
 
 
-def test_a_host_registers_and_its_tree_is_in_placement(placement: Server, tmp_path: Path) -> None:
-    async def story() -> None:
-        async with world(placement, tmp_path, hosts=4) as seen:
-            for host in seen.hosts:
-                await seen.until_down(host, False)
-            last = seen.hosts[3]
+async def test_a_host_registers_and_its_tree_is_in_placement(placement: Server, tmp_path: Path) -> None:
+    async with world(placement, tmp_path, hosts=4) as seen:
+        for host in seen.hosts:
+            await seen.until_down(host, False)
+        last = seen.hosts[3]
 
-            async def check() -> None:
-                tree = await seen.asked(f"/resource_providers?in_tree={last.id}")
-                assert {one["name"]: one["parent_provider_uuid"] for one in tree["resource_providers"]} == {
-                    "host-0004": None,
-                    "host-0004-gpu0": last.id,
-                    "host-0004-gpu1": last.id,
-                }
-                found = await seen.asked(f"/resource_providers/{last.id}/inventories")
-                amounts = {
-                    name: (one["total"], one["reserved"]) for name, one in found["inventories"].items()
-                }
-                assert amounts == {"VCPU": (32, 0), "MEMORY_MB": (131072, 4096), "DISK_GB": (2000, 0)}
-                gpu = await seen.asked(f"/resource_providers/{provider_id('host-0004-gpu1')}/inventories")
-                assert gpu["inventories"]["VGPU"]["total"] == 4
-                traits = await seen.asked(f"/resource_providers/{last.id}/traits")
-                assert sorted(traits["traits"]) == ["COMPUTE_NODE", "HW_ARCH_X86_64", "HW_CPU_X86_AVX2"]
-                joined = await seen.asked(f"/resource_providers/{last.id}/aggregates")
-                assert joined["aggregates"] == [cell_aggregate(CELL)]
+        async def check() -> None:
+            tree = await seen.asked(f"/resource_providers?in_tree={last.id}")
+            assert {one["name"]: one["parent_provider_uuid"] for one in tree["resource_providers"]} == {
+                "host-0004": None,
+                "host-0004-gpu0": last.id,
+                "host-0004-gpu1": last.id,
+            }
+            found = await seen.asked(f"/resource_providers/{last.id}/inventories")
+            amounts = {name: (one["total"], one["reserved"]) for name, one in found["inventories"].items()}
+            assert amounts == {"VCPU": (32, 0), "MEMORY_MB": (131072, 4096), "DISK_GB": (2000, 0)}
+            gpu = await seen.asked(f"/resource_providers/{provider_id('host-0004-gpu1')}/inventories")
+            assert gpu["inventories"]["VGPU"]["total"] == 4
+            traits = await seen.asked(f"/resource_providers/{last.id}/traits")
+            assert sorted(traits["traits"]) == ["COMPUTE_NODE", "HW_ARCH_X86_64", "HW_CPU_X86_AVX2"]
+            joined = await seen.asked(f"/resource_providers/{last.id}/aggregates")
+            assert joined["aggregates"] == [cell_aggregate(CELL)]
 
-            await until_holds(check)
-
-    run(story)
+        await until_holds(check)
 
 
-def test_a_host_that_dies_is_down_and_up_again_when_it_is_clean(placement: Server, tmp_path: Path) -> None:
-    async def story() -> None:
-        async with world(placement, tmp_path, hosts=2) as seen:
-            one, other = seen.hosts
-            await seen.until_down(one, False)
-            await seen.until_down(other, False)
-            await seen.command("create", 1, one)
-            await seen.until_done("create 1")
-            assert seen.disk(one) == {server_id(): "running"}
-            break_host(seen.data, one.name)
-            await seen.until_down(one, True)
-            # It is deleted behind the host's back, which keeps it until it is told.
-            await seen.command("delete", 2, one)
-            await seen.until_done("delete 2")
-            assert seen.disk(one) == {server_id(): "running"}
-            heal_host(seen.data, one.name)
-            await seen.until_down(one, False)
-            assert seen.disk(one) == {}
-            await seen.until_down(other, False)
+async def test_a_host_that_dies_is_down_and_up_again_when_it_is_clean(
+    placement: Server, tmp_path: Path
+) -> None:
+    async with world(placement, tmp_path, hosts=2) as seen:
+        one, other = seen.hosts
+        await seen.until_down(one, False)
+        await seen.until_down(other, False)
+        await seen.command("create", 1, one)
+        await seen.until_done("create 1")
+        assert seen.disk(one) == {server_id(): "running"}
+        break_host(seen.data, one.name)
+        await seen.until_down(one, True)
+        # It is deleted behind the host's back, which keeps it until it is told.
+        await seen.command("delete", 2, one)
+        await seen.until_done("delete 2")
+        assert seen.disk(one) == {server_id(): "running"}
+        heal_host(seen.data, one.name)
+        await seen.until_down(one, False)
+        assert seen.disk(one) == {}
+        await seen.until_down(other, False)
 
-    run(story)
 
-
-def test_a_cell_says_how_it_is_as_a_region_does(placement: Server, tmp_path: Path) -> None:
-    async def story() -> None:
-        async with world(placement, tmp_path, hosts=1) as seen:
-            await seen.until_down(seen.hosts[0], False)
-            async with httpx.AsyncClient(base_url=seen.url) as cell:
-                assert (await cell.get("/healthz")).json() == {"status": "alive"}
-                assert (await cell.get("/readyz")).json()["status"] == "ready"
-                assert (await cell.post("/metrics")).status_code == 405
-                assert (await cell.get("/livez")).status_code == 401
-                metrics = (await cell.get("/metrics")).text
-        registered = 'berth_requests_total{method="POST",route="/agent/v1/register",status="200"} 1.0'
-        assert registered in metrics
-        assert "berth_journal_index " in metrics
-
-    run(story)
+async def test_a_cell_says_how_it_is_as_a_region_does(placement: Server, tmp_path: Path) -> None:
+    async with world(placement, tmp_path, hosts=1) as seen:
+        await seen.until_down(seen.hosts[0], False)
+        async with httpx.AsyncClient(base_url=seen.url) as cell:
+            assert (await cell.get("/healthz")).json() == {"status": "alive"}
+            assert (await cell.get("/readyz")).json()["status"] == "ready"
+            assert (await cell.post("/metrics")).status_code == 405
+            assert (await cell.get("/livez")).status_code == 401
+            metrics = (await cell.get("/metrics")).text
+    registered = 'berth_requests_total{method="POST",route="/agent/v1/register",status="200"} 1.0'
+    assert registered in metrics
+    assert "berth_journal_index " in metrics

@@ -160,7 +160,7 @@ def test_a_rule_fails_what_it_matches_and_nothing_else() -> None:
     assert outcome(Rule(outcome="fail", server=server_id(), message="by its id")) == "by its id"
 
 
-def test_a_rule_with_a_count_applies_so_often_and_the_count_survives_a_change() -> None:
+async def test_a_rule_with_a_count_applies_so_often_and_the_count_survives_a_change() -> None:
     rule = Rule(outcome="fail", message="as ruled", times=3)
     behaviours = Behaviours(SimBehaviour(build_seconds=0, rules=(rule,)))
     sim = SimDriver(HOST, {}, behaviours, Ids(1).rng)
@@ -172,15 +172,12 @@ def test_a_rule_with_a_count_applies_so_often_and_the_count_survives_a_change() 
             return True
         return False
 
-    async def story() -> None:
-        assert [await fails(), await fails()] == [True, True]
-        behaviours.replace(SimBehaviour(build_seconds=0, rules=(Rule(outcome="fail", verb="stop"), rule)))
-        assert [await fails(), await fails()] == [True, False]
-        behaviours.replace(SimBehaviour(build_seconds=0))
-        behaviours.replace(SimBehaviour(build_seconds=0, rules=(rule,)))
-        assert await fails()
-
-    run(story)
+    assert [await fails(), await fails()] == [True, True]
+    behaviours.replace(SimBehaviour(build_seconds=0, rules=(Rule(outcome="fail", verb="stop"), rule)))
+    assert [await fails(), await fails()] == [True, False]
+    behaviours.replace(SimBehaviour(build_seconds=0))
+    behaviours.replace(SimBehaviour(build_seconds=0, rules=(rule,)))
+    assert await fails()
 
 
 def test_what_hangs_never_ends_until_it_is_aborted() -> None:
