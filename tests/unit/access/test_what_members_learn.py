@@ -63,8 +63,7 @@ async def test_a_member_is_told_what_to_change_and_not_what_there_is(region: Reg
     id = await region.create("big", who=ANN, flavorRef=HUGE.id)
     fault = (await region.server(id, who=ANN))["fault"]
     assert fault["message"] == (
-        "No valid host was found. Nothing free fits what was asked for. Change the flavor huge, or retry "
-        "later."
+        "No valid host was found. Nothing free fits the request. Change the flavor huge, or retry later."
     )
     assert "details" not in fault
     path = f"/servers/{id}/os-instance-actions"
