@@ -1,8 +1,9 @@
 """/berth/v1/clusters: what can be asked, what is refused and why, and what is shown of it."""
 
+import contextlib
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,11 @@ MASTER = {"name": "master", "flavor": "1", "count": 1, "processes": ["namenode"]
 MEMBER = {"x-roles": "member"}
 
 
-def tell(
-    tmp_path: Path, story: Callable[[RegionWorld], Awaitable[None]], hosts: int = 5, racks: int = 0
-) -> None:
-    async def told(region: RegionWorld) -> None:
+@contextlib.asynccontextmanager
+async def filled(tmp_path: Path, hosts: int = 5, racks: int = 0) -> AsyncIterator[RegionWorld]:
+    async with RegionWorld(tmp_path).running() as region:
         await fleet(region, hosts, racks)
-        await story(region)
-
-    RegionWorld(tmp_path).run(told)
+        yield region
 
 
 def hosts_of(one: Any, process: str = "data") -> Counter[str]:
@@ -40,8 +38,8 @@ def groups_of(one: Any) -> Counter[str | None]:
 # -- create -------------------------------------------------------------------------------------
 
 
-def test_a_flavor_or_an_image_that_no_server_could_be_made_of_is_refused(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_flavor_or_an_image_that_no_server_could_be_made_of_is_refused(tmp_path: Path) -> None:
+    async with filled(tmp_path) as region:
         flavor = msgspec.structs.replace(
             SMALL, id="pinned", name="pinned", extra_specs={"hw:cpu_policy": "dedicated"}
         )
@@ -56,11 +54,9 @@ def test_a_flavor_or_an_image_that_no_server_could_be_made_of_is_refused(tmp_pat
             answer = await region.ask("POST", CLUSTERS, cluster(group))
             assert (answer.status, f"{key} is 'dedicated'" in answer.error["detail"]) == (400, True)
 
-    tell(tmp_path, story)
 
-
-def test_ten_nodes_on_five_hosts_with_ratio_two(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_ten_nodes_on_five_hosts_with_ratio_two(tmp_path: Path) -> None:
+    async with filled(tmp_path) as region:
         answer = await region.ask("POST", CLUSTERS, cluster(data(10), MASTER))
         assert answer.status == 202
         one = answer.json["cluster"]
@@ -90,11 +86,9 @@ def test_ten_nodes_on_five_hosts_with_ratio_two(tmp_path: Path) -> None:
             "processes": ["datanode"],
         }
 
-    tell(tmp_path, story)
 
-
-def test_a_ratio_that_is_too_small_is_refused_with_the_one_that_fits(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_ratio_that_is_too_small_is_refused_with_the_one_that_fits(tmp_path: Path) -> None:
+    async with filled(tmp_path) as region:
         answer = await region.ask("POST", CLUSTERS, cluster(data(10), ratio=1))
         assert (answer.status, answer.error["code"]) == (409, "berth.no_fit")
         assert "no place for its 10 new nodes together" in answer.error["detail"]
@@ -103,15 +97,13 @@ def test_a_ratio_that_is_too_small_is_refused_with_the_one_that_fits(tmp_path: P
         assert (await region.get("/berth/v1/groups")).json["groups"] == []
         assert (await region.get("/berth/v1/consumers")).json["consumers"] == []
 
-    tell(tmp_path, story)
-
 
 @pytest.mark.parametrize(("count", "fits"), [(13, True), (16, False)])
 @pytest.mark.parametrize("racks", [0, 5])
-def test_ratio_three_on_five_domains(tmp_path: Path, count: int, fits: bool, racks: int) -> None:
+async def test_ratio_three_on_five_domains(tmp_path: Path, count: int, fits: bool, racks: int) -> None:
     domain = {"anti_affinity_domain": "rack"} if racks else {}
 
-    async def story(region: RegionWorld) -> None:
+    async with filled(tmp_path, hosts=10 if racks else 5, racks=racks) as region:
         body = cluster(data(count, flavor="small"), ratio=3, **domain)
         answer = await region.ask("POST", CLUSTERS, body)
         assert answer.status == (202 if fits else 409)
@@ -121,19 +113,15 @@ def test_ratio_three_on_five_domains(tmp_path: Path, count: int, fits: bool, rac
             domains = [rack_of[node["host_name"]] if racks else node["host_name"] for node in one["nodes"]]
             assert max(Counter(domains).values()) == 3
 
-    tell(tmp_path, story, hosts=10 if racks else 5, racks=racks)
 
-
-def test_everything_but_the_size_has_a_default(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_everything_but_the_size_has_a_default(tmp_path: Path) -> None:
+    async with filled(tmp_path) as region:
         body = {"cluster": {"name": "c", "node_groups": [{"name": "n", "flavor": "1", "count": 6}]}}
         one = await created(region, body)
         assert one["anti_affinity"] == []
         assert (one["anti_affinity_ratio"], one["anti_affinity_domain"]) == (1, "host")
         assert one["groups"] == []
         assert groups_of(one) == {None: 6}
-
-    tell(tmp_path, story)
 
 
 def bad(**fields: Any) -> dict[str, Any]:
@@ -177,21 +165,19 @@ def bad(**fields: Any) -> dict[str, Any]:
         (cluster(*(data(1, name=f"n{n}") for n in range(51))), "length <= 50"),
     ],
 )
-def test_what_is_refused_of_a_cluster(tmp_path: Path, body: dict[str, Any], words: str) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_what_is_refused_of_a_cluster(tmp_path: Path, body: dict[str, Any], words: str) -> None:
+    async with filled(tmp_path, hosts=1) as region:
         answer = await region.ask("POST", CLUSTERS, body)
         assert (answer.status, answer.error["code"]) == (400, "berth.bad_body")
         assert words in answer.error["detail"]
         assert (await region.get(CLUSTERS)).json["clusters"] == []
 
-    tell(tmp_path, story, hosts=1)
-
 
 # -- scale --------------------------------------------------------------------------------------
 
 
-def test_up_and_down_and_groups_stay_even(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_up_and_down_and_groups_stay_even(tmp_path: Path) -> None:
+    async with filled(tmp_path) as region:
         id = (await created(region, cluster(data(4), MASTER)))["uuid"]
         await kept(region)
         answer = await scaled(region, id, counts={"data": 9})
@@ -212,11 +198,9 @@ def test_up_and_down_and_groups_stay_even(tmp_path: Path) -> None:
         assert [group["name"] for group in one["node_groups"]] == ["data"]
         assert len((await region.get("/berth/v1/consumers")).json["consumers"]) == 4
 
-    tell(tmp_path, story)
 
-
-def test_a_node_group_is_added(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_node_group_is_added(tmp_path: Path) -> None:
+    async with filled(tmp_path) as region:
         id = (await created(region, cluster(data(3))))["uuid"]
         await kept(region)
         answer = await scaled(region, id, add=[data(3, name="more", flavor="2")], anti_affinity_ratio=2)
@@ -228,8 +212,6 @@ def test_a_node_group_is_added(tmp_path: Path) -> None:
             "more-1",
             "more-2",
         }
-
-    tell(tmp_path, story)
 
 
 @pytest.mark.parametrize(
@@ -256,8 +238,10 @@ def test_a_node_group_is_added(tmp_path: Path) -> None:
         ({"counts": {"data": -1}}, 400, ">= 0"),
     ],
 )
-def test_what_is_refused_of_scaling(tmp_path: Path, body: dict[str, Any], status: int, words: str) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_what_is_refused_of_scaling(
+    tmp_path: Path, body: dict[str, Any], status: int, words: str
+) -> None:
+    async with filled(tmp_path) as region:
         id = (await created(region, cluster(data(4))))["uuid"]
         await kept(region)
         before = await shown(region, id)
@@ -266,24 +250,20 @@ def test_what_is_refused_of_scaling(tmp_path: Path, body: dict[str, Any], status
         assert words in answer.error["detail"]
         assert await shown(region, id) == before
 
-    tell(tmp_path, story)
 
-
-def test_the_words_for_another_ratio_are_exactly_these(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_the_words_for_another_ratio_are_exactly_these(tmp_path: Path) -> None:
+    async with filled(tmp_path) as region:
         id = (await created(region, cluster(data(2))))["uuid"]
         answer = await scaled(region, id, anti_affinity_ratio=5)
         words = "This cluster was created with 2 ratio, but now the ratio is 5. You will need to recreate"
         assert (answer.status, answer.error["detail"]) == (409, words)
 
-    tell(tmp_path, story)
-
 
 # -- replace and delete -------------------------------------------------------------------------
 
 
-def test_a_node_that_failed_is_replaced_in_its_group(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_node_that_failed_is_replaced_in_its_group(tmp_path: Path) -> None:
+    async with filled(tmp_path) as region:
         id = (await created(region, cluster(data(4))))["uuid"]
         await kept(region, error="no more loop devices")
         one = await shown(region, id)
@@ -301,11 +281,9 @@ def test_a_node_that_failed_is_replaced_in_its_group(tmp_path: Path) -> None:
         ]
         assert not {node["server_uuid"] for node in again["nodes"]} & {n["server_uuid"] for n in one["nodes"]}
 
-    tell(tmp_path, story)
 
-
-def test_a_node_whose_host_is_down_is_replaced_elsewhere(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_node_whose_host_is_down_is_replaced_elsewhere(tmp_path: Path) -> None:
+    async with filled(tmp_path) as region:
         id = (await created(region, cluster(data(4), ratio=1)))["uuid"]
         await kept(region)
         before = (await shown(region, id))["nodes"][0]
@@ -322,11 +300,9 @@ def test_a_node_whose_host_is_down_is_replaced_elsewhere(tmp_path: Path) -> None
         forced = await region.ask("POST", path, {"force": True})
         assert forced.status == 202
 
-    tell(tmp_path, story)
 
-
-def test_a_cluster_is_deleted_with_everything(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_cluster_is_deleted_with_everything(tmp_path: Path) -> None:
+    async with filled(tmp_path) as region:
         id = (await created(region, cluster(data(4), MASTER)))["uuid"]
         await kept(region)
         answer = await region.ask("DELETE", f"{CLUSTERS}/{id}")
@@ -339,8 +315,6 @@ def test_a_cluster_is_deleted_with_everything(tmp_path: Path) -> None:
         assert (await region.get("/berth/v1/groups")).json["groups"] == []
         assert (await region.get("/berth/v1/consumers")).json["consumers"] == []
 
-    tell(tmp_path, story)
-
 
 @pytest.mark.parametrize(
     ("method", "path", "body"),
@@ -351,29 +325,25 @@ def test_a_cluster_is_deleted_with_everything(tmp_path: Path) -> None:
         ("POST", "/nodes/data-0/replace", {}),
     ],
 )
-def test_a_cluster_that_is_not_there(tmp_path: Path, method: str, path: str, body: object) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_cluster_that_is_not_there(tmp_path: Path, method: str, path: str, body: object) -> None:
+    async with filled(tmp_path, hosts=1) as region:
         answer = await region.ask(method, f"{CLUSTERS}/{uuid_of(9)}{path}", body)
         assert (answer.status, answer.error["code"]) == (404, "berth.not_found")
         assert answer.error["detail"] == f"There is no cluster {uuid_of(9)}."
 
-    tell(tmp_path, story, hosts=1)
 
-
-def test_a_node_that_is_not_there(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_node_that_is_not_there(tmp_path: Path) -> None:
+    async with filled(tmp_path, hosts=1) as region:
         id = (await created(region, cluster(data(1))))["uuid"]
         answer = await region.ask("POST", f"{CLUSTERS}/{id}/nodes/data-7/replace", {})
         assert (answer.status, answer.error["detail"]) == (404, f"Cluster {id} has no node data-7.")
-
-    tell(tmp_path, story, hosts=1)
 
 
 # -- who may ------------------------------------------------------------------------------------
 
 
-def test_a_cluster_is_its_projects_and_an_administrators(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_cluster_is_its_projects_and_an_administrators(tmp_path: Path) -> None:
+    async with filled(tmp_path, hosts=2) as region:
         id = (await created(region, cluster(data(2)), token="u:blue", headers=MEMBER))["uuid"]
         mine = await shown(region, id, token="u:blue", headers=MEMBER)
         assert (mine["project_id"], mine["user_id"]) == ("blue", "u")
@@ -393,17 +363,13 @@ def test_a_cluster_is_its_projects_and_an_administrators(tmp_path: Path) -> None
             answer = await region.ask("GET", CLUSTERS, token=token, headers=headers)
             assert len(answer.json["clusters"]) == count
 
-    tell(tmp_path, story, hosts=2)
 
-
-def test_a_flavor_of_others_is_not_there(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_flavor_of_others_is_not_there(tmp_path: Path) -> None:
+    async with filled(tmp_path, hosts=2) as region:
         body = cluster(data(1, flavor="secret"))
         for token, status in (("u:blue", 202), ("u:red", 400), ("admin", 202)):
             headers = {} if token == "admin" else MEMBER
             assert (await region.ask("POST", CLUSTERS, body, token=token, headers=headers)).status == status
-
-    tell(tmp_path, story, hosts=2)
 
 
 @pytest.mark.parametrize(
@@ -417,20 +383,18 @@ def test_a_flavor_of_others_is_not_there(tmp_path: Path) -> None:
         ("POST", f"{CLUSTERS}/x/nodes/y/replace", "update"),
     ],
 )
-def test_somebody_who_may_not(tmp_path: Path, method: str, path: str, rule: str) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_somebody_who_may_not(tmp_path: Path, method: str, path: str, rule: str) -> None:
+    async with filled(tmp_path, hosts=1) as region:
         answer = await region.ask(method, path, token="guest", headers={"x-roles": ""})
         assert answer.status == 403
         assert answer.error["detail"] == f"Policy doesn't allow berth:clusters:{rule} to be performed."
-
-    tell(tmp_path, story, hosts=1)
 
 
 # -- reading ------------------------------------------------------------------------------------
 
 
-def test_pages_and_names(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_pages_and_names(tmp_path: Path) -> None:
+    async with filled(tmp_path, hosts=3) as region:
         for number in range(3):
             await created(region, cluster(data(1), name=f"c{number}"))
         first = (await region.get(f"{CLUSTERS}?limit=2")).json
@@ -440,11 +404,9 @@ def test_pages_and_names(tmp_path: Path) -> None:
         found = (await region.get(f"{CLUSTERS}?name=c1")).json["clusters"]
         assert [one["name"] for one in found] == ["c1"]
 
-    tell(tmp_path, story, hosts=3)
 
-
-def test_who_has_the_answer_is_told_so_and_nobody_elses(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_who_has_the_answer_is_told_so_and_nobody_elses(tmp_path: Path) -> None:
+    async with filled(tmp_path, hosts=2) as region:
         id = (await created(region, cluster(data(2))))["uuid"]
         tag = (await region.get(f"{CLUSTERS}/{id}")).headers["etag"]
         assert (await region.get(f"{CLUSTERS}/{id}", if_none_match=tag)).status == 304
@@ -453,20 +415,18 @@ def test_who_has_the_answer_is_told_so_and_nobody_elses(tmp_path: Path) -> None:
         await kept(region)
         assert (await region.get(f"{CLUSTERS}/{id}", if_none_match=tag)).status == 200
 
-    tell(tmp_path, story, hosts=2)
-
 
 # -- the guide ----------------------------------------------------------------------------------
 
 
-def test_the_requests_of_the_guide_are_answered_as_it_says(tmp_path: Path) -> None:
+async def test_the_requests_of_the_guide_are_answered_as_it_says(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "guides" / "clusters.md").read_text()
     requests = re.findall(
         r"^```http\n([A-Z]+) (\S+) -> (\d+) ?(\S*)\n(.*?)^```", text, re.DOTALL | re.MULTILINE
     )
     assert len(requests) >= 7
 
-    async def story(region: RegionWorld) -> None:
+    async with filled(tmp_path, hosts=10, racks=5) as region:
         await region.put(msgspec.structs.replace(SMALL, name="m1.small"))
         id = ""
         for method, path, status, code, body in requests:
@@ -480,11 +440,9 @@ def test_the_requests_of_the_guide_are_answered_as_it_says(tmp_path: Path) -> No
                 await kept(region)
         assert (await region.get(CLUSTERS)).json["clusters"] == []
 
-    tell(tmp_path, story, hosts=10, racks=5)
 
-
-def test_a_node_whose_host_is_down_is_not_ready(tmp_path: Path) -> None:
-    async def story(region: RegionWorld) -> None:
+async def test_a_node_whose_host_is_down_is_not_ready(tmp_path: Path) -> None:
+    async with filled(tmp_path) as region:
         one = await created(region, cluster(data(4)))
         await kept(region)
         name = one["nodes"][0]["host_name"]
@@ -499,5 +457,3 @@ def test_a_node_whose_host_is_down_is_not_ready(tmp_path: Path) -> None:
         assert (await region.ask("PUT", path, {"host": {"down": False}})).status == 200
         one = await shown(region, one["uuid"])
         assert (one["state"], one["progress"]["ready"]) == ("active", 4)
-
-    tell(tmp_path, story)
