@@ -154,7 +154,7 @@ def bad(**fields: Any) -> dict[str, Any]:
         (cluster(data(0)), "no node group has a node"),
         (cluster(data(-1)), ">= 0"),
         (cluster(data(1001)), "<= 1000"),
-        (cluster(data(600), data(600, name="more")), "there are 1200 nodes; 1000 are the most"),
+        (cluster(data(600), data(600, name="more")), "there are 1200 nodes; the limit is 1000"),
         (cluster(data(1), data(1)), "node_groups has data more than once"),
         (
             cluster(data(1, processes=["datanode", "a", "a"])),

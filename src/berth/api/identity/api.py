@@ -53,7 +53,7 @@ class IdentityApi(RoutedApi):
     def show_versions(self, request: Request) -> Response:
         if request.method not in ("GET", "HEAD"):
             raise Problem(
-                405, f"{request.method} is not offered here, only GET.", headers=(("allow", "GET"),)
+                405, f"{request.method} is not allowed here, only GET.", headers=(("allow", "GET"),)
             )
         version: dict[str, Any] = {
             "id": "v3.14",

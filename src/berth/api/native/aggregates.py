@@ -121,7 +121,7 @@ ROUTES: Final = (
         name="list_aggregates",
         query=AggregatesQuery,
         answer=AggregatesPage,
-        summary="List aggregates of which something is said",
+        summary="List aggregates with a kind, a name or metadata",
         description="Aggregates with a kind, a name or metadata, in the order of their uuids.",
     ),
     NativeRoute(
@@ -132,7 +132,7 @@ ROUTES: Final = (
         name="label_aggregate",
         body=LabelBody,
         answer=OneAggregate,
-        summary="Say what an aggregate is",
+        summary="Set the kind, name and metadata of an aggregate",
         description="A kind, such as `rack`, `zone` or `cell`, makes it a domain of groups and of the "
         "scheduler.",
     ),
@@ -143,7 +143,7 @@ ROUTES: Final = (
         policy="berth:aggregates:update",
         name="unlabel_aggregate",
         status=204,
-        summary="Take back what was said of an aggregate",
+        summary="Remove the kind, name and metadata of an aggregate",
         description="Providers stay in it.",
     ),
 )

@@ -109,7 +109,7 @@ def objection(asked: NewCluster) -> str | None:
         _twice("anti_affinity names", asked.anti_affinity)
         or objection_to_groups(asked.node_groups)
         or (None if count else "no node group has a node: give one of them a count of 1 or more")
-        or (None if count <= NODES_MAX else f"there are {count} nodes; {NODES_MAX} are the most there can be")
+        or (None if count <= NODES_MAX else f"there are {count} nodes; the limit is {NODES_MAX}")
     )
 
 

@@ -476,7 +476,7 @@ ROUTES: Final = (
         body=ReplaceNode,
         answer=OneCluster,
         status=202,
-        summary="Give a node another server",
+        summary="Replace the server of a node",
         description="In the same group, under the same constraints; on another host if its own is down. "
         "Refused with 409 for a node that nothing is wrong with, unless forced.",
     ),

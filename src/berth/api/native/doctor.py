@@ -166,7 +166,7 @@ ROUTES: Final = (
         name="examine",
         answer=Findings,
         is_tagged=False,
-        summary="Find what is wrong with the books of servers",
+        summary="Find servers whose records and allocations differ",
         description="Consumers without a server, servers and migrations with other allocations than they "
         "wrote, moves and saga runs that nothing finishes.",
     ),

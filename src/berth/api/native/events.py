@@ -131,7 +131,7 @@ ROUTES: Final = (
         query=EventsQuery,
         answer=wire.Events,
         is_stream=True,
-        summary="Watch what changes",
+        summary="Read the event feed",
         description="Every change since an index, with who asked for it. As JSON in pages, or as "
         "server-sent events that go on: `id` is the index, and a client that comes back with "
         "`Last-Event-ID` misses nothing. `limit` is for pages.",

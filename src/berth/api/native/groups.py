@@ -142,9 +142,7 @@ class ChangeMembersBody(NativeBody, frozen=True, kw_only=True):
 
 
 OfProject = Annotated[str, Meta(min_length=1, max_length=255, description="Only groups of this project.")]
-Force = Annotated[
-    Literal["true", "false"], Meta(description="`true`: let the members go, and delete it all the same.")
-]
+Force = Annotated[Literal["true", "false"], Meta(description="`true`: delete it even if it has members.")]
 
 
 class GroupsQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -323,7 +321,7 @@ ROUTES: Final = (
         name="show_group",
         answer=OneGroup,
         summary="Show a group",
-        description="Its members, where each stands, and how many each domain has.",
+        description="Its members, the hosts of each, and the number of members in each domain.",
     ),
     NativeRoute(
         "PATCH",
@@ -334,7 +332,7 @@ ROUTES: Final = (
         body=ChangeGroupBody,
         answer=OneGroup,
         summary="Rename a group, or change its rule",
-        description="Refused with 409 if members stand where the new rule would not let them.",
+        description="Refused with 409 if members break the new policy.",
     ),
     NativeRoute(
         "DELETE",
@@ -355,7 +353,7 @@ ROUTES: Final = (
         name="change_members",
         body=ChangeMembersBody,
         answer=OneGroup,
-        summary="Declare members, and let members go",
-        description="Consumers need not hold anything yet. Those that do are judged by where they stand.",
+        summary="Add and remove members",
+        description="Consumers need not hold anything yet. Those that do must comply with the policy.",
     ),
 )

@@ -168,7 +168,7 @@ ROUTES: Final = (
         name="set_host_status",
         body=SetStatus,
         answer=OneHost,
-        summary="Say how a host is doing",
+        summary="Disable or enable a host, or set its status",
         description="A host that is disabled or down keeps what it has, and nothing new is scheduled to it.",
     ),
 )

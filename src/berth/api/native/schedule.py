@@ -304,7 +304,7 @@ ROUTES: Final = (
         name="schedule",
         body=NewSchedule,
         answer=Schedule,
-        summary="Choose hosts and claim them, in one act",
+        summary="Choose hosts and claim them in one step",
         description="All members or none: max_count if so many fit, at least min_count. With `dry_run` "
         "nothing is claimed; the token in the answer, sent alone, claims exactly that plan, or is refused "
         "if the plan is stale (409, `berth.plan_moved`). Where nothing fits the answer is 409, "
@@ -318,7 +318,7 @@ ROUTES: Final = (
         name="explain",
         body=Explain,
         answer=OneExplanation,
-        summary="Why there, and why nowhere",
+        summary="Explain why hosts were chosen or removed",
         description="How many hosts each constraint removes, in order; each constraint at the hosts that "
         "are named; and the smallest change that would make it fit.",
     ),

@@ -225,7 +225,7 @@ ROUTES: Final = (
         name="put_need",
         body=PutNeed,
         answer=OneNeed,
-        summary="Have a server need something",
+        summary="Put a need of a server",
         description="Part of every claim and move of the server from now on. It is claimed at once, on the "
         "host where the server is; without room there the answer is 409, `berth.no_fit`. What stood under "
         "the name is replaced. Refused with 409 while something is being done to the server.",
@@ -237,7 +237,7 @@ ROUTES: Final = (
         policy="berth:needs:delete",
         name="delete_need",
         status=204,
-        summary="Take a need away",
-        description="What is held for it is given back in the same change.",
+        summary="Delete a need of a server",
+        description="What is held for it is released in the same change.",
     ),
 )

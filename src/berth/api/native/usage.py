@@ -66,7 +66,7 @@ Aggregate = Annotated[
 ]
 By = Annotated[
     Literal["provider", "root", "aggregate", "project", "resource_class"],
-    Meta(description="What a row stands for."),
+    Meta(description="What a row is a total of."),
 ]
 
 
