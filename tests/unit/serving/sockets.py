@@ -5,10 +5,8 @@ import contextlib
 import json
 import socket
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
-
-import uvloop
 
 from berth.serving.asgi import Application, Message, Receive, Scope, Send
 from berth.serving.connections import Connections
@@ -152,25 +150,15 @@ async def serving(application: Application, limits: Limits | None = None) -> Asy
     connections = Connections(application, loop, limits)
     server = await loop.create_server(connections.make, HOST, 0)
     world = ServingWorld(connections, server)
+    before = asyncio.all_tasks()
     try:
         yield world
+        leftover = asyncio.all_tasks() - before
+        for task in leftover:
+            task.cancel()
+        await asyncio.gather(*leftover, return_exceptions=True)
     finally:
         await world.end()
-
-
-def run(
-    story: Callable[[ServingWorld], Awaitable[None]], application: Application, limits: Limits | None = None
-) -> None:
-    async def main() -> None:
-        async with serving(application, limits) as world:
-            await story(world)
-            leftover = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in leftover:
-                task.cancel()
-            await asyncio.gather(*leftover, return_exceptions=True)
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main())
 
 
 # -- applications -------------------------------------------------------------------------------

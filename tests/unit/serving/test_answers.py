@@ -7,7 +7,7 @@ from email.utils import parsedate_to_datetime
 import pytest
 
 from berth.serving.asgi import Message, Receive, Scope, Send
-from tests.unit.serving.sockets import ServingWorld, echo, respond, run
+from tests.unit.serving.sockets import echo, respond, serving
 
 
 def pieces(*bodies: bytes, headers: tuple[tuple[bytes, bytes], ...] = (), status: int = 200) -> list[Message]:
@@ -20,34 +20,30 @@ def pieces(*bodies: bytes, headers: tuple[tuple[bytes, bytes], ...] = (), status
     ]
 
 
-def test_a_date_and_a_length() -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_a_date_and_a_length() -> None:
+    async with serving(echo) as world:
         answer = await world.ask("GET / HTTP/1.1")
         assert set(answer.headers) == {"date", "content-length"}
         assert parsedate_to_datetime(answer.headers["date"]).year > 2000
 
-    run(story, echo)
-
 
 @pytest.mark.parametrize("told", [True, False])
-def test_head_is_get_without_its_body(told: bool) -> None:
+async def test_head_is_get_without_its_body(told: bool) -> None:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await respond(send, 200, b"hello", *([(b"content-length", b"5")] if told else []))
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application) as world:
         client = await world.connect()
         client.send("HEAD / HTTP/1.1")
         assert (await client.answer(to_head=True)).headers["content-length"] == "5"
         client.send("GET / HTTP/1.1")
         assert (await client.answer()).body == b"hello"
 
-    run(story, application)
-
 
 @pytest.mark.parametrize("status", [204, 304])
 @pytest.mark.parametrize("body", [b"", b"not sent"])
 @pytest.mark.parametrize("streamed", [True, False])
-def test_without_body(status: int, body: bytes, streamed: bool) -> None:
+async def test_without_body(status: int, body: bytes, streamed: bool) -> None:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         if streamed:
             for message in pieces(body, b"", status=status):
@@ -55,7 +51,7 @@ def test_without_body(status: int, body: bytes, streamed: bool) -> None:
         else:
             await respond(send, status, body)
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application) as world:
         client = await world.connect()
         for _ in range(2):
             client.send("GET / HTTP/1.1")
@@ -63,19 +59,19 @@ def test_without_body(status: int, body: bytes, streamed: bool) -> None:
             assert answer.status == status
             assert not answer.headers.keys() & {"content-length", "transfer-encoding"}
 
-    run(story, application)
-
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
 @pytest.mark.parametrize("headers", [(), ((b"content-length", b"10"),)])
-def test_an_answer_in_pieces(method: str, version: str, headers: tuple[tuple[bytes, bytes], ...]) -> None:
+async def test_an_answer_in_pieces(
+    method: str, version: str, headers: tuple[tuple[bytes, bytes], ...]
+) -> None:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         for message in pieces(b"one", b"", b"two", b"last", headers=headers):
             await send(message)
             await asyncio.sleep(0)
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application) as world:
         client = await world.connect()
         client.send(f"{method} / HTTP/{version}", "connection: keep-alive")
         answer = await client.answer(to_head=method == "HEAD")
@@ -87,32 +83,26 @@ def test_an_answer_in_pieces(method: str, version: str, headers: tuple[tuple[byt
             client.send("GET / HTTP/1.1")
             assert (await client.answer()).body == b"onetwolast"
 
-    run(story, application)
 
-
-def test_a_large_answer_arrives_whole() -> None:
+async def test_a_large_answer_arrives_whole() -> None:
     body = bytes(range(256)) * (1 << 14)
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await respond(send, 200, body)
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application) as world:
         client = await world.connect()
         for _ in range(3):
             client.send("GET / HTTP/1.1")
             assert (await client.answer()).body == body
 
-    run(story, application)
 
-
-def test_a_status_without_a_name() -> None:
+async def test_a_status_without_a_name() -> None:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await respond(send, 499, b"")
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application) as world:
         assert (await world.ask("GET / HTTP/1.1")).status == 499
-
-    run(story, application)
 
 
 # -- failures -----------------------------------------------------------------------------------
@@ -129,12 +119,12 @@ UNFIT = {
 
 
 @pytest.mark.parametrize("name", UNFIT)
-def test_an_unfit_answer_is_a_500(name: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_unfit_answer_is_a_500(name: str, caplog: pytest.LogCaptureFixture) -> None:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         for message in UNFIT[name]:
             await send(message)
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application) as world:
         client = await world.connect()
         client.send("GET / HTTP/1.1")
         answer = await client.answer()
@@ -143,20 +133,16 @@ def test_an_unfit_answer_is_a_500(name: str, caplog: pytest.LogCaptureFixture) -
         assert "set-cookie" not in answer.headers
         assert await client.rest() == b""
 
-    run(story, application)
 
-
-def test_an_exception_is_logged_and_a_500(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_exception_is_logged_and_a_500(caplog: pytest.LogCaptureFixture) -> None:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         raise RuntimeError("secret")
 
-    async def story(world: ServingWorld) -> None:
-        answer = await world.ask("GET /path HTTP/1.1")
-        assert answer.status == 500
-        assert b"secret" not in answer.body
-
     with caplog.at_level(logging.ERROR):
-        run(story, application)
+        async with serving(application) as world:
+            answer = await world.ask("GET /path HTTP/1.1")
+    assert answer.status == 500
+    assert b"secret" not in answer.body
     [record] = caplog.records
     assert record.getMessage() == "GET '/path' failed"
     assert "secret" in (record.exc_text or "")
@@ -164,7 +150,7 @@ def test_an_exception_is_logged_and_a_500(caplog: pytest.LogCaptureFixture) -> N
 
 @pytest.mark.parametrize("fails", [True, False])
 @pytest.mark.parametrize("headers", [(), ((b"content-length", b"10"),)])
-def test_an_answer_that_breaks_off_does_not_look_whole(
+async def test_an_answer_that_breaks_off_does_not_look_whole(
     fails: bool, headers: tuple[tuple[bytes, bytes], ...]
 ) -> None:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -173,10 +159,8 @@ def test_an_answer_that_breaks_off_does_not_look_whole(
         if fails:
             raise RuntimeError
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application) as world:
         client = await world.connect()
         client.send("GET / HTTP/1.1")
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError, ValueError)):
             await client.answer()
-
-    run(story, application)

@@ -7,7 +7,7 @@ import pytest
 from berth.serving.asgi import Message, Receive, Scope, Send
 from berth.serving.limits import CHUNK_FRAMING_BYTES_MAX, UNREAD_BODY_BYTES_MAX, UNTAKEN_BODY_BYTES_MAX
 from berth.serving.reader import RequestReader
-from tests.unit.serving.sockets import Client, ServingWorld, echo, read, respond, run
+from tests.unit.serving.sockets import Client, echo, read, respond, serving
 
 CHUNKED = ("PUT / HTTP/1.1", "transfer-encoding: chunked")
 ONE_READ_BYTES = 256 << 10
@@ -18,21 +18,19 @@ async def deaf(scope: Scope, receive: Receive, send: Send) -> None:
     await respond(send, 200, scope["path"].encode())
 
 
-def test_chunks_and_trailers() -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_chunks_and_trailers() -> None:
+    async with serving(echo) as world:
         body = b"5;a=b\r\nhello\r\n1\r\n!\r\n0\r\nx-trailer: 1\r\n\r\n"
         seen = (await world.ask(*CHUNKED, body=body)).json
         assert seen["body"] == "hello!"
         assert "x-trailer" not in seen["headers"]
 
-    run(story, echo)
-
 
 @pytest.mark.parametrize(
     "body", [b"z\r\n", b"3\nabc\r\n", b"3\r\nabcd\r\n", b"-1\r\n", b"fffffffffffffffff\r\n"]
 )
-def test_chunks_that_are_none(body: bytes) -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_chunks_that_are_none(body: bytes) -> None:
+    async with serving(echo) as world:
         client = await world.connect()
         client.send(*CHUNKED, body=body)
         answer = await client.answer()
@@ -40,37 +38,31 @@ def test_chunks_that_are_none(body: bytes) -> None:
         assert "malformed" in answer.detail
         assert await client.rest() == b""
 
-    run(story, echo)
-
 
 @pytest.mark.parametrize("begin", [b"1;", b"0\r\nx: ", b"0\r\n"])
-def test_there_is_an_end_to_what_is_between_chunks(begin: bytes) -> None:
+async def test_there_is_an_end_to_what_is_between_chunks(begin: bytes) -> None:
     more = b"a: b\r\n" * CHUNK_FRAMING_BYTES_MAX if begin == b"0\r\n" else b"x" * 6 * CHUNK_FRAMING_BYTES_MAX
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(echo) as world:
         client = await world.connect()
         client.send(*CHUNKED, body=begin)
         client.send_raw(more)
         assert (await client.answer()).status == 431
 
-    run(story, echo)
 
-
-def test_trailers_have_no_more_room_behind_a_large_body() -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_trailers_have_no_more_room_behind_a_large_body() -> None:
+    async with serving(echo) as world:
         client = await world.connect()
         size = 4 * CHUNK_FRAMING_BYTES_MAX
         client.send(*CHUNKED, body=b"%x\r\n%b\r\n0\r\n" % (size, b"x" * size))
         client.send_raw(b"a: b\r\n" * (CHUNK_FRAMING_BYTES_MAX // 6 + 1))
         assert (await client.answer()).status == 431
 
-    run(story, echo)
-
 
 @pytest.mark.parametrize("trailer_bytes", [CHUNK_FRAMING_BYTES_MAX - 4, CHUNK_FRAMING_BYTES_MAX - 3])
 @pytest.mark.parametrize("step", [100, CHUNK_FRAMING_BYTES_MAX * 2])
-def test_trailers_may_be_so_long(trailer_bytes: int, step: int) -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_trailers_may_be_so_long(trailer_bytes: int, step: int) -> None:
+    async with serving(echo) as world:
         client = await world.connect()
         trailer = b"a: " + b"x" * (trailer_bytes - 3 - 2) + b"\r\n"
         data = b"1\r\nx\r\n0\r\n" + trailer + b"\r\n"
@@ -82,12 +74,10 @@ def test_trailers_may_be_so_long(trailer_bytes: int, step: int) -> None:
             200 if trailer_bytes + 4 <= CHUNK_FRAMING_BYTES_MAX else 431
         )
 
-    run(story, echo)
-
 
 @pytest.mark.parametrize("chunk", [b"1\r\nx\r\n", b"2\r\n\r\n\r\n", b"1;" + b"e" * 50 + b"\r\nx\r\n"])
-def test_a_body_of_tiny_chunks_is_not_read_to_its_end(chunk: bytes) -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_a_body_of_tiny_chunks_is_not_read_to_its_end(chunk: bytes) -> None:
+    async with serving(echo) as world:
         client = await world.connect()
         many = CHUNK_FRAMING_BYTES_MAX
         client.send(*CHUNKED, body=chunk * 1000 + b"0\r\n\r\n")
@@ -97,11 +87,9 @@ def test_a_body_of_tiny_chunks_is_not_read_to_its_end(chunk: bytes) -> None:
         assert answer.status == 431
         assert "chunk" in answer.detail
 
-    run(story, echo)
-
 
 @pytest.mark.parametrize("content", [b"\r\n", b"0\r\n\r\n"])
-def test_what_is_in_a_chunk_costs_nothing(content: bytes) -> None:
+async def test_what_is_in_a_chunk_costs_nothing(content: bytes) -> None:
     """It may look like the end of a body, over and over: llhttp is not asked about it each time."""
     size = 4 << 20
     body = content * (size // len(content))
@@ -124,23 +112,21 @@ def test_what_is_in_a_chunk_costs_nothing(content: bytes) -> None:
     assert reader.rest == b"GET"
     assert len(feeds) <= len(data) // step + 2
 
-    async def story(world: ServingWorld) -> None:
+    async def count(scope: Scope, receive: Receive, send: Send) -> None:
+        await respond(send, 200, b"%d" % len(await read(receive)))
+
+    async with serving(count) as world:
         client = await world.connect()
         for _ in range(2):
             client.send(*CHUNKED, body=b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
             assert (await client.answer()).body == b"%d" % len(body)
 
-    async def count(scope: Scope, receive: Receive, send: Send) -> None:
-        await respond(send, 200, b"%d" % len(await read(receive)))
-
-    run(story, count)
-
 
 # -- when it is asked for -----------------------------------------------------------------------
 
 
-def test_a_client_that_waits_to_be_asked() -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_a_client_that_waits_to_be_asked() -> None:
+    async with serving(echo) as world:
         client = await world.connect()
         for _ in range(2):
             client.send("PUT / HTTP/1.1", "expect: 100-continue", "content-length: 5")
@@ -148,23 +134,19 @@ def test_a_client_that_waits_to_be_asked() -> None:
             client.send_raw(b"hello")
             assert (await client.answer()).json["body"] == "hello"
 
-    run(story, echo)
-
 
 @pytest.mark.parametrize("version", ["1.1", "1.0"])
-def test_one_that_does_not_wait_after_all_is_not_asked(version: str) -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_one_that_does_not_wait_after_all_is_not_asked(version: str) -> None:
+    async with serving(echo) as world:
         client = await world.connect()
         client.send(f"PUT / HTTP/{version}", "expect: 100-continue", "content-length: 5", body=b"hello")
         assert (await client.answer()).json["body"] == "hello"
 
-    run(story, echo)
 
-
-def test_one_whose_body_is_not_wanted_is_not_asked_and_cannot_go_on() -> None:
+async def test_one_whose_body_is_not_wanted_is_not_asked_and_cannot_go_on() -> None:
     """Nobody knows whether its body will come."""
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(deaf) as world:
         client = await world.connect()
         client.send("PUT / HTTP/1.1", "expect: 100-continue", "content-length: 5")
         answer = await client.answer()
@@ -172,15 +154,13 @@ def test_one_whose_body_is_not_wanted_is_not_asked_and_cannot_go_on() -> None:
         assert answer.headers["connection"] == "close"
         assert await client.rest() == b""
 
-    run(story, deaf)
-
 
 # -- when it is not wanted ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("late", [True, False])
-def test_a_short_body_that_nobody_reads_is_dropped(late: bool) -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_a_short_body_that_nobody_reads_is_dropped(late: bool) -> None:
+    async with serving(deaf) as world:
         client = await world.connect()
         body = b"GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n"
         for path in ("/a", "/b"):
@@ -190,16 +170,14 @@ def test_a_short_body_that_nobody_reads_is_dropped(late: bool) -> None:
             assert "connection" not in answer.headers
             client.send_raw(body if late else b"")
 
-    run(story, deaf)
-
 
 @pytest.mark.parametrize("lines", [CHUNKED, ("PUT / HTTP/1.1", f"content-length: {8 << 20}")])
-def test_after_a_413_the_answer_reaches_a_client_that_still_sends(lines: tuple[str, ...]) -> None:
+async def test_after_a_413_the_answer_reaches_a_client_that_still_sends(lines: tuple[str, ...]) -> None:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await receive()
         await respond(send, 413, b"too large")
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application) as world:
         client = await world.connect()
         piece = b"10000\r\n" + b"x" * 0x10000 + b"\r\n" if lines is CHUNKED else b"x" * 0x10000
         client.send(*lines, body=piece)
@@ -211,11 +189,9 @@ def test_after_a_413_the_answer_reaches_a_client_that_still_sends(lines: tuple[s
         assert answer.headers["connection"] == "close"
         assert await client.rest() == b""
 
-    run(story, application)
 
-
-def test_who_goes_on_sending_is_not_listened_to_for_long() -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_who_goes_on_sending_is_not_listened_to_for_long() -> None:
+    async with serving(deaf) as world:
         client = await world.connect()
         client.send("PUT / HTTP/1.1", f"content-length: {UNREAD_BODY_BYTES_MAX + 1}")
         assert (await client.answer()).headers["connection"] == "close"
@@ -223,13 +199,11 @@ def test_who_goes_on_sending_is_not_listened_to_for_long() -> None:
         await world.pass_seconds(5)
         await world.until_empty()
 
-    run(story, deaf)
-
 
 # -- no more than is wanted ---------------------------------------------------------------------
 
 
-def test_a_body_is_not_read_faster_than_it_is_taken() -> None:
+async def test_a_body_is_not_read_faster_than_it_is_taken() -> None:
     taken: list[int] = []
     go_on = asyncio.Event()
 
@@ -241,7 +215,7 @@ def test_a_body_is_not_read_faster_than_it_is_taken() -> None:
             taken.append(len(message["body"]))
         await respond(send, 200, b"%d" % sum(taken))
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application) as world:
         client = await world.connect()
         size = 32 << 20
         client.send("PUT / HTTP/1.1", f"content-length: {size}", body=b"x" * size)
@@ -255,10 +229,8 @@ def test_a_body_is_not_read_faster_than_it_is_taken() -> None:
         assert (await client.answer()).body == b"%d" % size
         assert max(taken) <= UNTAKEN_BODY_BYTES_MAX + ONE_READ_BYTES
 
-    run(story, application)
 
-
-def test_requests_that_come_early_wait_their_turn() -> None:
+async def test_requests_that_come_early_wait_their_turn() -> None:
     """One is in work; of the others no more is read than fits one read."""
     running = 0
     most = 0
@@ -271,7 +243,7 @@ def test_requests_that_come_early_wait_their_turn() -> None:
         running -= 1
         await respond(send, 200, scope["path"].encode())
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application) as world:
         client = await world.connect()
         numbers = range(5000)
         asking = asyncio.create_task(ask_all(client, numbers))
@@ -279,8 +251,6 @@ def test_requests_that_come_early_wait_their_turn() -> None:
             assert (await client.answer()).body == b"/%d" % number
         await asking
         assert most == 1
-
-    run(story, application)
 
 
 async def ask_all(client: Client, numbers: range) -> None:

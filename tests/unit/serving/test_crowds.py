@@ -7,7 +7,7 @@ import pytest
 
 from berth.serving.asgi import Receive, Scope, Send
 from berth.serving.limits import FREE_BODY_BYTES, HEAD_S, REFUSALS_MAX, STALLED_BODY_S, Limits
-from tests.unit.serving.sockets import Client, ServingWorld, read, respond, run
+from tests.unit.serving.sockets import Client, ServingWorld, read, respond, serving
 
 FEW = Limits(connections=3, connections_per_peer=0)
 
@@ -44,8 +44,8 @@ async def connect_in_order(world: ServingWorld, count: int) -> list[Client]:
 # -- connections --------------------------------------------------------------------------------
 
 
-def test_a_silent_connection_makes_room_the_oldest_first() -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_a_silent_connection_makes_room_the_oldest_first() -> None:
+    async with serving(Waiting(), FEW) as world:
         clients = await connect_in_order(world, 3)
         assert (await world.ask("GET /new HTTP/1.1")).status == 200
         assert await clients[0].rest() == b""
@@ -53,11 +53,9 @@ def test_a_silent_connection_makes_room_the_oldest_first() -> None:
         assert await is_open(clients[1])
         assert await is_open(clients[2])
 
-    run(story, Waiting(), FEW)
 
-
-def test_silent_ones_go_before_those_that_were_of_use() -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_silent_ones_go_before_those_that_were_of_use() -> None:
+    async with serving(Waiting(), FEW) as world:
         kept, silent, half = await connect_in_order(world, 3)
         assert await is_open(kept)
         half.send_raw(b"GET / HTTP/1.1\r\nhos")
@@ -68,11 +66,9 @@ def test_silent_ones_go_before_those_that_were_of_use() -> None:
         assert await half.rest() == b"", "a head that does not come is not a request in progress"
         assert await is_open(kept)
 
-    run(story, Waiting(), FEW)
 
-
-def test_kept_ones_go_by_how_long_they_have_been_idle() -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_kept_ones_go_by_how_long_they_have_been_idle() -> None:
+    async with serving(Waiting(), FEW) as world:
         clients = await connect_in_order(world, 3)
         for number in (1, 2, 0):
             assert await is_open(clients[number])
@@ -81,13 +77,11 @@ def test_kept_ones_go_by_how_long_they_have_been_idle() -> None:
         assert await is_open(clients[2])
         assert await is_open(clients[0])
 
-    run(story, Waiting(), FEW)
 
-
-def test_a_request_in_progress_is_never_evicted_and_health_is_answered() -> None:
+async def test_a_request_in_progress_is_never_evicted_and_health_is_answered() -> None:
     application = Waiting()
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application, FEW) as world:
         busy = await connect_in_order(world, 3)
         for client in busy:
             client.send("GET /slow HTTP/1.1")
@@ -101,24 +95,20 @@ def test_a_request_in_progress_is_never_evicted_and_health_is_answered() -> None
         for client in busy:
             assert (await client.answer()).status == 200
 
-    run(story, application, FEW)
 
-
-def test_a_flood_of_silent_connections_shuts_nobody_out() -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_a_flood_of_silent_connections_shuts_nobody_out() -> None:
+    async with serving(Waiting(), FEW) as world:
         flood = [await world.connect() for _ in range(40)]
         for _ in range(5):
             assert (await world.ask("GET /new HTTP/1.1")).status == 200
             flood.append(await world.connect())
         await world.until(lambda: len(world.connections) <= FEW.connections)
 
-    run(story, Waiting(), FEW)
 
-
-def test_there_is_an_end_to_those_who_are_refused() -> None:
+async def test_there_is_an_end_to_those_who_are_refused() -> None:
     application = Waiting()
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application, FEW) as world:
         for client in await connect_in_order(world, 3):
             client.send("GET /slow HTTP/1.1")
         await world.until(lambda: application.asked == 3)
@@ -128,13 +118,11 @@ def test_there_is_an_end_to_those_who_are_refused() -> None:
         assert len(world.connections) <= FEW.connections + REFUSALS_MAX
         application.go_on.set()
 
-    run(story, application, FEW)
 
-
-def test_a_body_that_does_not_come_makes_room_too() -> None:
+async def test_a_body_that_does_not_come_makes_room_too() -> None:
     application = Waiting()
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application, FEW) as world:
         clients = await connect_in_order(world, 3)
         for number, client in enumerate(clients, 1):
             client.send("POST /body HTTP/1.1", "content-length: 4", body=b"x")
@@ -149,16 +137,14 @@ def test_a_body_that_does_not_come_makes_room_too() -> None:
         clients[0].send_raw(b"yz")
         assert (await clients[0].answer()).status == 200
 
-    run(story, application, FEW)
-
 
 @pytest.mark.parametrize("is_loopback_capped", [True, False])
-def test_one_address_has_its_share(is_loopback_capped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_address_has_its_share(is_loopback_capped: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if is_loopback_capped:
         monkeypatch.setattr("berth.serving.connections.is_local", lambda peer: False)
     application = Waiting()
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application, Limits(connections=100, connections_per_peer=2)) as world:
         clients = await connect_in_order(world, 2)
         clients[0].send("GET /slow HTTP/1.1")
         await world.until(lambda: application.asked == 1)
@@ -174,16 +160,12 @@ def test_one_address_has_its_share(is_loopback_capped: bool, monkeypatch: pytest
         assert answer.status == 503
         assert "from this address" in answer.detail
 
-    run(story, application, Limits(connections=100, connections_per_peer=2))
 
-
-def test_those_who_are_told_to_leave_at_last_are_not_kept() -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_those_who_are_told_to_leave_at_last_are_not_kept() -> None:
+    async with serving(Waiting(), FEW) as world:
         await connect_in_order(world, 3)
         await world.pass_seconds(HEAD_S + 1)
         await world.until_empty()
-
-    run(story, Waiting(), FEW)
 
 
 # -- bodies -------------------------------------------------------------------------------------
@@ -197,8 +179,8 @@ async def send_part(client: Client, length: int, sent: int) -> None:
     await client.writer.drain()
 
 
-def test_bodies_share_a_budget_and_what_they_took_is_given_back() -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_bodies_share_a_budget_and_what_they_took_is_given_back() -> None:
+    async with serving(Waiting(), BODIES) as world:
         first = await world.connect()
         await send_part(first, 80_000, 79_999)
         await world.until(lambda: world.connections.body_bytes == 79_999 - FREE_BODY_BYTES)
@@ -215,11 +197,9 @@ def test_bodies_share_a_budget_and_what_they_took_is_given_back() -> None:
         await send_part(third, 80_000, 80_000)
         assert (await third.answer()).status == 200
 
-    run(story, Waiting(), BODIES)
 
-
-def test_a_small_body_always_fits() -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_a_small_body_always_fits() -> None:
+    async with serving(Waiting(), BODIES) as world:
         first = await world.connect()
         await send_part(first, BUDGET + FREE_BODY_BYTES, BUDGET + FREE_BODY_BYTES - 1)
         await world.until(lambda: world.connections.body_bytes == BUDGET - 1)
@@ -227,12 +207,10 @@ def test_a_small_body_always_fits() -> None:
         answer = await world.ask("POST /body HTTP/1.1", f"content-length: {len(body)}", body=body)
         assert answer.status == 200
 
-    run(story, Waiting(), BODIES)
-
 
 @pytest.mark.parametrize("leaves", ["resets", "is too slow", "is malformed"])
-def test_what_a_client_that_leaves_took_is_given_back(leaves: str) -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_what_a_client_that_leaves_took_is_given_back(leaves: str) -> None:
+    async with serving(Waiting(), BODIES) as world:
         client = await world.connect()
         client.send("POST /body HTTP/1.1", "transfer-encoding: chunked", body=b"c350\r\n" + b"x" * 50_000)
         await world.until(lambda: world.connections.body_bytes == 50_000 - FREE_BODY_BYTES)
@@ -244,11 +222,9 @@ def test_what_a_client_that_leaves_took_is_given_back(leaves: str) -> None:
             client.send_raw(b"no chunk")
         await world.until(lambda: world.connections.body_bytes == 0)
 
-    run(story, Waiting(), BODIES)
 
-
-def test_chunks_are_counted_as_they_come() -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_chunks_are_counted_as_they_come() -> None:
+    async with serving(Waiting(), BODIES) as world:
         client = await world.connect()
         client.send("POST /body HTTP/1.1", "transfer-encoding: chunked")
         for _ in range(4):
@@ -258,16 +234,13 @@ def test_chunks_are_counted_as_they_come() -> None:
         assert answer.status == 503
         await world.until(lambda: world.connections.body_bytes == 0)
 
-    run(story, Waiting(), BODIES)
 
-
-def test_many_bodies_at_once_never_take_more_than_the_budget() -> None:
+async def test_many_bodies_at_once_never_take_more_than_the_budget() -> None:
     """Nobody takes what they send: it is kept by the server alone."""
     most = 0
     application = Waiting()
 
-    async def story(world: ServingWorld) -> None:
-        nonlocal most
+    async with serving(application, BODIES) as world:
         clients = [await world.connect() for _ in range(20)]
         for client in clients:
             client.send("POST /slow HTTP/1.1", "content-length: 90000", body=b"x" * 90_000)
@@ -278,5 +251,3 @@ def test_many_bodies_at_once_never_take_more_than_the_budget() -> None:
         statuses = [(await client.answer()).status for client in clients]
         assert set(statuses) == {200, 503}
         assert 0 < most <= BUDGET
-
-    run(story, application, BODIES)

@@ -17,7 +17,7 @@ from berth.serving.limits import (
     UNWANTED_BODY_S,
     WRITE_S,
 )
-from tests.unit.serving.sockets import ServingWorld, echo, respond, run
+from tests.unit.serving.sockets import echo, respond, serving
 
 
 class Slow:
@@ -79,10 +79,10 @@ PHASES = {
 
 @pytest.mark.parametrize("phase", PHASES)
 @pytest.mark.parametrize("abruptly", [True, False])
-def test_a_client_that_leaves_leaves_nothing(phase: str, abruptly: bool) -> None:
+async def test_a_client_that_leaves_leaves_nothing(phase: str, abruptly: bool) -> None:
     application = Slow()
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application) as world:
         before = connections_in_memory()
         for _ in range(5):
             client = await world.connect()
@@ -98,15 +98,13 @@ def test_a_client_that_leaves_leaves_nothing(phase: str, abruptly: bool) -> None
         del client
         await world.until(lambda: connections_in_memory() == before)
 
-    run(story, application)
-
 
 def connections_in_memory() -> int:
     gc.collect()
     return sum(isinstance(thing, Connection) for thing in gc.get_objects())
 
 
-def test_a_finished_connection_is_freed_without_the_garbage_collector() -> None:
+async def test_a_finished_connection_is_freed_without_the_garbage_collector() -> None:
     made: list[weakref.ref[object]] = []
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
@@ -115,25 +113,23 @@ def test_a_finished_connection_is_freed_without_the_garbage_collector() -> None:
         made.append(weakref.ref(task))
         await respond(send, 200, b"")
 
-    async def story(world: ServingWorld) -> None:
-        for _ in range(3):
-            await world.ask("GET / HTTP/1.1")
-        await world.until_empty()
-        await asyncio.sleep(0.01)
-        assert [task() for task in made] == [None] * 3
-
     gc.disable()
     try:
-        run(story, application)
+        async with serving(application) as world:
+            for _ in range(3):
+                await world.ask("GET / HTTP/1.1")
+            await world.until_empty()
+            await asyncio.sleep(0.01)
+            assert [task() for task in made] == [None] * 3
     finally:
         gc.enable()
 
 
 @pytest.mark.parametrize("half", [True, False])
-def test_the_application_is_told_that_the_client_has_left(half: bool) -> None:
+async def test_the_application_is_told_that_the_client_has_left(half: bool) -> None:
     application = Slow()
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application) as world:
         client = await world.connect()
         client.send("PUT /listen HTTP/1.1", "content-length: 2", body=b"hi")
         await world.until(lambda: application.heard == ["http.request"])
@@ -147,13 +143,11 @@ def test_the_application_is_told_that_the_client_has_left(half: bool) -> None:
         assert application.heard == ["http.request", "http.disconnect"]
         await world.until_empty()
 
-    run(story, application)
 
-
-def test_half_a_body_is_not_taken_for_a_whole_one() -> None:
+async def test_half_a_body_is_not_taken_for_a_whole_one() -> None:
     application = Slow()
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application) as world:
         client = await world.connect()
         client.send("PUT /listen HTTP/1.1", "content-length: 10", body=b"half")
         await world.until(lambda: application.heard == ["http.request"])
@@ -161,14 +155,12 @@ def test_half_a_body_is_not_taken_for_a_whole_one() -> None:
         await world.until(lambda: application.finished == 1)
         assert application.heard == ["http.request", "http.disconnect"]
 
-    run(story, application)
-
 
 @pytest.mark.parametrize("abruptly", [True, False])
-def test_a_stream_ends_with_its_client(abruptly: bool) -> None:
+async def test_a_stream_ends_with_its_client(abruptly: bool) -> None:
     application = Stream()
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application) as world:
         client = await world.connect()
         client.send("GET / HTTP/1.1")
         await client.reader.readexactly(100_000)
@@ -179,15 +171,13 @@ def test_a_stream_ends_with_its_client(abruptly: bool) -> None:
         await world.until(lambda: application.has_ended)
         await world.until_empty()
 
-    run(story, application)
-
 
 # -- clients that dawdle ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("trickle", [True, False])
-def test_a_head_that_does_not_come(trickle: bool) -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_a_head_that_does_not_come(trickle: bool) -> None:
+    async with serving(echo) as world:
         client = await world.connect()
         client.send_raw(b"GET / HTTP/1.1\r\nhost: a\r\n")
         for second in range(HEAD_S):
@@ -201,11 +191,9 @@ def test_a_head_that_does_not_come(trickle: bool) -> None:
         assert answer.status == 408
         assert answer.detail
 
-    run(story, echo)
 
-
-def test_a_client_that_says_nothing() -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_a_client_that_says_nothing() -> None:
+    async with serving(echo) as world:
         client = await world.connect()
         await world.until(lambda: len(world.connections) == 1)
         await world.pass_seconds(HEAD_S)
@@ -213,11 +201,9 @@ def test_a_client_that_says_nothing() -> None:
         await world.pass_seconds(2)
         assert await client.rest() == b""
 
-    run(story, echo)
 
-
-def test_a_connection_is_kept_for_a_while() -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_a_connection_is_kept_for_a_while() -> None:
+    async with serving(echo) as world:
         client = await world.connect()
         for _ in range(3):
             client.send("GET / HTTP/1.1")
@@ -229,12 +215,10 @@ def test_a_connection_is_kept_for_a_while() -> None:
         await world.pass_seconds(3)
         assert await client.rest() == b""
 
-    run(story, echo)
-
 
 @pytest.mark.parametrize("lines", [("content-length: 100",), ("transfer-encoding: chunked",)])
-def test_a_body_that_does_not_come(lines: tuple[str, ...]) -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_a_body_that_does_not_come(lines: tuple[str, ...]) -> None:
+    async with serving(echo) as world:
         client = await world.connect()
         client.send("PUT / HTTP/1.1", *lines, body=b"5;" if "chunked" in lines[0] else b"half")
         await asyncio.sleep(0.005)
@@ -245,14 +229,12 @@ def test_a_body_that_does_not_come(lines: tuple[str, ...]) -> None:
         assert answer.status == 408
         assert "body" in answer.detail
 
-    run(story, echo)
-
 
 @pytest.mark.parametrize("lines", [("content-length: 100",), ("transfer-encoding: chunked",)])
-def test_a_body_that_trickles(lines: tuple[str, ...]) -> None:
+async def test_a_body_that_trickles(lines: tuple[str, ...]) -> None:
     """Each byte comes in time, and all of them would hold the connection for as long as the client likes."""
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(echo) as world:
         client = await world.connect()
         client.send("PUT / HTTP/1.1", *lines, body=b"5;" if "chunked" in lines[0] else b"half")
         for _ in range(BODY_S - 1):
@@ -265,13 +247,11 @@ def test_a_body_that_trickles(lines: tuple[str, ...]) -> None:
         assert answer.status == 408
         assert "too slowly" in answer.detail
 
-    run(story, echo)
 
-
-def test_a_body_earns_time_by_coming_and_no_right_to_stop() -> None:
+async def test_a_body_earns_time_by_coming_and_no_right_to_stop() -> None:
     seconds = 3 * BODY_S
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(echo) as world:
         client = await world.connect()
         client.send("PUT / HTTP/1.1", f"content-length: {(seconds + 1) * BODY_BYTES_PER_S}")
         for _ in range(seconds):
@@ -286,15 +266,13 @@ def test_a_body_earns_time_by_coming_and_no_right_to_stop() -> None:
         assert answer.status == 408
         assert "nothing of the body arrived" in answer.detail
 
-    run(story, echo)
-
 
 @pytest.mark.parametrize("trickle", [True, False])
-def test_a_body_that_nobody_wants_is_not_awaited_for_long(trickle: bool) -> None:
+async def test_a_body_that_nobody_wants_is_not_awaited_for_long(trickle: bool) -> None:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await respond(send, 401, b"")
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application) as world:
         client = await world.connect()
         client.send("PUT / HTTP/1.1", "content-length: 100", body=b"half")
         answer = await client.answer()
@@ -311,13 +289,11 @@ def test_a_body_that_nobody_wants_is_not_awaited_for_long(trickle: bool) -> None
         await world.pass_seconds(LINGER_S + 1)
         await world.until_empty()
 
-    run(story, application)
 
-
-def test_an_application_may_take_its_time() -> None:
+async def test_an_application_may_take_its_time() -> None:
     application = Slow()
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application) as world:
         client = await world.connect()
         client.send("PUT / HTTP/1.1", "content-length: 3", body=b"ab")
         await world.until(lambda: application.asked == 1)
@@ -325,16 +301,14 @@ def test_an_application_may_take_its_time() -> None:
         application.go_on.set()
         assert (await client.answer()).body == b"done"
 
-    run(story, application)
-
 
 # -- clients that do not listen -----------------------------------------------------------------
 
 
-def test_a_client_that_does_not_read_is_dropped_and_little_is_kept_for_it() -> None:
+async def test_a_client_that_does_not_read_is_dropped_and_little_is_kept_for_it() -> None:
     application = Stream()
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application) as world:
         client = await world.connect(limit=1)
         client.send("GET / HTTP/1.1")
         sent_bytes = -1
@@ -348,16 +322,14 @@ def test_a_client_that_does_not_read_is_dropped_and_little_is_kept_for_it() -> N
         await world.until_empty()
         await world.until(lambda: application.has_ended)
 
-    run(story, application)
 
-
-def test_one_that_reads_slowly_is_not() -> None:
+async def test_one_that_reads_slowly_is_not() -> None:
     body = b"x" * (32 << 20)
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await respond(send, 200, body)
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application) as world:
         client = await world.connect(limit=1 << 16)
         client.send("GET / HTTP/1.1")
         read = 0
@@ -367,16 +339,14 @@ def test_one_that_reads_slowly_is_not() -> None:
             await world.pass_seconds(1)
         assert len(world.connections) == 1
 
-    run(story, application)
-
 
 # -- a server that ends -------------------------------------------------------------------------
 
 
-def test_draining_finishes_what_is_in_work_and_closes_the_rest() -> None:
+async def test_draining_finishes_what_is_in_work_and_closes_the_rest() -> None:
     application = Slow()
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application) as world:
         idle, half, busy, gone = [await world.connect() for _ in range(4)]
         half.send_raw(b"GET / HT")
         busy.send("GET / HTTP/1.1")
@@ -400,27 +370,23 @@ def test_draining_finishes_what_is_in_work_and_closes_the_rest() -> None:
             await draining
         assert application.finished == 2
 
-    run(story, application)
 
-
-def test_draining_does_not_wait_for_a_body_that_nobody_wants() -> None:
+async def test_draining_does_not_wait_for_a_body_that_nobody_wants() -> None:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
         await respond(send, 200, b"")
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application) as world:
         client = await world.connect()
         client.send("PUT / HTTP/1.1", "content-length: 5")
         assert (await client.answer()).status == 200
         async with asyncio.timeout(LINGER_S):
             await world.connections.drain(10)
 
-    run(story, application)
 
-
-def test_draining_has_a_deadline() -> None:
+async def test_draining_has_a_deadline() -> None:
     application = Slow()
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application) as world:
         upload, answered = await world.connect(), await world.connect()
         upload.send("PUT /listen HTTP/1.1", "content-length: 100", body=b"x")
         answered.send("GET / HTTP/1.1")
@@ -430,5 +396,3 @@ def test_draining_has_a_deadline() -> None:
         await world.until_empty()
         assert application.heard[-1] == "http.disconnect"
         application.go_on.set()
-
-    run(story, application)

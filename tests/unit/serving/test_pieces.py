@@ -6,7 +6,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.serving.sockets import Answer, ServingWorld, echo, run
+from tests.unit.serving.sockets import Answer, ServingWorld, echo, serving
 
 REQUESTS = (
     b"GET /plain?q=1 HTTP/1.1\r\nhost: a\r\n\r\n",
@@ -48,20 +48,18 @@ def streams(draw: st.DrawFn) -> list[bytes]:
 
 @settings(max_examples=300, deadline=None)
 @given(streams())
-def test_any_cut(pieces: list[bytes]) -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_any_cut(pieces: list[bytes]) -> None:
+    async with serving(echo) as world:
         expected = await answers_to(world, [b"".join(pieces)])
         got = await answers_to(world, pieces)
         assert [essence(answer) for answer in got] == [essence(answer) for answer in expected]
         await world.until_empty()
 
-    run(story, echo)
 
-
-def test_byte_by_byte() -> None:
+async def test_byte_by_byte() -> None:
     data = b"".join(REQUESTS)
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(echo) as world:
         answers = await answers_to(world, [data[at : at + 1] for at in range(len(data))])
         assert [answer.json["path"] for answer in answers] == [
             "/plain",
@@ -75,8 +73,6 @@ def test_byte_by_byte() -> None:
         ]
         bodies = ["", "", "\r\n\r\nab\r\n\r", "", "\r\n\r\nabc", "", "GET ", "ok"]
         assert [answer.json["body"] for answer in answers] == bodies
-
-    run(story, echo)
 
 
 def essence(answer: Answer) -> tuple[int, dict[str, str], object]:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from berth.serving.limits import HEADER_BYTES_MAX, HEADERS_MAX, REQUEST_LINE_BYTES_MAX
-from tests.unit.serving.sockets import ServingWorld, echo, run
+from tests.unit.serving.sockets import echo, serving
 
 # -- taken --------------------------------------------------------------------------------------
 
@@ -23,46 +23,38 @@ from tests.unit.serving.sockets import ServingWorld, echo, run
         ("*", "*", ""),
     ],
 )
-def test_targets(target: str, path: str, query: str) -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_targets(target: str, path: str, query: str) -> None:
+    async with serving(echo) as world:
         seen = (await world.ask(f"GET {target} HTTP/1.1", "host: a")).json
         assert (seen["path"], seen["query"]) == (path, query)
-
-    run(story, echo)
 
 
 @pytest.mark.parametrize(
     "method", ["GET", "OPTIONS", "FOO", "get", "PROPFIND", "DESCRIBE", "M-SEARCH", "QUERY"]
 )
-def test_any_method_reaches_the_application(method: str) -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_any_method_reaches_the_application(method: str) -> None:
+    async with serving(echo) as world:
         answer = await world.ask(f"{method} / HTTP/1.1", "content-length: 3", body=b"abc")
         assert answer.json["method"] == method
         assert answer.json["body"] == "abc"
 
-    run(story, echo)
 
-
-def test_headers_are_lower_case_and_trimmed() -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_headers_are_lower_case_and_trimmed() -> None:
+    async with serving(echo) as world:
         answer = await world.ask("GET / HTTP/1.1", "X-One:  a b \t ", "X-TWO:", "x-three: \xe9")
         assert answer.json["headers"] == {"x-one": "a b", "x-two": "", "x-three": "\xe9", "host": "a"}
 
-    run(story, echo)
 
-
-def test_lines_before_a_request_are_nothing() -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_lines_before_a_request_are_nothing() -> None:
+    async with serving(echo) as world:
         client = await world.connect()
         for _ in range(2):
             client.send_raw(b"\r\n\r\n\r\nGET /a HTTP/1.1\r\nhost: a\r\n\r\n")
             assert (await client.answer()).json["path"] == "/a"
 
-    run(story, echo)
 
-
-def test_http_1_0() -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_http_1_0() -> None:
+    async with serving(echo) as world:
         client = await world.connect()
         client.send("GET / HTTP/1.0", "connection: keep-alive")
         assert (await client.answer()).headers["connection"] == "keep-alive"
@@ -70,12 +62,10 @@ def test_http_1_0() -> None:
         assert (await client.answer()).headers["connection"] == "close"
         assert await client.rest() == b""
 
-    run(story, echo)
-
 
 @pytest.mark.parametrize("length", [0, 3])
-def test_the_client_may_close(length: int) -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_the_client_may_close(length: int) -> None:
+    async with serving(echo) as world:
         client = await world.connect()
         client.send("PUT / HTTP/1.1", f"content-length: {length}", body=b"x" * length)
         assert "connection" not in (await client.answer()).headers
@@ -83,12 +73,10 @@ def test_the_client_may_close(length: int) -> None:
         assert (await client.answer()).headers["connection"] == "close"
         assert await client.rest() == b""
 
-    run(story, echo)
-
 
 @pytest.mark.parametrize("connection", ["upgrade, HTTP2-Settings", "Upgrade", "keep-alive"])
-def test_an_upgrade_is_not_taken_and_its_body_is_no_request(connection: str) -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_an_upgrade_is_not_taken_and_its_body_is_no_request(connection: str) -> None:
+    async with serving(echo) as world:
         client = await world.connect()
         smuggled = b"GET /smuggled HTTP/1.1\r\nhost: a\r\n\r\n"
         lines = (f"connection: {connection}", "UPGRADE: h2c", f"content-length: {len(smuggled)}")
@@ -99,11 +87,9 @@ def test_an_upgrade_is_not_taken_and_its_body_is_no_request(connection: str) -> 
             assert answer.json["path"] == "/a"
             assert answer.json["body"] == smuggled.decode()
 
-    run(story, echo)
 
-
-def test_as_many_and_as_long_headers_as_may_be() -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_as_many_and_as_long_headers_as_may_be() -> None:
+    async with serving(echo) as world:
         target = "/" + "x" * (REQUEST_LINE_BYTES_MAX - len("GET / HTTP/1.1"))
         headers = ["host: a", *(f"h{number}: 1" for number in range(HEADERS_MAX - 2))]
         left = HEADER_BYTES_MAX - sum(len(line) + 2 for line in headers)
@@ -111,8 +97,6 @@ def test_as_many_and_as_long_headers_as_may_be() -> None:
         answer = await world.ask(f"GET {target} HTTP/1.1", *headers)
         assert answer.status == 200
         assert len(answer.json["headers"]) == HEADERS_MAX
-
-    run(story, echo)
 
 
 # -- refused ------------------------------------------------------------------------------------
@@ -198,14 +182,14 @@ REFUSED = {
 
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize("cut", [0, 1, 20])
-def test_refused(name: str, cut: int) -> None:
+async def test_refused(name: str, cut: int) -> None:
     status, data = REFUSED[name]
     asked = []
 
     async def application(*exchange: object) -> None:
         asked.append(exchange)
 
-    async def story(world: ServingWorld) -> None:
+    async with serving(application) as world:
         client = await world.connect()
         client.send_raw(data[:cut])
         await asyncio.sleep(0.002)
@@ -219,25 +203,19 @@ def test_refused(name: str, cut: int) -> None:
         await world.until_empty()
         assert not asked
 
-    run(story, application)
 
-
-def test_a_length_that_is_no_number_is_refused_in_the_words_of_placement() -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_a_length_that_is_no_number_is_refused_in_the_words_of_placement() -> None:
+    async with serving(echo) as world:
         answer = await world.ask("POST / HTTP/1.1", "content-length: hi mom", body=b"{}")
         assert answer.status == 400
         assert answer.detail == "content-length header must be an integer"
 
-    run(story, echo)
 
-
-def test_what_follows_a_refused_request_is_not_read() -> None:
-    async def story(world: ServingWorld) -> None:
+async def test_what_follows_a_refused_request_is_not_read() -> None:
+    async with serving(echo) as world:
         client = await world.connect()
         client.send_raw(
             b"GET /a HTTP/1.1\r\nhost: a\r\n"
             b"\r\nG(T / HTTP/1.1\r\nhost: a\r\n\r\nGET /b HTTP/1.1\r\nhost: a\r\n\r\n"
         )
         assert [answer.status for answer in await client.answers()] == [200, 400]
-
-    run(story, echo)
