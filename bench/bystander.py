@@ -96,7 +96,7 @@ def shapes() -> Iterator[Shape]:
     yield from clusters()
     group = {"name": "many", "flavorRef": "bench", "min_count": NODES, "networks": "none"}
     yield Shape("1,000 servers", "POST", "/compute/v2.1/servers", {"server": group})
-    yield Shape("a claim for 2,500 consumers", "POST", "/allocations", claims(2_500))
+    yield Shape("a claim for 1,000 consumers", "POST", "/allocations", claims(1_000))
     yield from lists_of_everything()
 
 

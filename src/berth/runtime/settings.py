@@ -262,7 +262,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             1,
             1_000_000,
         ),
-    ] = 5000
+    ] = 2000
     request_groups_max: Annotated[
         int, About("maximum number of request groups in one candidates query", 1, 128)
     ] = 64
