@@ -5,6 +5,7 @@ remembered: a dispatcher can be stopped anywhere and start anew, and two of them
 """
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Iterable
 from typing import Final
 
@@ -20,6 +21,9 @@ from berth.view import View
 
 WAIT_S: Final = 5.0
 """How long a loop waits for a journal to change before it looks again."""
+_AT_ONCE: Final = 64
+"""How many changes are submitted together. A claim that comes meanwhile waits for these, and not for all the
+runs of a cluster of a thousand nodes."""
 _ORIGIN: Final = Origin("", "dispatcher", None, "dispatcher")
 
 
@@ -58,7 +62,11 @@ class Dispatcher:
 
 
 async def finish_all(tasks: Iterable[Awaitable[None]]) -> None:
-    """Finish all of them, also if one fails; then raise the first failure."""
-    for outcome in await asyncio.gather(*tasks, return_exceptions=True):
-        if isinstance(outcome, BaseException):
-            raise outcome
+    """Finish all of them, some at a time, also if one fails; then raise the first failure."""
+    failures: list[BaseException] = []
+    remaining = iter(tasks)
+    while some := list(itertools.islice(remaining, _AT_ONCE)):
+        outcomes = await asyncio.gather(*some, return_exceptions=True)
+        failures += (outcome for outcome in outcomes if isinstance(outcome, BaseException))
+    if failures:
+        raise failures[0]
