@@ -767,7 +767,7 @@ def test_a_bug_in_applying_stops_the_writer_and_refuses_everyone(
                 await world.submit(create(9))
             with pytest.raises(Unavailable):
                 await world.names()
-            assert "restarted" in (world.ready() or "")
+            assert "Restart this server" in (world.ready() or "")
 
     run(story())
     assert created_in(tmp_path / "db") == {"host-0": 1}
@@ -795,7 +795,7 @@ def test_a_look_that_was_waiting_when_a_bug_stopped_the_writer_does_not_bring_it
                 await read
             with pytest.raises(Unavailable):
                 await world.names()
-            assert "restarted" in (world.ready() or "")
+            assert "Restart this server" in (world.ready() or "")
 
     run(story())
 

@@ -195,7 +195,7 @@ def test_the_policy_comes_with_the_request_or_from_the_settings(tmp_path: Path) 
         await write_over(world)
         answer = await world.ask("PUT", f"{NEEDS}/port", body)
         assert answer.status == 409
-        assert "(added: VCPU 1). This is recorded with the server." in answer.error["detail"]
+        assert "(added: VCPU 1). The conflict is recorded." in answer.error["detail"]
         wrong = await world.ask("PUT", f"{NEEDS}/port", body, headers={"x-berth-conflict-policy": "never"})
         assert wrong.status == 400
         answer = await world.ask("PUT", f"{NEEDS}/port", body, headers={"x-berth-conflict-policy": "merge"})
