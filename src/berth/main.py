@@ -49,13 +49,13 @@ from berth.scheduler.options import SchedulerOptions, scheduler_options
 _log = logging.getLogger(__name__)
 
 
-def application(settings: Settings, turns: Turns | None = None, number: int = 1) -> "Server":
+def application(settings: Settings, turns: Turns | None = None, number: int = 1) -> "RegionServer":
     """The ASGI application of the worker of a number, which may take turns with others. It opens nothing
     before its startup."""
-    return Server(settings, turns, number)
+    return RegionServer(settings, turns, number)
 
 
-class Server:
+class RegionServer:
     """An ASGI application with a life: starts its parts, serves, stops them in reverse."""
 
     def __init__(self, settings: Settings, turns: Turns | None, number: int) -> None:
