@@ -64,3 +64,25 @@ def test_a_journal_that_opens_late_is_used_and_not_opened_twice(
 
     asyncio.run(asyncio.wait_for(story(), 30))
     assert database.asked == 1
+
+
+async def test_a_journal_that_nobody_waits_for_any_more_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lock would be held for as long as the process lives."""
+    database = SlowDatabase(monkeypatch)
+    closed = threading.Event()
+    close = Journal.close
+
+    def close_and_tell(journal: Journal) -> None:
+        close(journal)
+        closed.set()
+
+    monkeypatch.setattr(Journal, "close", close_and_tell)
+    opening = asyncio.create_task(journal.open_cell(f"sqlite:///{tmp_path}/c.db", SystemClock(), Ids()))
+    while not database.asked:
+        await asyncio.sleep(0.001)
+    opening.cancel()
+    await asyncio.wait({opening})
+    database.opens.set()
+    assert await asyncio.to_thread(closed.wait, 10)

@@ -59,6 +59,11 @@ async def open_cell(database: str, clock: Clock, ids: Ids, observer: Observer | 
         if not opened:
             opened.append(_open(database))
 
+    def close_unused() -> None:
+        # The caller was cancelled while it was being opened.
+        while opened:
+            opened.pop().close()
+
     async def open_engine() -> Engine:
         await thread.call(open_once)
         engine = _make_engine(opened.pop(), clock, ids, observer)
@@ -72,6 +77,7 @@ async def open_cell(database: str, clock: Clock, ids: Ids, observer: Observer | 
     try:
         return await retry_journal(open_engine, JournalError, Unavailable)
     finally:
+        thread.call_unattended(close_unused)
         thread.stop()
 
 

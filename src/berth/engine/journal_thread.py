@@ -66,6 +66,10 @@ class JournalThread:
         finally:
             deadline.cancel()
 
+    def call_unattended(self, function: Callable[[], None]) -> None:
+        """Have a function carried out after the calls made so far; nobody waits for it."""
+        self._calls.put((asyncio.get_running_loop().create_future(), function, ()))
+
     def stop(self) -> None:
         """End when the calls made so far have been carried out."""
         self._calls.put(None)
