@@ -114,7 +114,7 @@ def test_a_primary_that_was_replaced_comes_back_and_is_passed_over(pair: Pair, t
             pair.primary.disconnect("berth")
             load.go_on(50)
             pair.primary.kill()
-            check_outages(servers[0], load.providers[0], "replaced by one on 2")
+            check_outages(servers[0], load.providers[0], "replaced by one on timeline 2")
             pair.primary.start()
             load.go_on(50)
         assert_books_right(load, pair.url, WORKERS)
