@@ -631,6 +631,8 @@ class Engine:
                     self._put_off(waiting, number)
                     break
                 if len(body) > _LARGE_BYTES and not bodies:
+                    # Twice: what has arrived is read the first time, and answered the second.
+                    await asyncio.sleep(0)
                     await asyncio.sleep(0)
                 size += len(body)
                 bodies.append(body)

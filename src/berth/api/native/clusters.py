@@ -169,7 +169,9 @@ async def create_cluster(call: NativeCall) -> Response:
     def propose(view: View, now_s: int) -> Enact | Rejection:
         return operation.create(view, now_s, call.context(), _make_cluster(call, view, id, asked))
 
-    response = await call.submit(propose, lambda view: encoded(_respond(view, call, id), 202))
+    await call.submit(propose, lambda view: None)
+    # Not in the writer's turn: a thousand nodes take a while to describe.
+    response = await call.read(lambda view: encoded(_respond(view, call, id), 202))
     response.headers.append(("location", f"{call.request.path}/{id}"))
     return response
 
