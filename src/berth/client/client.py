@@ -163,7 +163,8 @@ class Client:
             async for piece in response.aiter_bytes():
                 size += len(piece)
                 if size > _BODY_BYTES_MAX:
-                    raise httpx.ReadError(f"the answer has more than {_BODY_BYTES_MAX} bytes")
+                    # Not a ReadError: the same answer would be read a second time.
+                    raise httpx.TransportError(f"the answer has more than {_BODY_BYTES_MAX} bytes")
                 pieces.append(piece)
         finally:
             await response.aclose()
