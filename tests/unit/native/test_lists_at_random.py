@@ -15,8 +15,8 @@ from berth.api.kernel.http import Request
 from berth.api.native import allocations, consumers, holders, usage
 from berth.api.native.allocations import AllocationsQuery
 from berth.api.native.calls import NativeCall
-from berth.api.native.decoding import decode_query
 from berth.api.native.holders import UNKNOWN_TYPE, ConsumersQuery
+from berth.api.native.inputs import decode_query
 from berth.api.native.usage import UsageQuery
 from berth.model.events import (
     AggregatesChanged,

@@ -26,8 +26,8 @@ from berth.api.native.cluster_bodies import (
     objection,
     objection_to_scale,
 )
-from berth.api.native.decoding import bad_body
 from berth.api.native.fields import LIMIT_DEFAULT, KeyMarker, Limit, Next, Time, Uuid
+from berth.api.native.inputs import bad_body
 from berth.clusters import proposals as operation
 from berth.clusters.status import ClusterProgress, ClusterStatus, NodeProgress, summarize_cluster
 from berth.model.clusters import Cluster, NodeGroup, NodeState

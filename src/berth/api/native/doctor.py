@@ -1,4 +1,4 @@
-"""/berth/v1/doctor: what is wrong with the books of servers, and what can safely be done about it.
+"""/berth/v1/doctor: what is wrong with the allocations of servers, and what can safely be repaired.
 
 Each check reads the view in a turn of its own, and each repair is a command of its own: others are served in
 between, and one that is refused leaves the rest as they are.

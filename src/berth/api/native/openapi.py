@@ -8,8 +8,8 @@ import msgspec
 
 from berth import __version__
 from berth.api.native.calls import NativeRoute
-from berth.api.native.decoding import kinds_of
 from berth.api.native.errors import Refusals
+from berth.api.native.inputs import kinds_of
 
 Object = dict[str, Any]
 
