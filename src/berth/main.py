@@ -77,7 +77,7 @@ class RegionServer:
         region = await compose(
             settings, functools.partial(_open_engine, settings, self._turns, clock, ids), clock, ids
         )
-        # What has been read stays: the garbage collector need not go through it again and again.
+        # What has been read stays: the garbage collector need not scan it each time.
         gc.freeze()
         self._application = region.application
         async with _at_work(region, is_ours=self._number == 1):

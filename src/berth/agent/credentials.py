@@ -44,7 +44,7 @@ class Credential:
         return other is not None
 
     def propose(self) -> str:
-        """The secret that shall be next, on the disk already; the same until it is accepted."""
+        """The next secret, already on disk; the same until it is accepted."""
         path = _next(self._path)
         return self._read(path) or self._make(path)
 

@@ -52,7 +52,7 @@ _STEPS_PER_NODE: Final = 2
 
 
 def create(view: View, now_s: int, context: Context, cluster: Cluster) -> Enact | Rejection:
-    """Create a cluster of which the node groups are given, with the count of nodes that each shall have: all
+    """Create a cluster of which the node groups are given, with the count of nodes of each: all
     of them, or none."""
     if view.records.get(Cluster, cluster.id) is not None:
         return ClusterExists(cluster.id)
@@ -175,7 +175,7 @@ def _scale(
     add: tuple[NodeGroup, ...],
     remove: tuple[str, ...],
 ) -> Cluster | Rejection:
-    """The cluster as it shall be; ``failed`` are the names of nodes that are of no use. Who goes does so
+    """The cluster to write; ``failed`` are the names of nodes that are of no use. Who goes does so
     first, so that those who come even it out."""
     after = cluster
     there = tuple(group.name for group in cluster.node_groups)
@@ -268,7 +268,7 @@ def _find_changeable(view: View, id: str, request: str) -> Cluster | Rejection:
 
 
 def _too_many(cluster: Cluster, more: dict[str, int] | None = None) -> Rejection | None:
-    """What is wrong with how many there are, or shall be: ``more`` in addition to the nodes there are;
+    """What is wrong with how many there are, or would be: ``more`` in addition to the nodes there are;
     without it, as many as the node groups say."""
     if len(cluster.node_groups) > NODE_GROUPS_MAX:
         return TooManyNodeGroups(len(cluster.node_groups), NODE_GROUPS_MAX)

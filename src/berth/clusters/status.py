@@ -34,7 +34,7 @@ class NodeProgress(NamedTuple):
 
 
 class ClusterProgress(NamedTuple):
-    """``ready`` of ``wanted`` nodes are as they shall be; ``leaving`` are still to go."""
+    """``ready`` of ``wanted`` nodes are as they should be; ``leaving`` are still to go."""
 
     status: ClusterStatus
     ready: int

@@ -287,7 +287,7 @@ class Engine:
         self._writer = asyncio.create_task(self._write_forever(), name="writer")
 
     async def stop(self) -> None:
-        """Take no more commands, finish those taken, let go of the journal."""
+        """Take no more commands, finish those taken, close the journal."""
         self._stopping = True
         self._work.set()
         self._tell_news()

@@ -249,7 +249,7 @@ class Journal:
     def _do(self, work: Callable[[sa.Connection], Any], *, writes: bool) -> Any:
         """Use the connection; whatever fails, fails as one of our errors.
 
-        What an error means depends on who gets it. A lock that was waited for in vain tells a writer that
+        What an error means depends on who gets it. A lock that timed out tells a writer that
         another was first; a reader (on Galera a read waits too) learns only that the database failed it.
         """
         try:

@@ -61,7 +61,7 @@ def propose_move(
     host: str | None = None,
     may_stay: bool = False,
 ) -> Enact | Rejection:
-    """Move a server that may be moved. ``after`` is the record as it shall be while it is under way: with
+    """Move a server that may be moved. ``after`` is the record to write while the move runs: with
     another flavor, in a resize. ``host``: the only one considered. ``may_stay``: its own host is, too."""
     place = server.place
     assert place is not None, "a server that may be moved is on a host"

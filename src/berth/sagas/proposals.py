@@ -107,7 +107,7 @@ def start_run(
 ) -> Enact:
     """The command that starts a run: the server is busy, the run is in the outbox, and the history says so.
 
-    ``server`` is what the record shall be, but for that: what it holds is what the run takes for its claim.
+    ``server`` is the record to write, but for that: what it holds is what the run takes for its claim.
     ``flavor``: what agents build, where that is not the record's. ``runs``: whether the server is to run
     afterwards.
     """
@@ -222,7 +222,7 @@ def start_at_place(
 def propose_in_place(
     view: View, now_s: int, context: Context, id: str, saga: Saga, after: Server | None = None
 ) -> Enact | Rejection:
-    """Start a run for a server where it is. ``after`` is what its record shall be."""
+    """Start a run for a server where it is. ``after`` is the record to write."""
     server = find_startable(view, id, saga)
     if isinstance(server, Rejection):
         return server

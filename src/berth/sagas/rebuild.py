@@ -45,7 +45,7 @@ def propose(
     renewed: Callable[[Server], Server] = lambda server: server,
 ) -> Enact | Rejection:
     """Rebuild from an image. What the image requires of its host must be there: the server stays on it.
-    ``renewed`` gives it what else it shall be called from now on."""
+    ``renewed`` gives it its new name and metadata."""
     server = find_startable(view, id, SAGA)
     if isinstance(server, Rejection):
         return server
