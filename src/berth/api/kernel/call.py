@@ -22,7 +22,7 @@ from berth.api.kernel.router import Route
 from berth.engine import Engine, Proposal
 from berth.model.batches import Origin
 from berth.model.quotas import Quotas
-from berth.model.rejections import Rejection
+from berth.model.rejections import Forbidden, Rejection
 from berth.model.servers import ConflictPolicy
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
@@ -106,6 +106,11 @@ class Call:
         """Refuse a caller that may not do to a project's objects what it was let in for."""
         for rule in self.rules:
             self.require(rule, project)
+
+    def find_forbidden(self, project: str | None) -> Forbidden | None:
+        """The rule that keeps the caller from doing to a project's objects what it was let in for: what a
+        proposal returns where a handler calls ``require_of``."""
+        return next((Forbidden(rule) for rule in self.rules if not self.allows(rule, project)), None)
 
     # -- what is asked --------------------------------------------------------------------------
 
@@ -192,10 +197,7 @@ class Call:
     async def submit(self, proposal: Proposal, answer: Callable[[View], T] | None = None) -> T:
         """Have a change made, and answer from the view right after it, or with what the proposal brings;
         Problem if it is refused."""
-        outcome = await self.try_submit(proposal, answer)
-        if isinstance(outcome, Rejection):
-            raise self.problem_of(outcome)
-        return outcome
+        return self.accept(await self.try_submit(proposal, answer))
 
     async def try_submit(
         self, proposal: Proposal, answer: Callable[[View], T] | None = None
@@ -216,6 +218,12 @@ class Call:
     @property
     def action(self) -> str:
         return f"{self.request.method} {self.request.path}"
+
+    def accept(self, outcome: T | Rejection) -> T:
+        """What a read found; Problem if that is a rejection. Not for proposals: they return it."""
+        if isinstance(outcome, Rejection):
+            raise self.problem_of(outcome)
+        return outcome
 
     def problem_of(self, rejection: Rejection) -> Problem:
         return nova_problem(rejection, names_hosts=self.access.sees_hosts)

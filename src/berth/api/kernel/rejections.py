@@ -92,6 +92,10 @@ ROWS: Final[dict[type[Rejection], Row]] = {
         "smaller ones, or ask the operator to raise the limit of the database.",
         placement=Wording(413, code=codes.TOO_LARGE),
     ),
+    # policy
+    r.Forbidden: Row(
+        berth=Wording(403, "Policy doesn't allow {r.rule} to be performed.", code=codes.FORBIDDEN),
+    ),
     # quotas
     r.QuotaExceeded: Row(
         berth=Wording(

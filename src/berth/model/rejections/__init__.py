@@ -62,7 +62,7 @@ from berth.model.rejections.placement import (
     TreeRuleBroken,
     UnitsViolated,
 )
-from berth.model.rejections.rejection import Advice, Rejection
+from berth.model.rejections.rejection import Advice, Forbidden, Rejection
 from berth.model.rejections.scheduling import ConstraintStep, NoFit, SpecInvalid, UnknownConsumer, UnknownHost
 from berth.model.rejections.servers import (
     ConfirmBegun,
@@ -113,6 +113,7 @@ __all__ = [
     "ConsumerClaimsTwice",
     "ConsumerGenerationConflict",
     "FindingGone",
+    "Forbidden",
     "GroupExists",
     "GroupFull",
     "GroupInUse",

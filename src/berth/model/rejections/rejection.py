@@ -18,3 +18,9 @@ class Advice(Enum):
 
 class Rejection(msgspec.Struct, frozen=True):
     advice: ClassVar[Advice] = Advice.GIVE_UP
+
+
+class Forbidden(Rejection, frozen=True):
+    """A rule of the policy does not allow the caller to do this to the object."""
+
+    rule: str
