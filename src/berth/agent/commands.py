@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from berth.agent.drivers.driver import Driver, DriverError
+from berth.agent.drivers import Driver, DriverError
 from berth.agent.state import AgentState
 from berth.cell.protocol import AgentCommand, Leftover
 from berth.model.saga_runs import Spec

@@ -24,7 +24,7 @@ from berth.agent.conductor import (
     NotRegistered,
 )
 from berth.agent.credentials import Credential
-from berth.agent.drivers.driver import Driver
+from berth.agent.drivers import Driver
 from berth.agent.state import AgentState
 from berth.cell.protocol import Poll, PollAnswer, Register, Registered, Report
 from berth.runtime.backoff import Backoff

@@ -4,12 +4,20 @@
 
 A host that dies takes its agent with it, in the middle of whatever it does; a host that is healed starts as
 after a power cut, with what is on its disk. An agent that crashes is restarted; the others go on.
+
+The fleet is controlled through a folder while it runs (``Control``), which is read several times a second:
+
+    DATA/control/HOST.dead        exists: the host is dead. Removed: it is healed
+    DATA/control/behaviour.toml   how all of them behave, in place of how they were started
+
+A behaviour (``SimBehaviour``) that cannot be read changes nothing.
 """
 
 import asyncio
 import hashlib
 import logging
 import random
+import re
 import resource
 import signal
 from collections.abc import Callable
@@ -21,13 +29,12 @@ import uvloop
 from msgspec import Meta
 
 from berth.agent.conductor import ConductorClient
-from berth.agent.control import Control
 from berth.agent.credentials import Credential
-from berth.agent.drivers.behaviour import SimBehaviour
+from berth.agent.drivers.behaviour import BehaviourError, Behaviours, SimBehaviour, read_behaviour
 from berth.agent.drivers.sim import SimDriver
 from berth.agent.fleet import HOSTS_MAX, SimHost, register
 from berth.agent.host import HostAgent, Pace
-from berth.agent.state import AgentState, StateError, state_path
+from berth.agent.state import FOLDER, HOST_NAME, AgentState, StateError, state_path
 from berth.client import Client
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
@@ -38,9 +45,16 @@ REGISTRATIONS_MAX: Final = 20
 
 PROGRESS_EVERY_S: Final = 2.0
 
+CONTROL: Final = "control"
+BEHAVIOUR: Final = "behaviour.toml"
+LOOK_EVERY_S: Final = 0.2
+
 _FILES_PER_HOST: Final = 4
 _OTHER_FILES: Final = 256
 _AGAIN_AFTER_S: Final = 1.0
+_DEAD: Final = ".dead"
+_BEHAVIOUR_BYTES_MAX: Final = 1 << 20
+_NAMES_SHOWN: Final = 5
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 _log = logging.getLogger(__name__)
@@ -209,3 +223,101 @@ def _make_room(hosts: int) -> None:
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+# -- the control folder ---------------------------------------------------------------------------
+
+
+class ControlError(Exception):
+    """What was asked of a simulated fleet cannot be done. The message is for the operator."""
+
+
+def break_host(data: Path, name: str) -> None:
+    """Have a simulated host die: it says and does nothing, and what is on its disk stays there."""
+    path = _dead_path(data, name)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    except OSError as error:
+        raise ControlError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def heal_host(data: Path, name: str) -> None:
+    """Have a simulated host come back, as it was. One that is not dead stays as it is."""
+    path = _dead_path(data, name)
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise ControlError(f"{path}: cannot be removed: {error.strerror}") from error
+
+
+def _dead_path(data: Path, name: str) -> Path:
+    if re.match(HOST_NAME, name) is None or not state_path(data, name).exists():
+        known = sorted(path.stem for path in (data / FOLDER).glob("*.json"))
+        some = ", ".join(known[:_NAMES_SHOWN]) + (", ..." if len(known) > _NAMES_SHOWN else "")
+        there = f"there are {some}" if known else "no agent has kept anything there"
+        raise ControlError(f"there is no simulated host {name!r} in {data}: {there}")
+    return data / CONTROL / f"{name}{_DEAD}"
+
+
+class Control:
+    """What the folder says now. ``look`` reads it; ``watch`` does so for ever."""
+
+    def __init__(self, data: Path, behaviour: SimBehaviour) -> None:
+        self._folder = data / CONTROL
+        self._first = behaviour
+        self.behaviours = Behaviours(behaviour)
+        self._marks: frozenset[str] = frozenset()
+        self._seen: tuple[int, int, int] | None = None
+        self._news = asyncio.Event()
+
+    def is_dead(self, host: str) -> bool:
+        return host in self._marks or self.behaviours.now.is_dead(host)
+
+    async def until(self, host: str, *, dead: bool) -> None:
+        """Wait until a host is dead, or alive."""
+        while self.is_dead(host) is not dead:
+            await self._news.wait()
+
+    async def watch(self) -> None:
+        while True:
+            self.look()
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    def look(self) -> None:
+        try:
+            marks = frozenset(path.stem for path in self._folder.iterdir() if path.suffix == _DEAD)
+        except FileNotFoundError:
+            marks = frozenset()
+        except OSError as error:
+            _log.warning("%s: cannot be read: %s", self._folder, error)
+            return
+        is_new = marks != self._marks
+        self._marks = marks
+        if self._look_at_behaviour() or is_new:
+            news, self._news = self._news, asyncio.Event()
+            news.set()
+
+    def _look_at_behaviour(self) -> bool:
+        """Whether how they behave has changed."""
+        path = self._folder / BEHAVIOUR
+        try:
+            about = path.stat()
+            seen = (about.st_mtime_ns, about.st_size, about.st_ino)
+            if seen == self._seen:
+                return False
+            self._seen = seen
+            if about.st_size > _BEHAVIOUR_BYTES_MAX:
+                raise BehaviourError(f"{about.st_size} bytes are more than {_BEHAVIOUR_BYTES_MAX}")
+            behaviour = read_behaviour(path.read_bytes())
+        except FileNotFoundError:
+            if self._seen is None:
+                return False
+            self._seen = None
+            behaviour = self._first
+        except (OSError, BehaviourError) as error:
+            _log.warning("%s: ignored, the behaviour is unchanged: %s", path, error)
+            return False
+        _log.info("simulated hosts behave as %s says", path if self._seen else "the command line")
+        self.behaviours.replace(behaviour)
+        return True

@@ -20,6 +20,8 @@ FENCES_MAX: Final = 2_000
 """Of servers that are not on the host any more."""
 
 FOLDER: Final = "hosts"
+HOST_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}\Z"
+"""Names of hosts are names of files too."""
 
 
 class StateError(Exception):

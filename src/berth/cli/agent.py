@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from berth.agent.drivers.behaviour import SimBehaviour
-from berth.agent.fleet import SimHost, simulated_fleet
-from berth.agent.fleet_file import FleetError, read_fleet
+from berth.agent.fleet import FleetError, SimHost, read_fleet, simulated_fleet
 from berth.agent.process import AgentSettings, serve_agents
 from berth.cli.command import (
     CELLS_MAX,

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from berth.agent.control import ControlError, break_host, heal_host
+from berth.agent.process import ControlError, break_host, heal_host
 from berth.cli.command import CommandError, add_action
 from berth.cli.folder import Folder
 

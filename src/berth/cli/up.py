@@ -17,8 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from berth.agent.fleet import simulated_fleet
-from berth.agent.fleet_file import FleetError, read_fleet
+from berth.agent.fleet import FleetError, read_fleet, simulated_fleet
 from berth.cli.agent import hosts_of_cell
 from berth.cli.bootstrap import (
     FLAVORS,

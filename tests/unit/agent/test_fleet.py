@@ -4,8 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from berth.agent.fleet import SimHost, aggregate_id, provider_id, providers, register, simulated_fleet
-from berth.agent.fleet_file import FleetError, read_fleet
+from berth.agent.fleet import (
+    FleetError,
+    SimHost,
+    aggregate_id,
+    provider_id,
+    providers,
+    read_fleet,
+    register,
+    simulated_fleet,
+)
 from berth.cell.protocol import ReportedInventory
 
 pytestmark = pytest.mark.fast

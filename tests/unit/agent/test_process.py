@@ -12,10 +12,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from berth.agent.control import ControlError, break_host, heal_host
 from berth.agent.drivers.behaviour import SimBehaviour
 from berth.agent.fleet import simulated_fleet
-from berth.agent.process import REGISTRATIONS_MAX, AgentSettings, run_agents
+from berth.agent.process import (
+    REGISTRATIONS_MAX,
+    AgentSettings,
+    ControlError,
+    break_host,
+    heal_host,
+    run_agents,
+)
 from berth.agent.state import AgentState, StateError, state_path
 from berth.cell.protocol import Poll
 from tests.unit.agent.conductors import PACE, QUICK, FakeConductor, command, served, server_id, until

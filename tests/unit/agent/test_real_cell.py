@@ -10,9 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from berth.agent.control import break_host, heal_host
 from berth.agent.fleet import SimHost, provider_id, simulated_fleet
-from berth.agent.process import AgentSettings, run_agents
+from berth.agent.process import AgentSettings, break_host, heal_host, run_agents
 from berth.agent.state import AgentState, state_path
 from berth.cell import saga_runs
 from berth.cell.application import Cell, CellSettings

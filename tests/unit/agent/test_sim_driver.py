@@ -5,8 +5,8 @@ from typing import get_args
 
 import pytest
 
+from berth.agent.drivers import DriverError
 from berth.agent.drivers.behaviour import BehaviourError, Behaviours, Rule, SimBehaviour, read_behaviour
-from berth.agent.drivers.driver import DriverError
 from berth.agent.drivers.sim import Disk, ServerState, SimDriver
 from berth.runtime.ids import Ids
 from berth.sagas.saga import Verb

@@ -12,8 +12,8 @@ import random
 from collections.abc import Collection
 from typing import Final, Literal, cast
 
+from berth.agent.drivers import DriverError
 from berth.agent.drivers.behaviour import Behaviours, CommandFate
-from berth.agent.drivers.driver import DriverError
 from berth.cell.protocol import AgentCommand
 from berth.sagas.saga import Verb
 
