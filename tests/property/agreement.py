@@ -6,8 +6,8 @@ from berth.model.events import AggregateLabelled, AggregatesChanged, ProviderCha
 from berth.model.groups import HOST
 from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, ProviderId, Row
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
-from berth.sim.groups import standing
-from berth.sim.oracle import Oracle
+from berth.oracle.groups import standing
+from berth.oracle.ledger import Oracle
 from berth.view import View
 from berth.view.consumers import ConsumerFilter
 

@@ -20,8 +20,8 @@ from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId, Row
 from berth.model.placement import Consumer, Inventory
 from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE, STANDARD_CLASSES
+from berth.oracle.candidates import Candidate, all_candidates
 from berth.search.candidates import Candidates, SearchOptions, find_candidates
-from berth.sim.candidates import Candidate, all_candidates
 from berth.view import View
 
 T = TypeVar("T")

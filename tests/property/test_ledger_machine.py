@@ -29,7 +29,7 @@ from berth.model.groups import HOST, Group, Policy
 from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, ProviderId
 from berth.model.placement import Holdings, HostStatus, Inventory, Label, Wanted
 from berth.model.rejections import GroupPolicyBroken, Rejection
-from berth.sim.oracle import Oracle
+from berth.oracle.ledger import Oracle
 from berth.view import View
 from berth.view.snapshot import dump, load
 from tests.property.agreement import (

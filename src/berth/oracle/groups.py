@@ -14,7 +14,7 @@ from berth.model.groups import HOST, MEMBERS_MAX, Group
 from berth.model.ids import ClassId, ConsumerId, GroupId, ProviderId
 from berth.model.placement import HEALTHY
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
-from berth.sim.facts import ACCEPTED, Facts, GroupFact, HostFact, Kinds, LabelFact, MemberFact
+from berth.oracle.facts import ACCEPTED, Facts, GroupFact, HostFact, Kinds, LabelFact, MemberFact
 
 Standing = set[tuple[ConsumerId, ProviderId]]
 """Pairs of a member and a host that it is on, itself or through its migration."""

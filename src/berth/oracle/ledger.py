@@ -13,8 +13,8 @@ from berth.model import commands as c
 from berth.model.ids import ClassId, ConsumerId, ProviderId
 from berth.model.placement import HEALTHY, Inventory
 from berth.model.vocabulary import FIRST_CUSTOM_CLASS, STANDARD_CLASSES, STANDARD_TRAITS, STATUS_DISABLED
-from berth.sim import groups
-from berth.sim.facts import (
+from berth.oracle import groups
+from berth.oracle.facts import (
     ACCEPTED,
     AllocationFact,
     ClassFact,
