@@ -8,12 +8,13 @@ import asyncio
 import random
 import threading
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
+from anyio import wait_all_tasks_blocked
 
 from berth.engine import Engine, Overloaded, Unavailable, replay
 from berth.journal import Conflict, Journal, JournalFailure, JournalRow, SqliteAddress, open_journal
@@ -27,11 +28,7 @@ from berth.model.rejections import CapacityExceeded, ProviderExists, Rejection
 from berth.runtime.ids import Ids
 from berth.view import View
 
-T = TypeVar("T")
-
 ORIGIN = Origin("req-1", None, None, "test")
-SETTLE_S = 0.05
-"""Long enough for anything that does not wait for the journal to have happened."""
 
 
 # -- the world around an engine -----------------------------------------------------------------------
@@ -54,8 +51,8 @@ class SteppingClock:
         return self._now_ns
 
 
-class Ledgered:
-    """An observer that remembers."""
+class NotingObserver:
+    """An observer that keeps what it is told."""
 
     def __init__(self) -> None:
         self.batches: list[tuple[Index, int]] = []
@@ -133,13 +130,13 @@ class EngineWorld:
     def __init__(self, path: Path, *, shared: bool = False, seed: int = 0, **options: Any) -> None:
         self.path = path
         self.journal = TroubledJournal(open_journal(SqliteAddress(path), shared=shared))
-        self.observer = Ledgered()
+        self.observer = NotingObserver()
         # Without patience: what fails is refused at once, where a test does not ask for more.
         options.setdefault("outage_seconds", 0)
         self.clock = SteppingClock()
         self.engine = Engine(self.journal, self.clock, Ids(seed), self.observer, shared=shared, **options)
 
-    def submit(self, command: Command) -> Awaitable[Any]:
+    def submit(self, command: Command) -> asyncio.Future[Any]:
         return asyncio.ensure_future(self.engine.submit(command, ORIGIN, saw))
 
     def ready(self) -> str | None:
@@ -163,13 +160,6 @@ async def running(
     finally:
         world.journal.release()
         await world.engine.stop()
-
-
-def run(story: Coroutine[Any, Any, T]) -> T:
-    async def bounded() -> T:
-        return await asyncio.wait_for(story, 60)
-
-    return asyncio.run(bounded())
 
 
 def saw(view: View, changed: bool) -> frozenset[str]:
@@ -216,66 +206,49 @@ def replayed(path: Path) -> View:
 # -- the start ----------------------------------------------------------------------------------------
 
 
-def test_nobody_reads_a_view_that_has_not_been_read_yet(tmp_path: Path) -> None:
-    """It was answered from an empty one."""
-
-    async def story() -> None:
-        world = EngineWorld(tmp_path / "berth.db")
-        try:
-            with pytest.raises(Unavailable, match="reading the journal"):
-                await world.names()
-        finally:
-            await world.engine.stop()
-
-    run(story())
+async def test_a_read_before_the_start_is_refused(tmp_path: Path) -> None:
+    """It was answered from an empty view."""
+    world = EngineWorld(tmp_path / "berth.db")
+    try:
+        with pytest.raises(Unavailable, match="reading the journal"):
+            await world.names()
+    finally:
+        await world.engine.stop()
 
 
 # -- group commit -------------------------------------------------------------------------------------
 
 
-def test_commands_that_arrive_together_are_one_batch(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running(tmp_path / "db") as world:
-            await asyncio.gather(*(world.submit(create(n)) for n in range(20)))
-
-    run(story())
+async def test_commands_that_arrive_together_are_one_batch(tmp_path: Path) -> None:
+    async with running(tmp_path / "db") as world:
+        await asyncio.gather(*(world.submit(create(n)) for n in range(20)))
     assert [len(batch.entries) for batch in batches_in(tmp_path / "db")] == [20]
 
 
-def test_commands_that_arrive_during_an_append_are_the_next_batch(tmp_path: Path) -> None:
-    async def story() -> Ledgered:
-        async with running(tmp_path / "db") as world:
-            world.journal.hold()
-            first = world.submit(create(0))
-            await world.append_begun()
-            others = [world.submit(create(n)) for n in range(1, 11)]
-            await asyncio.sleep(SETTLE_S)
-            world.journal.release()
-            await asyncio.gather(first, *others)
-        return world.observer
-
-    observer = run(story())
+async def test_commands_that_arrive_during_an_append_are_the_next_batch(tmp_path: Path) -> None:
+    async with running(tmp_path / "db") as world:
+        world.journal.hold()
+        first = world.submit(create(0))
+        await world.append_begun()
+        others = [world.submit(create(n)) for n in range(1, 11)]
+        await wait_all_tasks_blocked()
+        world.journal.release()
+        await asyncio.gather(first, *others)
     assert [len(batch.entries) for batch in batches_in(tmp_path / "db")] == [1, 10]
-    assert observer.batches == [(1, 1), (2, 10)]
+    assert world.observer.batches == [(1, 1), (2, 10)]
 
 
-def test_a_batch_takes_no_more_commands_than_it_may(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running(tmp_path / "db", batch_commands_max=4) as world:
-            await asyncio.gather(*(world.submit(create(n)) for n in range(10)))
-
-    run(story())
+async def test_a_batch_takes_no_more_commands_than_it_may(tmp_path: Path) -> None:
+    async with running(tmp_path / "db", batch_commands_max=4) as world:
+        await asyncio.gather(*(world.submit(create(n)) for n in range(10)))
     assert [len(batch.entries) for batch in batches_in(tmp_path / "db")] == [4, 4, 2]
 
 
-def test_commands_of_one_batch_see_each_other_in_order(tmp_path: Path) -> None:
-    async def story() -> tuple[Any, Any, Any]:
-        async with running(tmp_path / "db") as world:
-            return await asyncio.gather(
-                world.submit(create(0)), world.submit(create(0)), world.submit(create(1))
-            )
-
-    first, again, second = run(story())
+async def test_commands_of_one_batch_see_each_other_in_order(tmp_path: Path) -> None:
+    async with running(tmp_path / "db") as world:
+        first, again, second = await asyncio.gather(
+            world.submit(create(0)), world.submit(create(0)), world.submit(create(1))
+        )
     assert first == {"host-0"}
     assert isinstance(again, ProviderExists)
     assert second == {"host-0", "host-1"}
@@ -283,148 +256,123 @@ def test_commands_of_one_batch_see_each_other_in_order(tmp_path: Path) -> None:
     assert len(batch.entries) == 2, "a refused command leaves no entry"
 
 
-def test_what_changes_nothing_appends_nothing(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running(tmp_path / "db") as world:
-            await world.submit(create(0))
-            assert isinstance(await world.submit(create(0)), ProviderExists)
-
-    run(story())
+async def test_what_changes_nothing_appends_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path / "db") as world:
+        await world.submit(create(0))
+        assert isinstance(await world.submit(create(0)), ProviderExists)
     assert len(batches_in(tmp_path / "db")) == 1
 
 
 # -- nothing is answered before it is durable -----------------------------------------------------------
 
 
-def test_neither_writer_nor_reader_is_answered_before_the_append_is_done(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running(tmp_path / "db") as world:
-            world.journal.hold()
-            write = world.submit(create(0))
-            await world.append_begun()
-            read = asyncio.ensure_future(world.names())
-            done, _ = await asyncio.wait([asyncio.ensure_future(write), read], timeout=SETTLE_S)
-            assert not done
-            world.journal.release()
-            assert await write == {"host-0"}
-            assert await read == {"host-0"}
-
-    run(story())
+async def test_neither_writer_nor_reader_is_answered_before_the_append_is_done(tmp_path: Path) -> None:
+    async with running(tmp_path / "db") as world:
+        world.journal.hold()
+        write = world.submit(create(0))
+        await world.append_begun()
+        read = asyncio.ensure_future(world.names())
+        await wait_all_tasks_blocked()
+        assert not write.done()
+        assert not read.done()
+        world.journal.release()
+        assert await write == {"host-0"}
+        assert await read == {"host-0"}
 
 
-def test_a_reader_never_sees_what_did_not_get_in(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running(tmp_path / "db") as world:
-            world.journal.hold()
-            world.journal.before_append.append(fail)
-            write = world.submit(create(0))
-            await world.append_begun()
-            read = asyncio.ensure_future(world.names())
-            await asyncio.sleep(SETTLE_S)
-            assert not read.done()
-            world.journal.release()
-            with pytest.raises(Unavailable):
-                await write
-            assert await read == set()
-            assert await world.submit(create(0)) == {"host-0"}
-
-    run(story())
+async def test_a_reader_never_sees_what_did_not_get_in(tmp_path: Path) -> None:
+    async with running(tmp_path / "db") as world:
+        world.journal.hold()
+        world.journal.before_append.append(fail)
+        write = world.submit(create(0))
+        await world.append_begun()
+        read = asyncio.ensure_future(world.names())
+        await wait_all_tasks_blocked()
+        assert not read.done()
+        world.journal.release()
+        with pytest.raises(Unavailable):
+            await write
+        assert await read == set()
+        assert await world.submit(create(0)) == {"host-0"}
     assert created_in(tmp_path / "db") == {"host-0": 1}
 
 
-def test_a_read_without_an_append_in_flight_does_not_wait(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running(tmp_path / "db") as world:
-            world.journal.hold()
-            assert await world.names() == set()
-
-    run(story())
+async def test_a_read_without_an_append_in_flight_does_not_wait(tmp_path: Path) -> None:
+    async with running(tmp_path / "db") as world:
+        world.journal.hold()
+        assert await world.names() == set()
 
 
 # -- failures of unknown outcome --------------------------------------------------------------------------
 
 
-def test_a_batch_that_got_in_though_its_append_failed_is_acknowledged(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running(tmp_path / "db") as world:
-            world.journal.hold()
-            world.journal.after_append.append(fail)
-            write = world.submit(create(0))
-            await world.append_begun()
-            read = asyncio.ensure_future(world.names())
-            await asyncio.sleep(SETTLE_S)
-            world.journal.release()
-            assert await write == {"host-0"}
-            assert await read == {"host-0"}
-            assert await world.names() == {"host-0"}
-            assert world.ready() is None
-            await world.submit(create(1))
-            state = world.engine.view.state()
-        assert state == replayed(tmp_path / "db").state()
-
-    run(story())
+async def test_a_batch_that_got_in_though_its_append_failed_is_acknowledged(tmp_path: Path) -> None:
+    async with running(tmp_path / "db") as world:
+        world.journal.hold()
+        world.journal.after_append.append(fail)
+        write = world.submit(create(0))
+        await world.append_begun()
+        read = asyncio.ensure_future(world.names())
+        await wait_all_tasks_blocked()
+        world.journal.release()
+        assert await write == {"host-0"}
+        assert await read == {"host-0"}
+        assert await world.names() == {"host-0"}
+        assert world.ready() is None
+        await world.submit(create(1))
+        state = world.engine.view.state()
+    assert state == replayed(tmp_path / "db").state()
     assert created_in(tmp_path / "db") == {"host-0": 1, "host-1": 1}
 
 
-def test_a_batch_that_did_not_get_in_is_refused_whole(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running(tmp_path / "db") as world:
-            world.journal.before_append.append(fail)
-            answers = await asyncio.gather(
-                *(world.submit(create(n)) for n in range(3)), return_exceptions=True
-            )
-            assert [type(answer) for answer in answers] == [Unavailable] * 3
-            assert await world.names() == set()
-            await world.submit(create(1))
-
-    run(story())
+async def test_a_batch_that_did_not_get_in_is_refused_whole(tmp_path: Path) -> None:
+    async with running(tmp_path / "db") as world:
+        world.journal.before_append.append(fail)
+        answers = await asyncio.gather(*(world.submit(create(n)) for n in range(3)), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [Unavailable] * 3
+        assert await world.names() == set()
+        await world.submit(create(1))
     assert created_in(tmp_path / "db") == {"host-1": 1}
 
 
-def test_while_the_journal_cannot_be_read_nobody_is_answered(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running(tmp_path / "db") as world:
-            await world.submit(create(0))
-            # The append gets in, but neither its answer nor four attempts to look get back.
-            world.journal.after_append.append(fail)
-            world.journal.before_read.extend([fail] * 4)
-            with pytest.raises(Unavailable):
-                await world.submit(create(1))
-            assert world.ready() is not None
-            with pytest.raises(Unavailable):
-                await world.names()
-            with pytest.raises(Unavailable):
-                await world.names()
-            with pytest.raises(Unavailable):
-                await world.submit(create(2))
-            # Now it can be read again, and what was in doubt turns out to have happened.
-            assert await world.names() == {"host-0", "host-1"}
-            assert world.ready() is None
-            assert isinstance(await world.submit(create(1)), ProviderExists)
-            assert await world.submit(create(2)) == {"host-0", "host-1", "host-2"}
-
-    run(story())
+async def test_while_the_journal_cannot_be_read_nobody_is_answered(tmp_path: Path) -> None:
+    async with running(tmp_path / "db") as world:
+        await world.submit(create(0))
+        # The append gets in, but neither its answer nor four attempts to look get back.
+        world.journal.after_append.append(fail)
+        world.journal.before_read.extend([fail] * 4)
+        with pytest.raises(Unavailable):
+            await world.submit(create(1))
+        assert world.ready() is not None
+        with pytest.raises(Unavailable):
+            await world.names()
+        with pytest.raises(Unavailable):
+            await world.names()
+        with pytest.raises(Unavailable):
+            await world.submit(create(2))
+        # Now it can be read again, and what was in doubt turns out to have happened.
+        assert await world.names() == {"host-0", "host-1"}
+        assert world.ready() is None
+        assert isinstance(await world.submit(create(1)), ProviderExists)
+        assert await world.submit(create(2)) == {"host-0", "host-1", "host-2"}
     assert created_in(tmp_path / "db") == {"host-0": 1, "host-1": 1, "host-2": 1}
 
 
-def test_a_write_too_finds_out_what_was_in_doubt(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running(tmp_path / "db") as world:
-            world.journal.after_append.append(fail)
-            world.journal.before_read.append(fail)
-            with pytest.raises(Unavailable):
-                await world.submit(create(0))
-            assert isinstance(await world.submit(create(0)), ProviderExists)
-            assert world.ready() is None
-
-    run(story())
+async def test_a_write_too_finds_out_what_was_in_doubt(tmp_path: Path) -> None:
+    async with running(tmp_path / "db") as world:
+        world.journal.after_append.append(fail)
+        world.journal.before_read.append(fail)
+        with pytest.raises(Unavailable):
+            await world.submit(create(0))
+        assert isinstance(await world.submit(create(0)), ProviderExists)
+        assert world.ready() is None
     assert created_in(tmp_path / "db") == {"host-0": 1}
 
 
 # -- several writers ----------------------------------------------------------------------------------
 
 
-def test_two_engines_share_a_journal_without_overcommitting(tmp_path: Path) -> None:
+async def test_two_engines_share_a_journal_without_overcommitting(tmp_path: Path) -> None:
     path, host = tmp_path / "db", create(0).id
     capacity = 50
 
@@ -439,22 +387,19 @@ def test_two_engines_share_a_journal_without_overcommitting(tmp_path: Path) -> N
             await asyncio.sleep(random.Random(number).random() * 0.002)
         return await asyncio.gather(*answers)
 
-    async def story() -> list[Any]:
-        async with (
-            running(path, shared=True, seed=1) as one,
-            running(path, shared=True, seed=2) as other,
-        ):
-            await one.submit(create(0))
-            assert await other.names() == {"host-0"}
-            await other.submit(SetInventories(host, 0, {"VCPU": Inventory(capacity)}))
-            assert await one.names() == {"host-0"}
-            answers = await asyncio.gather(claim_all(one, range(40)), claim_all(other, range(40, 80)))
-            states = [await world.engine.read(View.state) for world in (one, other)]
-            assert states[0] == states[1] == replayed(path).state()
-            assert one.engine.view.index == other.engine.view.index == len(batches_in(path))
-        return [*answers[0], *answers[1]]
-
-    answers = run(story())
+    async with (
+        running(path, shared=True, seed=1) as one,
+        running(path, shared=True, seed=2) as other,
+    ):
+        await one.submit(create(0))
+        assert await other.names() == {"host-0"}
+        await other.submit(SetInventories(host, 0, {"VCPU": Inventory(capacity)}))
+        assert await one.names() == {"host-0"}
+        by_one, by_other = await asyncio.gather(claim_all(one, range(40)), claim_all(other, range(40, 80)))
+        states = [await world.engine.read(View.state) for world in (one, other)]
+        assert states[0] == states[1] == replayed(path).state()
+        assert one.engine.view.index == other.engine.view.index == len(batches_in(path))
+    answers = [*by_one, *by_other]
     refused = [answer for answer in answers if isinstance(answer, Rejection)]
     assert all(isinstance(answer, CapacityExceeded) for answer in refused)
     assert len(answers) - len(refused) == capacity
@@ -463,19 +408,15 @@ def test_two_engines_share_a_journal_without_overcommitting(tmp_path: Path) -> N
     assert len({batch.id for batch in batches_in(path)}) == len(batches_in(path))
 
 
-def test_of_two_engines_that_want_the_same_name_one_gets_it(tmp_path: Path) -> None:
+async def test_of_two_engines_that_want_the_same_name_one_gets_it(tmp_path: Path) -> None:
     path = tmp_path / "db"
-
-    async def story() -> list[Any]:
-        async with (
-            running(path, shared=True, seed=1) as one,
-            running(path, shared=True, seed=2) as other,
-        ):
-            return await asyncio.gather(
-                *(world.submit(create(n)) for n in range(30) for world in (one, other))
-            )
-
-    answers = run(story())
+    async with (
+        running(path, shared=True, seed=1) as one,
+        running(path, shared=True, seed=2) as other,
+    ):
+        answers = await asyncio.gather(
+            *(world.submit(create(n)) for n in range(30) for world in (one, other))
+        )
     assert sum(isinstance(answer, ProviderExists) for answer in answers) == 30
     assert created_in(path) == {f"host-{n}": 1 for n in range(30)}
 
@@ -494,151 +435,126 @@ def next_host(asked: list[int]) -> Callable[[View, int], CreateProvider]:
     return propose
 
 
-def test_a_proposal_sees_the_view_that_it_is_judged_by(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running(tmp_path / "db") as world:
-            asked: list[int] = []
-            proposed = [world.engine.submit(next_host(asked), ORIGIN, saw) for _ in range(5)]
-            await asyncio.gather(*proposed)
-            assert asked == [0, 1, 2, 3, 4]
-
-    run(story())
+async def test_a_proposal_sees_the_view_that_it_is_judged_by(tmp_path: Path) -> None:
+    async with running(tmp_path / "db") as world:
+        asked: list[int] = []
+        proposed = [world.engine.submit(next_host(asked), ORIGIN, saw) for _ in range(5)]
+        await asyncio.gather(*proposed)
+        assert asked == [0, 1, 2, 3, 4]
     assert created_in(tmp_path / "db") == {f"host-{n}": 1 for n in range(5)}
 
 
-def test_a_proposal_with_nothing_to_do_is_answered_from_the_view_and_writes_nothing(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running(tmp_path / "db") as world:
-            await world.submit(create(0))
+async def test_a_proposal_with_nothing_to_do_is_answered_from_the_view_and_writes_nothing(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path / "db") as world:
+        await world.submit(create(0))
 
-            def propose(view: View, now_s: int) -> CreateProvider | None:
-                return None if "host-0" in view.names else create(0)
+        def propose(view: View, now_s: int) -> CreateProvider | None:
+            return None if "host-0" in view.names else create(0)
 
-            answered = await world.engine.submit(
-                propose, ORIGIN, lambda view, changed: (set(view.names), changed)
-            )
-            assert answered == ({"host-0"}, False)
-            assert not world.observer.rejections
-            assert [commands for _, commands in world.observer.batches] == [1]
-
-    run(story())
+        answered = await world.engine.submit(
+            propose, ORIGIN, lambda view, changed: (set(view.names), changed)
+        )
+        assert answered == ({"host-0"}, False)
+        assert not world.observer.rejections
+        assert [commands for _, commands in world.observer.batches] == [1]
 
 
-def test_a_proposal_that_lost_the_race_is_asked_again_only_if_its_choice_is_taken(tmp_path: Path) -> None:
-    """Otherwise one that takes long would lose again and again to writers that do not."""
+async def test_a_proposal_that_lost_the_race_is_asked_again_only_if_its_choice_is_taken(
+    tmp_path: Path,
+) -> None:
+    """Otherwise one that takes long would lose every race against writers that do not."""
     path = tmp_path / "db"
-
-    async def story() -> None:
-        async with (
-            running(path, shared=True, seed=1) as one,
-            running(path, shared=True, seed=2) as other,
-        ):
-            for rival, times in ((create(77), 1), (create(2), 2)):
-                asked: list[int] = []
-                one.journal.hold()
-                waiting = asyncio.ensure_future(one.engine.submit(next_host(asked), ORIGIN, saw))
-                await one.append_begun()
-                await other.submit(rival)
-                one.journal.release()
-                await waiting
-                assert len(asked) == times
-
-    run(story())
+    async with (
+        running(path, shared=True, seed=1) as one,
+        running(path, shared=True, seed=2) as other,
+    ):
+        for rival, times in ((create(77), 1), (create(2), 2)):
+            asked: list[int] = []
+            one.journal.hold()
+            waiting = asyncio.ensure_future(one.engine.submit(next_host(asked), ORIGIN, saw))
+            await one.append_begun()
+            await other.submit(rival)
+            one.journal.release()
+            await waiting
+            assert len(asked) == times
     assert created_in(path) == {"host-0": 1, "host-77": 1, "host-2": 1, "host-3": 1}
 
 
-def test_commands_that_take_long_do_not_hold_up_a_whole_batch(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running(tmp_path / "db") as world:
-            world.journal.hold()
-            first = world.submit(create(100))
-            await world.append_begun()
+async def test_commands_that_take_long_do_not_hold_up_a_whole_batch(tmp_path: Path) -> None:
+    async with running(tmp_path / "db") as world:
+        world.journal.hold()
+        first = world.submit(create(100))
+        await world.append_begun()
 
-            def slow(number: int) -> Callable[[View, int], CreateProvider]:
-                def propose(view: View, now_s: int) -> CreateProvider:
-                    world.clock.pass_s(0.012)
-                    return create(number)
+        def slow(number: int) -> Callable[[View, int], CreateProvider]:
+            def propose(view: View, now_s: int) -> CreateProvider:
+                world.clock.pass_s(0.012)
+                return create(number)
 
-                return propose
+            return propose
 
-            proposed = [world.engine.submit(slow(n), ORIGIN, saw) for n in range(6)]
-            pending = asyncio.gather(first, *proposed)
-            await asyncio.sleep(SETTLE_S)
-            world.journal.release()
-            await pending
-            # Two of them pass the limit of a batch.
-            assert [commands for _, commands in world.observer.batches] == [1, 2, 2, 2]
-
-    run(story())
+        proposed = [world.engine.submit(slow(n), ORIGIN, saw) for n in range(6)]
+        pending = asyncio.gather(first, *proposed)
+        await wait_all_tasks_blocked()
+        world.journal.release()
+        await pending
+        # Two of them pass the limit of a batch.
+        assert [commands for _, commands in world.observer.batches] == [1, 2, 2, 2]
     assert created_in(tmp_path / "db") == {"host-100": 1, **{f"host-{n}": 1 for n in range(6)}}
 
 
-def test_a_shared_read_sees_what_another_process_acknowledged(tmp_path: Path) -> None:
+async def test_a_shared_read_sees_what_another_process_acknowledged(tmp_path: Path) -> None:
     path = tmp_path / "db"
-
-    async def story() -> None:
-        async with (
-            running(path, shared=True, seed=1) as one,
-            running(path, shared=True, seed=2) as other,
-        ):
-            for number in range(10):
-                await one.submit(create(number))
-                assert len(await other.names()) == number + 1
-
-    run(story())
+    async with (
+        running(path, shared=True, seed=1) as one,
+        running(path, shared=True, seed=2) as other,
+    ):
+        for number in range(10):
+            await one.submit(create(number))
+            assert len(await other.names()) == number + 1
 
 
-def test_a_refusal_is_as_fresh_as_a_read(tmp_path: Path) -> None:
+async def test_a_refusal_is_as_fresh_as_a_read(tmp_path: Path) -> None:
     """A refusal appends nothing, so no conflict tells that it was decided on an old view."""
     path = tmp_path / "db"
-
-    async def story() -> None:
-        async with (
-            running(path, shared=True, seed=1) as one,
-            running(path, shared=True, seed=2) as other,
-        ):
-            await one.submit(create(0))
-            inventory = SetInventories(create(0).id, 0, {"VCPU": Inventory(1)})
-            assert not isinstance(await other.submit(inventory), Rejection)
-
-    run(story())
+    async with (
+        running(path, shared=True, seed=1) as one,
+        running(path, shared=True, seed=2) as other,
+    ):
+        await one.submit(create(0))
+        inventory = SetInventories(create(0).id, 0, {"VCPU": Inventory(1)})
+        assert not isinstance(await other.submit(inventory), Rejection)
 
 
-def test_after_a_conflict_the_batch_is_decided_anew(tmp_path: Path) -> None:
+async def test_after_a_conflict_the_batch_is_decided_anew(tmp_path: Path) -> None:
     """Another writer takes the index, and with it the name that this one was about to take."""
     path = tmp_path / "db"
-
-    async def story() -> None:
-        async with running(path, shared=True) as world:
-            world.journal.before_append.append(lambda batch: intrude(world.journal.real, batch, create(0)))
-            first, second = await asyncio.gather(world.submit(create(0)), world.submit(create(1)))
-            assert isinstance(first, ProviderExists)
-            assert second == {"host-0", "host-1"}
-            assert world.engine.view.state() == replayed(path).state()
-            # The index that was lost is not counted as an append of ours.
-            assert world.observer.batches == [(2, 2)]
-
-    run(story())
+    async with running(path, shared=True) as world:
+        world.journal.before_append.append(lambda batch: intrude(world.journal.real, batch, create(0)))
+        first, second = await asyncio.gather(world.submit(create(0)), world.submit(create(1)))
+        assert isinstance(first, ProviderExists)
+        assert second == {"host-0", "host-1"}
+        assert world.engine.view.state() == replayed(path).state()
+        # The index that was lost is not counted as an append of ours.
+        assert world.observer.batches == [(2, 2)]
     assert created_in(path) == {"host-0": 1, "host-1": 1}
 
 
-def test_a_reader_of_a_batch_that_lost_the_race_looks_again(tmp_path: Path) -> None:
+async def test_a_reader_of_a_batch_that_lost_the_race_looks_again(tmp_path: Path) -> None:
     path = tmp_path / "db"
-
-    async def story() -> None:
-        async with running(path) as world:
-            world.journal.hold()
-            world.journal.before_append.append(lambda batch: intrude(world.journal.real, batch, create(9)))
-            write = world.submit(create(0))
-            await world.append_begun()
-            read = asyncio.ensure_future(world.names())
-            await asyncio.sleep(SETTLE_S)
-            world.journal.release()
-            assert await write == {"host-0", "host-9"}
-            # Either what was before the batch was decided anew or what was after it: never without host-9.
-            assert (await read) >= {"host-9"}
-
-    run(story())
+    async with running(path) as world:
+        world.journal.hold()
+        world.journal.before_append.append(lambda batch: intrude(world.journal.real, batch, create(9)))
+        write = world.submit(create(0))
+        await world.append_begun()
+        read = asyncio.ensure_future(world.names())
+        await wait_all_tasks_blocked()
+        world.journal.release()
+        assert await write == {"host-0", "host-9"}
+        # Either what was before the batch was decided anew or what was after it: never without host-9.
+        assert (await read) >= {"host-9"}
 
 
 def intrude(journal: Journal, batch: Batch, command: Command) -> None:
@@ -654,174 +570,146 @@ def intrude(journal: Journal, batch: Batch, command: Command) -> None:
 # -- bounds, life and bugs ------------------------------------------------------------------------------
 
 
-def test_a_full_queue_refuses_at_once(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running(tmp_path / "db", queue_commands_max=2) as world:
-            world.journal.hold()
-            taken = [world.submit(create(0))]
-            await world.append_begun()
-            taken += [world.submit(create(1)), world.submit(create(2))]
-            await asyncio.sleep(0)
-            with pytest.raises(Overloaded):
-                await world.submit(create(3))
-            world.journal.release()
-            await asyncio.gather(*taken)
-            assert await world.submit(create(3)) == {f"host-{n}" for n in range(4)}
-
-    run(story())
-
-
-def test_stopping_finishes_what_was_taken_and_takes_no_more(tmp_path: Path) -> None:
-    async def story() -> None:
-        world = EngineWorld(tmp_path / "db", batch_commands_max=2)
-        await world.engine.start()
+async def test_a_full_queue_refuses_at_once(tmp_path: Path) -> None:
+    async with running(tmp_path / "db", queue_commands_max=2) as world:
         world.journal.hold()
-        taken = [world.submit(create(n)) for n in range(5)]
+        taken = [world.submit(create(0))]
         await world.append_begun()
-        stopping = asyncio.ensure_future(world.engine.stop())
-        await asyncio.sleep(SETTLE_S)
-        with pytest.raises(Unavailable):
-            await world.submit(create(9))
-        assert world.ready() is not None
+        taken += [world.submit(create(1)), world.submit(create(2))]
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded):
+            await world.submit(create(3))
         world.journal.release()
-        await stopping
-        assert all(answer >= {"host-0"} for answer in await asyncio.gather(*taken))
+        await asyncio.gather(*taken)
+        assert await world.submit(create(3)) == {f"host-{n}" for n in range(4)}
 
-    run(story())
+
+async def test_stopping_finishes_what_was_taken_and_takes_no_more(tmp_path: Path) -> None:
+    world = EngineWorld(tmp_path / "db", batch_commands_max=2)
+    await world.engine.start()
+    world.journal.hold()
+    taken = [world.submit(create(n)) for n in range(5)]
+    await world.append_begun()
+    stopping = asyncio.ensure_future(world.engine.stop())
+    await wait_all_tasks_blocked()
+    with pytest.raises(Unavailable):
+        await world.submit(create(9))
+    assert world.ready() is not None
+    world.journal.release()
+    await stopping
+    assert all(answer >= {"host-0"} for answer in await asyncio.gather(*taken))
     assert created_in(tmp_path / "db") == {f"host-{n}": 1 for n in range(5)}
 
 
-def test_an_engine_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
-    async def story(number: int) -> Any:
-        async with running(tmp_path / "db", seed=number) as world:
-            return await world.submit(create(number))
-
-    run(story(0))
-    assert run(story(1)) == {"host-0", "host-1"}
+async def test_an_engine_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
+    async with running(tmp_path / "db", seed=0) as world:
+        await world.submit(create(0))
+    async with running(tmp_path / "db", seed=1) as world:
+        assert await world.submit(create(1)) == {"host-0", "host-1"}
 
 
-def test_before_it_is_started_it_takes_nothing(tmp_path: Path) -> None:
-    async def story() -> None:
-        world = EngineWorld(tmp_path / "db")
-        assert world.ready() is not None
-        with pytest.raises(Unavailable):
-            await world.submit(create(0))
-        await world.engine.start()
-        assert world.ready() is None
-        await world.engine.stop()
-
-    run(story())
+async def test_before_it_is_started_it_takes_nothing(tmp_path: Path) -> None:
+    world = EngineWorld(tmp_path / "db")
+    assert world.ready() is not None
+    with pytest.raises(Unavailable):
+        await world.submit(create(0))
+    await world.engine.start()
+    assert world.ready() is None
+    await world.engine.stop()
 
 
-def test_a_command_whose_caller_is_gone_is_carried_out_all_the_same(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running(tmp_path / "db") as world:
-            world.journal.hold()
-            in_flight = asyncio.ensure_future(world.submit(create(0)))
-            await world.append_begun()
-            queued = asyncio.ensure_future(world.submit(create(1)))
-            read = asyncio.ensure_future(world.names())
-            await asyncio.sleep(0)
-            for task in (in_flight, queued, read):
-                task.cancel()
-            world.journal.release()
-            assert await world.submit(create(2)) == {"host-0", "host-1", "host-2"}
-            gone = await asyncio.gather(in_flight, queued, read, return_exceptions=True)
-            assert [type(answer) for answer in gone] == [asyncio.CancelledError] * 3
-
-    run(story())
+async def test_a_command_whose_caller_is_gone_is_carried_out_all_the_same(tmp_path: Path) -> None:
+    async with running(tmp_path / "db") as world:
+        world.journal.hold()
+        in_flight = asyncio.ensure_future(world.submit(create(0)))
+        await world.append_begun()
+        queued = asyncio.ensure_future(world.submit(create(1)))
+        read = asyncio.ensure_future(world.names())
+        await asyncio.sleep(0)
+        for task in (in_flight, queued, read):
+            task.cancel()
+        world.journal.release()
+        assert await world.submit(create(2)) == {"host-0", "host-1", "host-2"}
+        gone = await asyncio.gather(in_flight, queued, read, return_exceptions=True)
+        assert [type(answer) for answer in gone] == [asyncio.CancelledError] * 3
     assert created_in(tmp_path / "db") == {"host-0": 1, "host-1": 1, "host-2": 1}
 
 
-def test_a_bug_in_an_answer_concerns_its_caller_alone(tmp_path: Path) -> None:
-    def stumble(view: View, changed: bool) -> None:
+async def test_a_bug_in_an_answer_concerns_its_caller_alone(tmp_path: Path) -> None:
+    def fail_to_answer(view: View, changed: bool) -> None:
         raise ZeroDivisionError
 
-    async def story() -> None:
-        async with running(tmp_path / "db") as world:
-            bad = asyncio.ensure_future(world.engine.submit(create(0), ORIGIN, stumble))
-            good = world.submit(create(1))
-            with pytest.raises(ZeroDivisionError):
-                await bad
-            assert await good == {"host-0", "host-1"}
-            with pytest.raises(ZeroDivisionError):
-                await world.engine.read(lambda view: 1 // 0)
-            assert await world.names() == {"host-0", "host-1"}
-
-    run(story())
+    async with running(tmp_path / "db") as world:
+        bad = asyncio.ensure_future(world.engine.submit(create(0), ORIGIN, fail_to_answer))
+        good = world.submit(create(1))
+        with pytest.raises(ZeroDivisionError):
+            await bad
+        assert await good == {"host-0", "host-1"}
+        with pytest.raises(ZeroDivisionError):
+            await world.engine.read(lambda view: 1 // 0)
+        assert await world.names() == {"host-0", "host-1"}
     assert created_in(tmp_path / "db") == {"host-0": 1, "host-1": 1}
 
 
-def test_a_bug_in_applying_stops_the_writer_and_refuses_everyone(
+async def test_a_bug_in_applying_stops_the_writer_and_refuses_everyone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story() -> None:
-        async with running(tmp_path / "db", batch_commands_max=2) as world:
-            await world.submit(create(0))
-            break_apply(world, monkeypatch, "host-2")
-            answers = await asyncio.gather(
-                *(world.submit(create(n)) for n in range(1, 6)), return_exceptions=True
-            )
-            assert [type(answer) for answer in answers] == [Unavailable] * 5
-            with pytest.raises(Unavailable):
-                await world.submit(create(9))
-            with pytest.raises(Unavailable):
-                await world.names()
-            assert "Restart this server" in (world.ready() or "")
-
-    run(story())
+    async with running(tmp_path / "db", batch_commands_max=2) as world:
+        await world.submit(create(0))
+        break_apply(world, monkeypatch, "host-2")
+        answers = await asyncio.gather(
+            *(world.submit(create(n)) for n in range(1, 6)), return_exceptions=True
+        )
+        assert [type(answer) for answer in answers] == [Unavailable] * 5
+        with pytest.raises(Unavailable):
+            await world.submit(create(9))
+        with pytest.raises(Unavailable):
+            await world.names()
+        assert "Restart this server" in (world.ready() or "")
     assert created_in(tmp_path / "db") == {"host-0": 1}
 
 
-def test_a_look_that_was_waiting_when_a_bug_stopped_the_writer_does_not_bring_it_back(
+async def test_a_look_that_was_waiting_when_a_bug_stopped_the_writer_does_not_bring_it_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The view is half changed, and reading the journal does not repair it."""
-
-    async def story() -> None:
-        async with running(tmp_path / "db", shared=True) as world:
-            world.journal.hold()
-            world.journal.before_append.append(lambda batch: intrude(world.journal.real, batch, create(7)))
-            write = world.submit(create(0))
-            await world.append_begun()
-            # The append loses its race, and when it is decided anew the bug strikes.
-            break_apply(world, monkeypatch, "host-0")
-            read = asyncio.ensure_future(world.names())
-            await asyncio.sleep(SETTLE_S)
-            world.journal.release()
-            with pytest.raises(Unavailable):
-                await write
-            with pytest.raises(Unavailable):
-                await read
-            with pytest.raises(Unavailable):
-                await world.names()
-            assert "Restart this server" in (world.ready() or "")
-
-    run(story())
+    async with running(tmp_path / "db", shared=True) as world:
+        world.journal.hold()
+        world.journal.before_append.append(lambda batch: intrude(world.journal.real, batch, create(7)))
+        write = world.submit(create(0))
+        await world.append_begun()
+        # The append loses its race, and when it is decided anew the bug strikes.
+        break_apply(world, monkeypatch, "host-0")
+        read = asyncio.ensure_future(world.names())
+        await wait_all_tasks_blocked()
+        world.journal.release()
+        with pytest.raises(Unavailable):
+            await write
+        with pytest.raises(Unavailable):
+            await read
+        with pytest.raises(Unavailable):
+            await world.names()
+        assert "Restart this server" in (world.ready() or "")
 
 
-def test_a_bug_in_applying_what_others_wrote_stops_the_writer(
+async def test_a_bug_in_applying_what_others_wrote_stops_the_writer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It leaves the view as half changed as one in applying what this process decided."""
     path = tmp_path / "db"
-
-    async def story() -> None:
-        async with (
-            running(path, shared=True, seed=1) as one,
-            running(path, shared=True, seed=2) as other,
-        ):
-            await other.submit(create(1))
-            break_apply(one, monkeypatch, "host-1")
-            with pytest.raises((Unavailable, AssertionError)):
-                await one.names()
-            monkeypatch.undo()
-            with pytest.raises(Unavailable):
-                await one.names()
-            with pytest.raises(Unavailable):
-                await one.submit(create(2))
-
-    run(story())
+    async with (
+        running(path, shared=True, seed=1) as one,
+        running(path, shared=True, seed=2) as other,
+    ):
+        await other.submit(create(1))
+        break_apply(one, monkeypatch, "host-1")
+        with pytest.raises((Unavailable, AssertionError)):
+            await one.names()
+        monkeypatch.undo()
+        with pytest.raises(Unavailable):
+            await one.names()
+        with pytest.raises(Unavailable):
+            await one.submit(create(2))
 
 
 def break_apply(world: EngineWorld, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
@@ -840,7 +728,7 @@ def break_apply(world: EngineWorld, monkeypatch: pytest.MonkeyPatch, name: str) 
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_whatever_happens_the_acknowledged_is_in_once_and_the_refused_is_not(
+async def test_whatever_happens_the_acknowledged_is_in_once_and_the_refused_is_not(
     tmp_path: Path, seed: int
 ) -> None:
     """Bursts of commands and reads while appends fail before, fail after, and lose races."""
@@ -861,41 +749,37 @@ def test_whatever_happens_the_acknowledged_is_in_once_and_the_refused_is_not(
             assert isinstance(answer, ProviderExists) or f"host-{number}" in answer
             acknowledged.add(f"host-{number}")
 
-    async def story() -> tuple[set[str], set[str]]:
-        acknowledged: set[str] = set()
-        refused: set[str] = set()
-        async with running(path, shared=rng.random() < 0.7, seed=seed, batch_commands_max=5) as world:
-            strangers = iter(range(1000, 2000))
+    acknowledged: set[str] = set()
+    refused: set[str] = set()
+    async with running(path, shared=rng.random() < 0.7, seed=seed, batch_commands_max=5) as world:
+        strangers = iter(range(1000, 2000))
 
-            def lose(batch: Batch) -> None:
-                intrude(world.journal.real, batch, create(next(strangers)))
+        def lose(batch: Batch) -> None:
+            intrude(world.journal.real, batch, create(next(strangers)))
 
-            fates_before: list[Callable[[Batch], None]] = [fine, fine, fail, lose, lose]
-            fates_after: list[Callable[[Batch], None]] = [fine, fine, fail]
-            bursts: list[Awaitable[list[None]]] = []
-            number = 0
-            for _ in range(25):
-                world.journal.before_append.append(rng.choice(fates_before))
-                world.journal.after_append.append(rng.choice(fates_after))
-                tasks = []
-                for _ in range(rng.randint(0, 8)):
-                    tasks.append(one_write(world, number, acknowledged, refused))
-                    number += 1
-                for _ in range(rng.randint(0, 3)):
-                    tasks.append(one_read(world, acknowledged))
-                rng.shuffle(tasks)
-                bursts.append(asyncio.gather(*tasks))
-                # Sometimes the next burst begins while this one is still on its way.
-                if rng.random() < 0.6:
-                    await asyncio.gather(*bursts)
-                else:
-                    await asyncio.sleep(rng.random() * 0.003)
-            await asyncio.gather(*bursts)
-            state = await world.engine.read(View.state)
-        assert state == replayed(path).state()
-        return acknowledged, refused
-
-    acknowledged, refused = run(story())
+        fates_before: list[Callable[[Batch], None]] = [fine, fine, fail, lose, lose]
+        fates_after: list[Callable[[Batch], None]] = [fine, fine, fail]
+        bursts: list[Awaitable[list[None]]] = []
+        number = 0
+        for _ in range(25):
+            world.journal.before_append.append(rng.choice(fates_before))
+            world.journal.after_append.append(rng.choice(fates_after))
+            tasks = []
+            for _ in range(rng.randint(0, 8)):
+                tasks.append(one_write(world, number, acknowledged, refused))
+                number += 1
+            for _ in range(rng.randint(0, 3)):
+                tasks.append(one_read(world, acknowledged))
+            rng.shuffle(tasks)
+            bursts.append(asyncio.gather(*tasks))
+            # Sometimes the next burst begins while this one is still on its way.
+            if rng.random() < 0.6:
+                await asyncio.gather(*bursts)
+            else:
+                await asyncio.sleep(rng.random() * 0.003)
+        await asyncio.gather(*bursts)
+        state = await world.engine.read(View.state)
+    assert state == replayed(path).state()
     created = created_in(path)
     assert set(created.values()) <= {1}, f"seed {seed}: something is in the journal twice"
     assert acknowledged <= set(created), f"seed {seed}: an acknowledged command is not in the journal"

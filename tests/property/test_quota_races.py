@@ -11,7 +11,7 @@ from berth.model.events import RecordChanged
 from berth.model.quotas import Quotas
 from berth.model.rejections import QuotaExceeded
 from berth.model.servers import Flavor, Server
-from tests.property.test_engine import ORIGIN, EngineWorld, replayed, run, saw
+from tests.property.test_engine import ORIGIN, EngineWorld, replayed, saw
 
 LIMIT = 10
 TRIED = 32
@@ -25,7 +25,7 @@ def create(id: str) -> Enact:
 
 
 @pytest.mark.parametrize("is_proposed", [False, True])
-def test_two_writers_together_stay_within_a_quota(tmp_path: Path, is_proposed: bool) -> None:
+async def test_two_writers_together_stay_within_a_quota(tmp_path: Path, is_proposed: bool) -> None:
     """``is_proposed``: the command is made by a function of the view, and kept when the race is lost."""
 
     def submit(world: EngineWorld, id: str) -> Any:
@@ -33,25 +33,20 @@ def test_two_writers_together_stay_within_a_quota(tmp_path: Path, is_proposed: b
         proposal = (lambda view, now_s: command) if is_proposed else command
         return world.engine.submit(proposal, ORIGIN, saw)
 
-    async def story() -> list[Any]:
-        worlds = [
-            EngineWorld(tmp_path / "db", shared=True, seed=seed, batch_commands_max=3) for seed in (1, 2)
-        ]
-        for world in worlds:
-            await world.engine.start()
-        try:
-            return await asyncio.gather(
-                *(
-                    submit(world, f"{name}-{n}")
-                    for n in range(TRIED)
-                    for world, name in zip(worlds, "ab", strict=True)
-                )
+    worlds = [EngineWorld(tmp_path / "db", shared=True, seed=seed, batch_commands_max=3) for seed in (1, 2)]
+    for world in worlds:
+        await world.engine.start()
+    try:
+        outcomes = await asyncio.gather(
+            *(
+                submit(world, f"{name}-{n}")
+                for n in range(TRIED)
+                for world, name in zip(worlds, "ab", strict=True)
             )
-        finally:
-            for world in worlds:
-                await world.engine.stop()
-
-    outcomes = run(story())
+        )
+    finally:
+        for world in worlds:
+            await world.engine.stop()
     refused = [outcome for outcome in outcomes if isinstance(outcome, QuotaExceeded)]
     assert len(outcomes) - len(refused) == LIMIT
     assert all(refusal.over == (("instances", 1, LIMIT, LIMIT),) for refusal in refused)

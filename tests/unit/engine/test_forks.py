@@ -1,10 +1,10 @@
-"""What takes long is done in a child, and nobody else waits for it.
+"""What takes long is done in a child process, and nobody else waits for it.
 
-A child that shall take long waits for a file: so a test says when it ends, and what comes before what is no
-matter of time.
+A child that should take long waits for a file: the test decides when it ends, and no order depends on time.
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,9 +12,9 @@ import sys
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -25,7 +25,7 @@ from berth.engine import engine as engine_module
 from berth.engine import forks as forks_module
 from berth.journal import SqliteAddress, open_journal
 from berth.journal import body as body_module
-from berth.model.batches import Batch, Origin
+from berth.model.batches import Origin
 from berth.model.commands import Claim, CreateProvider, Enact, ReplaceAllocations, SetInventories
 from berth.model.events import RecordChanged
 from berth.model.ids import ConsumerId, Index, ProviderId
@@ -43,37 +43,42 @@ from berth.scheduler.plan import plan
 from berth.view import View
 from tests.servers import ROOT
 
-T = TypeVar("T")
-
 ORIGIN = Origin("req-test", None, None, "test")
 HOST = ProviderId("host")
 SECONDS_MAX = 60.0
 """Longer than any test takes: a deadline that passes is a failure, unless a test is about it."""
 
 
-def run(
-    path: Path,
-    story: Callable[[Engine, Forks], Awaitable[T]],
-    seconds_max: float = SECONDS_MAX,
-    seed: int = 1,
-) -> T:
-    """Tell a story about an engine that has one host with room for one."""
+@contextlib.asynccontextmanager
+async def engine_of_one_host(path: Path, seconds_max: float = SECONDS_MAX) -> AsyncIterator[Engine]:
+    """An engine with one host that has room for one."""
+    clock, ids = SystemClock(), Ids(1)
+    journal = open_journal(SqliteAddress(path / "journal.db"), shared=False)
+    telemetry = Telemetry(Settings(log_level="error"), clock)
+    engine = Engine(journal, clock, ids, telemetry, forks=Forks(ids, seconds_max))
+    await engine.start()
+    try:
+        for command in (CreateProvider(HOST, "host"), SetInventories(HOST, 0, {"VCPU": Inventory(1)})):
+            assert await engine.submit(command, ORIGIN, lambda view, changed: changed) is True
+        yield engine
+    finally:
+        await engine.stop()
 
-    async def told() -> T:
-        clock, ids = SystemClock(), Ids(1)
-        journal = open_journal(SqliteAddress(path / "journal.db"), shared=False)
-        forks = Forks(ids, seconds_max)
-        telemetry = Telemetry(Settings(log_level="error"), clock)
-        engine = Engine(journal, clock, ids, telemetry, forks=forks)
-        await engine.start()
-        try:
-            for command in (CreateProvider(HOST, "host"), SetInventories(HOST, 0, {"VCPU": Inventory(1)})):
-                assert await engine.submit(command, ORIGIN, lambda view, changed: changed) is True
-            return await story(engine, forks)
-        finally:
-            await engine.stop()
 
-    return asyncio.run(told())
+@pytest.fixture
+async def engine(tmp_path: Path) -> AsyncIterator[Engine]:
+    async with engine_of_one_host(tmp_path) as engine:
+        yield engine
+
+
+@pytest.fixture
+def forks(engine: Engine) -> Forks:
+    return forks_of(engine)
+
+
+def forks_of(engine: Engine) -> Forks:
+    assert engine._forks is not None
+    return engine._forks
 
 
 def lengthy(view: View) -> None:
@@ -117,156 +122,129 @@ def is_running(pid: int) -> bool:
 # -- reads --------------------------------------------------------------------------------------
 
 
-def test_a_long_read_is_answered_by_a_child_and_a_short_one_is_not(tmp_path: Path) -> None:
-    async def story(engine: Engine, forks: Forks) -> tuple[int, int, int]:
-        def long(view: View) -> tuple[int, int]:
-            lengthy(view)
-            return os.getpid(), view.index
+async def test_a_long_read_is_answered_by_a_child_and_a_short_one_is_not(engine: Engine) -> None:
+    def long(view: View) -> tuple[int, int]:
+        lengthy(view)
+        return os.getpid(), view.index
 
-        short = await engine.read(lambda view: os.getpid())
-        return short, *await engine.read(long)
-
-    short, long, index = run(tmp_path, story)
-    assert short == os.getpid() != long
+    assert await engine.read(lambda view: os.getpid()) == os.getpid()
+    child, index = await engine.read(long)
+    assert child != os.getpid()
     assert index == 2
 
 
-def test_others_are_answered_before_a_long_read_is(tmp_path: Path) -> None:
+async def test_others_are_answered_before_a_long_read_is(
+    engine: Engine, forks: Forks, tmp_path: Path
+) -> None:
     flag = tmp_path / "flag"
 
-    async def story(engine: Engine, forks: Forks) -> str:
-        def long(view: View) -> str:
-            lengthy(view)
-            wait_for(flag)
-            return "long"
+    def long(view: View) -> str:
+        lengthy(view)
+        wait_for(flag)
+        return "long"
 
-        asking = asyncio.create_task(engine.read(long))
-        await until(lambda: forks.pids)
-        # A read and a write, which would wait for ever if they waited for the child.
-        assert await engine.read(lambda view: view.index) == 2
-        assert await engine.submit(claim("one"), ORIGIN, lambda view, changed: changed) is True
-        assert not asking.done()
-        flag.touch()
-        return await asking
-
-    assert run(tmp_path, story) == "long"
+    asking = asyncio.create_task(engine.read(long))
+    await until(lambda: forks.pids)
+    # A read and a write, which would wait for ever if they waited for the child.
+    assert await engine.read(lambda view: view.index) == 2
+    assert await engine.submit(claim("one"), ORIGIN, lambda view, changed: changed) is True
+    assert not asking.done()
+    flag.touch()
+    assert await asking == "long"
 
 
-def test_a_refusal_keeps_what_it_says(tmp_path: Path) -> None:
+async def test_a_refusal_keeps_what_it_says(engine: Engine) -> None:
     """Also of those exceptions that take other arguments than they keep."""
 
-    async def story(engine: Engine, forks: Forks) -> Problem:
-        def refuse(view: View) -> None:
-            lengthy(view)
-            raise Problem(409, "Nothing fits.", "berth.no_fit", headers=(("retry-after", "1"),))
+    def refuse(view: View) -> None:
+        lengthy(view)
+        raise Problem(409, "Nothing fits.", "berth.no_fit", headers=(("retry-after", "1"),))
 
-        with pytest.raises(Problem) as caught:
-            await engine.read(refuse)
-        return caught.value
-
-    refused = run(tmp_path, story)
+    with pytest.raises(Problem) as caught:
+        await engine.read(refuse)
+    refused = caught.value
     assert (refused.status, refused.code, refused.text) == (409, "berth.no_fit", "Nothing fits.")
     assert refused.headers == (("retry-after", "1"),)
 
 
-def test_a_child_has_no_file_and_no_socket_but_its_pipe(tmp_path: Path) -> None:
-    async def story(engine: Engine, forks: Forks) -> list[str]:
-        def files(view: View) -> list[str]:
-            lengthy(view)
-            there = os.listdir("/proc/self/fd")
-            # The folder itself was open while it was read.
-            paths = (f"/proc/self/fd/{name}" for name in there)
-            return [os.readlink(path) for path in paths if os.path.islink(path)]
+async def test_a_child_has_no_file_and_no_socket_but_its_pipe(engine: Engine) -> None:
+    def files(view: View) -> list[str]:
+        lengthy(view)
+        there = os.listdir("/proc/self/fd")
+        # The folder itself was open while it was read.
+        paths = (f"/proc/self/fd/{name}" for name in there)
+        return [os.readlink(path) for path in paths if os.path.islink(path)]
 
-        return await engine.read(files)
-
-    (only,) = run(tmp_path, story)
+    (only,) = await engine.read(files)
     assert only.startswith("pipe:")
 
 
-def test_ids_of_a_child_are_nobody_elses(tmp_path: Path) -> None:
-    async def story(engine: Engine, forks: Forks) -> list[str]:
-        ids = engine._ids
+async def test_ids_of_a_child_are_nobody_elses(engine: Engine) -> None:
+    ids = engine._ids
 
-        def draw(view: View) -> list[str]:
-            lengthy(view)
-            return [ids.uuid() for _ in range(10)]
+    def draw(view: View) -> list[str]:
+        lengthy(view)
+        return [ids.uuid() for _ in range(10)]
 
-        return [*await engine.read(draw), *await engine.read(draw), *(ids.uuid() for _ in range(10))]
-
-    drawn = run(tmp_path, story)
+    drawn = [*await engine.read(draw), *await engine.read(draw), *(ids.uuid() for _ in range(10))]
     assert len(set(drawn)) == len(drawn)
 
 
 # -- how it ends --------------------------------------------------------------------------------
 
 
-def test_a_child_ends_when_its_caller_is_cancelled(tmp_path: Path) -> None:
-    async def story(engine: Engine, forks: Forks) -> None:
-        asking = asyncio.create_task(engine.read(endless))
-        await until(lambda: forks.pids)
-        (pid,) = forks.pids
-        asking.cancel()
-        await asyncio.gather(asking, return_exceptions=True)
-        await until(lambda: not forks.pids)
-        assert not is_running(pid)
-
-    run(tmp_path, story)
+async def test_a_child_ends_when_its_caller_is_cancelled(engine: Engine, forks: Forks) -> None:
+    asking = asyncio.create_task(engine.read(endless))
+    await until(lambda: forks.pids)
+    (pid,) = forks.pids
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    await until(lambda: not forks.pids)
+    assert not is_running(pid)
 
 
 @pytest.mark.parametrize("writes", [False, True])
-def test_a_child_ends_when_its_client_leaves(tmp_path: Path, writes: bool) -> None:
-    async def story(engine: Engine, forks: Forks) -> None:
-        left = asyncio.Event()
+async def test_a_child_ends_when_its_client_leaves(engine: Engine, forks: Forks, writes: bool) -> None:
+    left = asyncio.Event()
 
-        async def ask() -> Any:
-            ASKER.set(Asker("p", left.wait))
-            return await (engine.submit(endless, ORIGIN, None) if writes else engine.read(endless))
+    async def ask() -> Any:
+        ASKER.set(Asker("p", left.wait))
+        return await (engine.submit(endless, ORIGIN, None) if writes else engine.read(endless))
 
-        asking = asyncio.create_task(ask())
-        await until(lambda: forks.pids)
-        (pid,) = forks.pids
-        left.set()
-        with pytest.raises(Overloaded, match="closed the connection"):
-            await asking
-        await until(lambda: not forks.pids)
-        assert not is_running(pid)
-
-    run(tmp_path, story)
+    asking = asyncio.create_task(ask())
+    await until(lambda: forks.pids)
+    (pid,) = forks.pids
+    left.set()
+    with pytest.raises(Overloaded, match="closed the connection"):
+        await asking
+    await until(lambda: not forks.pids)
+    assert not is_running(pid)
 
 
-def test_a_child_ends_at_its_deadline(tmp_path: Path) -> None:
-    async def story(engine: Engine, forks: Forks) -> None:
+async def test_a_child_ends_at_its_deadline(tmp_path: Path) -> None:
+    async with engine_of_one_host(tmp_path, seconds_max=0.1) as engine:
         with pytest.raises(Overloaded, match=r"longer than 0\.1 s"):
             await engine.read(endless)
-        await until(lambda: not forks.pids)
-
-    run(tmp_path, story, seconds_max=0.1)
+        await until(lambda: not forks_of(engine).pids)
 
 
-def test_a_child_ends_when_the_engine_stops(tmp_path: Path) -> None:
-    async def story(engine: Engine, forks: Forks) -> None:
-        asking = asyncio.create_task(engine.submit(endless, ORIGIN, None))
-        await until(lambda: forks.pids)
-        (pid,) = forks.pids
-        await engine.stop()
-        with pytest.raises(Unavailable, match="stopping"):
-            await asking
-        assert not is_running(pid)
-
-    run(tmp_path, story)
+async def test_a_child_ends_when_the_engine_stops(engine: Engine, forks: Forks) -> None:
+    asking = asyncio.create_task(engine.submit(endless, ORIGIN, None))
+    await until(lambda: forks.pids)
+    (pid,) = forks.pids
+    await engine.stop()
+    with pytest.raises(Unavailable, match="stopping"):
+        await asking
+    assert not is_running(pid)
 
 
-def test_a_child_that_dies_is_told_of(tmp_path: Path) -> None:
-    async def story(engine: Engine, forks: Forks) -> None:
-        def die(view: View) -> None:
-            lengthy(view)
-            os.kill(os.getpid(), signal.SIGKILL)
+async def test_a_child_that_dies_fails_its_read(engine: Engine) -> None:
+    def die(view: View) -> None:
+        lengthy(view)
+        os.kill(os.getpid(), signal.SIGKILL)
 
-        with pytest.raises(Overloaded, match="ended without a result"):
-            await engine.read(die)
-
-    run(tmp_path, story)
+    with pytest.raises(Overloaded, match="ended without a result"):
+        await engine.read(die)
 
 
 @pytest.mark.parametrize(
@@ -278,38 +256,36 @@ def test_a_child_that_dies_is_told_of(tmp_path: Path) -> None:
         (os, "set_blocking", OSError(12, "Cannot allocate memory")),
     ],
 )
-def test_a_child_that_cannot_be_started_leaves_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, failure: OSError
+async def test_a_child_that_cannot_be_started_leaves_nothing_behind(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, failure: OSError
 ) -> None:
     def fail(*_: object) -> int:
         raise failure
 
-    async def story(engine: Engine, forks: Forks) -> None:
-        there = set(os.listdir("/proc/self/fd"))
-        with monkeypatch.context() as patched:
-            patched.setattr(module, name, fail)
-            with pytest.raises(Overloaded, match="cannot start a process for it"):
-                await engine.read(endless)
-        assert set(os.listdir("/proc/self/fd")) == there
-        assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
-        assert await engine.read(lambda view: (lengthy(view), view.index)[1]) == 2  # type: ignore[func-returns-value]
-
-    run(tmp_path, story)
+    there = set(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patched:
+        patched.setattr(module, name, fail)
+        with pytest.raises(Overloaded, match="cannot start a process for it"):
+            await engine.read(endless)
+    assert set(os.listdir("/proc/self/fd")) == there
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
+    assert await engine.read(lambda view: (lengthy(view), view.index)[1]) == 2  # type: ignore[func-returns-value]
 
 
 def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
     program = """
         import asyncio, sys
         from pathlib import Path
-        from tests.unit.engine.test_forks import endless, run, until
+        from tests.unit.engine.test_forks import endless, engine_of_one_host, forks_of, until
 
-        async def story(engine, forks):
-            asking = asyncio.create_task(engine.read(endless))
-            await until(lambda: forks.pids)
-            print(forks.pids[0], flush=True)
-            await asking
+        async def read() -> None:
+            async with engine_of_one_host(Path(sys.argv[1])) as engine:
+                asking = asyncio.create_task(engine.read(endless))
+                await until(lambda: forks_of(engine).pids)
+                print(forks_of(engine).pids[0], flush=True)
+                await asking
 
-        run(Path(sys.argv[1]), story)
+        asyncio.run(read())
     """
     words = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)]
     with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE) as parent:
@@ -326,47 +302,42 @@ def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
 # -- shares -------------------------------------------------------------------------------------
 
 
-def test_a_project_has_one_child_at_a_time_and_leaves_room_for_others(tmp_path: Path) -> None:
+async def test_a_project_has_one_child_at_a_time_and_leaves_room_for_others(
+    engine: Engine, forks: Forks, tmp_path: Path
+) -> None:
     flag = tmp_path / "flag"
+    ended: list[str] = []
 
-    async def story(engine: Engine, forks: Forks) -> list[str]:
-        ended: list[str] = []
+    def long(view: View) -> None:
+        lengthy(view)
+        wait_for(flag)
 
-        def long(view: View) -> None:
-            lengthy(view)
-            wait_for(flag)
+    async def ask(project: str, answer: Callable[[View], None]) -> None:
+        ASKER.set(Asker(project))
+        await engine.read(answer)
+        ended.append(project)
 
-        async def ask(project: str, answer: Callable[[View], None]) -> None:
-            ASKER.set(Asker(project))
-            await engine.read(answer)
-            ended.append(project)
-
-        asking = [asyncio.create_task(ask("greedy", long)) for _ in range(3)]
-        await until(lambda: forks.pids)
-        await ask("modest", lengthy)
-        assert len(forks.pids) == forks_module.OF_ONE_PROJECT_MAX
-        flag.touch()
-        await asyncio.gather(*asking)
-        return ended
-
-    assert run(tmp_path, story) == ["modest", "greedy", "greedy", "greedy"]
+    asking = [asyncio.create_task(ask("greedy", long)) for _ in range(3)]
+    await until(lambda: forks.pids)
+    await ask("modest", lengthy)
+    assert len(forks.pids) == forks_module.OF_ONE_PROJECT_MAX
+    flag.touch()
+    await asyncio.gather(*asking)
+    assert ended == ["modest", "greedy", "greedy", "greedy"]
 
 
-def test_too_many_that_wait_are_refused(tmp_path: Path) -> None:
-    async def story(engine: Engine, forks: Forks) -> None:
-        count = forks_module.OF_ONE_PROJECT_MAX + forks_module.WAITING_OF_ONE_PROJECT_MAX
-        asking = [asyncio.create_task(engine.read(endless)) for _ in range(count)]
-        await until(lambda: len(forks._waiting) == forks_module.WAITING_OF_ONE_PROJECT_MAX)
-        with pytest.raises(Overloaded, match="of this project"):
-            await engine.read(endless)
-        for task in asking:
-            task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
-        await until(lambda: not forks.pids)
-        assert not forks._waiting
-        assert not forks._running.total()
-
-    run(tmp_path, story)
+async def test_too_many_that_wait_are_refused(engine: Engine, forks: Forks) -> None:
+    count = forks_module.OF_ONE_PROJECT_MAX + forks_module.WAITING_OF_ONE_PROJECT_MAX
+    asking = [asyncio.create_task(engine.read(endless)) for _ in range(count)]
+    await until(lambda: len(forks._waiting) == forks_module.WAITING_OF_ONE_PROJECT_MAX)
+    with pytest.raises(Overloaded, match="of this project"):
+        await engine.read(endless)
+    for task in asking:
+        task.cancel()
+    await asyncio.gather(*asking, return_exceptions=True)
+    await until(lambda: not forks.pids)
+    assert not forks._waiting
+    assert not forks._running.total()
 
 
 class Item:
@@ -385,25 +356,21 @@ def _unpickled_item() -> Item:
     return Item()
 
 
-def test_others_have_their_turn_while_a_long_result_is_unpickled(tmp_path: Path) -> None:
+async def test_others_have_their_turn_while_a_long_result_is_unpickled(engine: Engine) -> None:
     async def count_turns() -> None:
         global turns
         while True:
             turns += 1
             await asyncio.sleep(0)
 
-    async def story(engine: Engine, forks: Forks) -> Any:
-        def long(view: View) -> Any:
-            lengthy(view)
-            items = tuple(Item() for _ in range(1_000))
-            return (Planned(None, items), items[0])  # type: ignore[arg-type]
+    def long(view: View) -> Any:
+        lengthy(view)
+        items = tuple(Item() for _ in range(1_000))
+        return (Planned(None, items), items[0])  # type: ignore[arg-type]
 
-        counting = asyncio.create_task(count_turns())
-        result = await engine.read(long)
-        counting.cancel()
-        return result
-
-    planned, first = run(tmp_path, story)
+    counting = asyncio.create_task(count_turns())
+    planned, first = await engine.read(long)
+    counting.cancel()
     assert planned.answer[0] is first
     assert len(planned.answer) == len(unpickled_at) == 1_000
     assert max(Counter(unpickled_at).values()) <= forks_module.PIECE_MAX
@@ -412,91 +379,81 @@ def test_others_have_their_turn_while_a_long_result_is_unpickled(tmp_path: Path)
 # -- plans --------------------------------------------------------------------------------------
 
 
-def test_a_plan_of_a_child_is_judged_in_turn_and_brings_its_answer(tmp_path: Path) -> None:
-    async def story(engine: Engine, forks: Forks) -> tuple[object, int]:
-        def choose(view: View, now_s: int) -> Planned:
-            lengthy(view)
-            return Planned(claim("one"), {"index": int(view.index)})
+async def test_a_plan_of_a_child_is_judged_in_turn_and_brings_its_answer(engine: Engine) -> None:
+    def choose(view: View, now_s: int) -> Planned:
+        lengthy(view)
+        return Planned(claim("one"), {"index": int(view.index)})
 
-        answer = await engine.submit(choose, ORIGIN, None)
-        return answer, await engine.read(lambda view: len(view.consumers))
-
-    assert run(tmp_path, story) == ({"index": 2}, 1)
+    answer: object = await engine.submit(choose, ORIGIN, None)
+    assert answer == {"index": 2}
+    assert await engine.read(lambda view: len(view.consumers)) == 1
 
 
-def test_two_plans_for_the_same_room_never_book_it_twice(tmp_path: Path) -> None:
+async def test_two_plans_for_the_same_room_never_claim_it_twice(
+    engine: Engine, forks: Forks, tmp_path: Path
+) -> None:
     """Both children see the room free. The second is told so when its claim is judged, and plans again."""
     flag = tmp_path / "flag"
 
-    async def story(engine: Engine, forks: Forks) -> tuple[list[Any], int]:
-        async def ask(name: str) -> Any:
-            def choose(view: View, now_s: int) -> Planned | Rejection:
-                lengthy(view)
-                wait_for(flag)
-                if view.providers[HOST].used:
-                    return ProviderNotFound(HOST)
-                return Planned(claim(name), name)
+    async def ask(name: str) -> Any:
+        def choose(view: View, now_s: int) -> Planned | Rejection:
+            lengthy(view)
+            wait_for(flag)
+            if view.providers[HOST].used:
+                return ProviderNotFound(HOST)
+            return Planned(claim(name), name)
 
-            ASKER.set(Asker(name))
-            return await engine.submit(choose, ORIGIN, None)
+        ASKER.set(Asker(name))
+        return await engine.submit(choose, ORIGIN, None)
 
-        asking = [asyncio.create_task(ask(name)) for name in ("one", "two")]
-        await until(lambda: len(forks.pids) == 2)
-        flag.touch()
-        answers = await asyncio.gather(*asking)
-        return answers, await engine.read(lambda view: len(view.consumers))
-
-    answers, consumers = run(tmp_path, story)
-    assert consumers == 1
+    asking = [asyncio.create_task(ask(name)) for name in ("one", "two")]
+    await until(lambda: len(forks.pids) == 2)
+    flag.touch()
+    answers = await asyncio.gather(*asking)
+    assert await engine.read(lambda view: len(view.consumers)) == 1
     assert {type(answer) for answer in answers} == {str, ProviderNotFound}
 
 
-def test_a_plan_that_is_refused_each_time_is_given_up(tmp_path: Path) -> None:
+async def test_a_plan_that_is_refused_each_time_is_given_up(engine: Engine, tmp_path: Path) -> None:
     tries = tmp_path / "tries"
 
-    async def story(engine: Engine, forks: Forks) -> None:
-        def choose(view: View, now_s: int) -> Planned:
-            lengthy(view)
-            with tries.open("a") as file:
-                file.write("x")
-            return Planned(claim("one", vcpus=2), None)
+    def choose(view: View, now_s: int) -> Planned:
+        lengthy(view)
+        with tries.open("a") as file:
+            file.write("x")
+        return Planned(claim("one", vcpus=2), None)
 
-        with pytest.raises(Overloaded, match="3 times"):
-            await engine.submit(choose, ORIGIN, None)
-
-    run(tmp_path, story)
+    with pytest.raises(Overloaded, match="3 times"):
+        await engine.submit(choose, ORIGIN, None)
     assert len(tries.read_text()) == engine_module._PLANS_MAX
 
 
-def test_others_have_their_turn_between_the_judgement_of_a_large_command_and_its_effect(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_others_have_their_turn_between_the_judgement_of_a_large_command_and_its_effect(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[str] = []
+    happened: list[str] = []
     decide = ledger.decide
 
     def judged(*arguments: Any) -> Any:
-        told.append("judged")
+        happened.append("judged")
         return decide(*arguments)
 
     def answered(view: View, changed: bool) -> None:
-        told.append("applied")
+        happened.append("applied")
 
     monkeypatch.setattr(engine_module, "decide", judged)
     monkeypatch.setattr(engine_module, "_LARGE_BYTES", 0)
-
-    async def story(engine: Engine, forks: Forks) -> None:
-        del told[:]
-        writing = asyncio.create_task(engine.submit(claim("one"), ORIGIN, answered))
-        while not writing.done():
-            if told[-1:] == ["judged"]:
-                told.append(f"seen {await engine.read(lambda view: len(view.consumers))}")
-            await asyncio.sleep(0)
-
-    run(tmp_path, story)
-    assert told == ["judged", "seen 0", "applied"]
+    writing = asyncio.create_task(engine.submit(claim("one"), ORIGIN, answered))
+    while not writing.done():
+        if happened[-1:] == ["judged"]:
+            happened.append(f"seen {await engine.read(lambda view: len(view.consumers))}")
+        await asyncio.sleep(0)
+    assert happened == ["judged", "seen 0", "applied"]
 
 
-def test_a_plan_of_a_child_is_judged_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_plan_of_a_child_is_judged_once(
+    engine: Engine, forks: Forks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also when others wait before it, with whom it would not fit into one batch."""
     flag = tmp_path / "flag"
     judged: list[str] = []
@@ -506,36 +463,33 @@ def test_a_plan_of_a_child_is_judged_once(tmp_path: Path, monkeypatch: pytest.Mo
         judged.append(command.claims[0].consumer)
         return decide(view, command, now_s)
 
-    async def story(engine: Engine, forks: Forks) -> None:
-        def choose(view: View, now_s: int) -> Planned:
-            lengthy(view)
-            wait_for(flag)
-            return Planned(claim("large"), None)
+    def choose(view: View, now_s: int) -> Planned:
+        lengthy(view)
+        wait_for(flag)
+        return Planned(claim("large"), None)
 
-        def submit(consumer: str) -> asyncio.Task[Any]:
-            nothing = ReplaceAllocations((Claim(ConsumerId(consumer), (), "p", "u", None, "INSTANCE"),))
-            return asyncio.create_task(engine.submit(nothing, ORIGIN, lambda view, changed: None))
+    def submit(consumer: str) -> asyncio.Task[Any]:
+        nothing = ReplaceAllocations((Claim(ConsumerId(consumer), (), "p", "u", None, "INSTANCE"),))
+        return asyncio.create_task(engine.submit(nothing, ORIGIN, lambda view, changed: None))
 
-        asking = [asyncio.create_task(engine.submit(choose, ORIGIN, None))]
-        await until(lambda: forks.pids)
-        monkeypatch.setattr(engine_module, "decide", noted)
-        monkeypatch.setattr(engine_module, "_LARGE_BYTES", 0)
-        async with engine._turn:
-            # The writer takes the first and waits for its turn. Then both others wait in the queue.
-            asking.append(submit("first"))
-            await asyncio.sleep(0)
-            await until(lambda: not engine._queue)
-            asking.append(submit("small"))
-            flag.touch()
-            await until(lambda: len(engine._queue) == 2)
-        await asyncio.gather(*asking)
-
-    run(tmp_path, story)
+    asking = [asyncio.create_task(engine.submit(choose, ORIGIN, None))]
+    await until(lambda: forks.pids)
+    monkeypatch.setattr(engine_module, "decide", noted)
+    monkeypatch.setattr(engine_module, "_LARGE_BYTES", 0)
+    async with engine._turn:
+        # The writer takes the first and waits for its turn. Then both others wait in the queue.
+        asking.append(submit("first"))
+        await asyncio.sleep(0)
+        await until(lambda: not engine._queue)
+        asking.append(submit("small"))
+        flag.touch()
+        await until(lambda: len(engine._queue) == 2)
+    await asyncio.gather(*asking)
     assert judged == ["first", "small", "large"]
 
 
-def test_what_a_child_has_encoded_is_written_as_it_would_be_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_what_a_child_has_encoded_is_written_as_it_would_be_here(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes = tuple(new_flavor(f"{number}", "small") for number in range(250))
     encoded_here: list[int] = []
@@ -545,77 +499,61 @@ def test_what_a_child_has_encoded_is_written_as_it_would_be_here(
         encoded_here.append(len(events))
         return encode(body, events, bytes_max)
 
-    async def story(engine: Engine, forks: Forks) -> list[Batch]:
-        def choose(view: View, now_s: int) -> Enact:
-            lengthy(view)
-            return Enact(changes, (claim("one"),))
+    def choose(view: View, now_s: int) -> Enact:
+        lengthy(view)
+        return Enact(changes, (claim("one"),))
 
-        monkeypatch.setattr(body_module, "_extend", noted)
-        await engine.submit(choose, ORIGIN, lambda view, changed: None)
-        return await engine.history(Index(2), 10)
-
-    (batch,) = run(tmp_path, story)
+    monkeypatch.setattr(body_module, "_extend", noted)
+    await engine.submit(choose, ORIGIN, lambda view, changed: None)
+    (batch,) = await engine.history(Index(2), 10)
     (entry,) = batch.entries
     others = encoded_here[0]
     assert encoded_here == [others]
     assert entry.events[others:] == changes
 
 
-def test_what_a_child_makes_too_large_is_refused(tmp_path: Path) -> None:
-    async def story(engine: Engine, forks: Forks) -> object:
-        def choose(view: View, now_s: int) -> Enact:
-            lengthy(view)
-            name = "n" * (5 << 20)
-            return Enact(tuple(new_flavor(id, name) for id in "abc"))
+async def test_what_a_child_makes_too_large_is_refused(engine: Engine) -> None:
+    def choose(view: View, now_s: int) -> Enact:
+        lengthy(view)
+        name = "n" * (5 << 20)
+        return Enact(tuple(new_flavor(id, name) for id in "abc"))
 
-        return await engine.submit(choose, ORIGIN, lambda view, changed: None)
-
-    assert run(tmp_path, story) == CommandTooLarge(3, 8 << 20)
+    assert await engine.submit(choose, ORIGIN, lambda view, changed: None) == CommandTooLarge(3, 8 << 20)
 
 
-def test_a_refusal_of_a_child_is_an_answer(tmp_path: Path) -> None:
-    async def story(engine: Engine, forks: Forks) -> object:
-        def choose(view: View, now_s: int) -> Rejection:
-            lengthy(view)
-            return CapacityExceeded(HOST, "VCPU", 2, 0, 1)
+async def test_a_refusal_of_a_child_is_an_answer(engine: Engine) -> None:
+    def choose(view: View, now_s: int) -> Rejection:
+        lengthy(view)
+        return CapacityExceeded(HOST, "VCPU", 2, 0, 1)
 
-        return await engine.submit(choose, ORIGIN, None)
-
-    assert run(tmp_path, story) == CapacityExceeded(HOST, "VCPU", 2, 0, 1)
+    assert await engine.submit(choose, ORIGIN, None) == CapacityExceeded(HOST, "VCPU", 2, 0, 1)
 
 
-def test_a_child_that_finds_nothing_to_do_is_answered_from_the_view(tmp_path: Path) -> None:
-    async def story(engine: Engine, forks: Forks) -> tuple[int, bool] | Rejection:
-        return await engine.submit(
-            lambda view, now_s: lengthy(view), ORIGIN, lambda view, changed: (view.index, changed)
-        )
-
-    assert run(tmp_path, story) == (2, False)
+async def test_a_child_that_finds_nothing_to_do_is_answered_from_the_view(engine: Engine) -> None:
+    assert await engine.submit(
+        lambda view, now_s: lengthy(view), ORIGIN, lambda view, changed: (view.index, changed)
+    ) == (2, False)
 
 
-def test_a_child_plans_what_would_have_been_planned_here(tmp_path: Path) -> None:
+async def test_a_child_plans_what_would_have_been_planned_here(engine: Engine, forks: Forks) -> None:
     ask = CandidatesRequest(groups=(RequestGroup(resources=(("VCPU", 1),)),))
     members = tuple(ConsumerId(f"member-{number}") for number in range(200))
     request = ScheduleRequest(ask=ask, members=members, at_least=200, project="p", user="u", alternates=3)
     options = scheduler_options(subset_size=7)
+    for number in range(40):
+        id = ProviderId(f"host-{number}")
+        for command in (CreateProvider(id, id), SetInventories(id, 0, {"VCPU": Inventory(8)})):
+            await engine.submit(command, ORIGIN, lambda view, changed: None)
 
-    async def story(engine: Engine, forks: Forks) -> tuple[Any, Any]:
-        for number in range(40):
-            id = ProviderId(f"host-{number}")
-            for command in (CreateProvider(id, id), SetInventories(id, 0, {"VCPU": Inventory(8)})):
-                await engine.submit(command, ORIGIN, lambda view, changed: None)
+    def planned(view: View) -> Any:
+        return plan(view, request, options, Ids(5).rng, 0)
 
-        def planned(view: View) -> Any:
-            return plan(view, request, options, Ids(5).rng, 0)
-
-        pids: list[int] = []
-        asking = asyncio.create_task(engine.read(planned))
-        while not asking.done():
-            pids += forks.pids
-            await asyncio.sleep(0)
-        assert pids, "it takes long enough for a child"
-        return await asking, planned(engine.view)
-
-    there, here = run(tmp_path, story)
-    assert isinstance(there, Plan)
-    assert there == here
+    pids: list[int] = []
+    asking = asyncio.create_task(engine.read(planned))
+    while not asking.done():
+        pids += forks.pids
+        await asyncio.sleep(0)
+    assert pids, "it takes long enough for a child"
+    made_there = await asking
+    assert isinstance(made_there, Plan)
+    assert made_there == planned(engine.view)
