@@ -1,9 +1,9 @@
 """One exchange end to end, without a network: the order of refusals, and what frames every answer."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import pytest
 
@@ -16,7 +16,6 @@ pytestmark = pytest.mark.fast
 
 P = "11111111-1111-1111-1111-111111111111"
 JSON = {"content-type": "application/json"}
-T = TypeVar("T")
 
 
 class SomePolicy:
@@ -43,9 +42,6 @@ class FramedWorld(ApplicationWorld):
     def __init__(self, path: Path, **settings: Any) -> None:
         super().__init__(path, authenticator=SomeAuth(), policy=cast(Policy, SomePolicy()), **settings)
 
-    def exchange(self, method: str, path: str, body: bytes = b"", **options: Any) -> Answer:
-        return self.run(lambda world: world.request(method, path, body, **options))
-
     async def request(
         self,
         method: str,
@@ -67,15 +63,16 @@ class FramedWorld(ApplicationWorld):
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> FramedWorld:
-    return FramedWorld(tmp_path)
+async def world(tmp_path: Path) -> AsyncIterator[FramedWorld]:
+    async with FramedWorld(tmp_path).running() as world:
+        yield world
 
 
 # -- what frames every answer -------------------------------------------------------------------
 
 
-def test_root_is_open_to_all(world: FramedWorld) -> None:
-    answer = world.exchange("GET", "/", token=None, version=39)
+async def test_the_root_needs_no_token(world: FramedWorld) -> None:
+    answer = await world.request("GET", "/", token=None, version=39)
     assert answer.status == 200
     assert answer.headers["content-type"] == "application/json"
     assert answer.headers["openstack-api-version"] == "placement 1.39"
@@ -84,8 +81,8 @@ def test_root_is_open_to_all(world: FramedWorld) -> None:
     assert answer.headers["x-openstack-request-id"].startswith("req-")
 
 
-def test_without_a_token_nothing_else_matters(world: FramedWorld) -> None:
-    answer = world.exchange(
+async def test_a_missing_token_is_refused_before_anything_else(world: FramedWorld) -> None:
+    answer = await world.request(
         "GET", "/no/such/path", token=None, headers={"openstack-api-version": "placement 9.9"}
     )
     assert answer.status == 401
@@ -94,30 +91,29 @@ def test_without_a_token_nothing_else_matters(world: FramedWorld) -> None:
     assert "openstack-api-version" not in answer.headers
 
 
-def test_identity_service_away(world: FramedWorld) -> None:
-    answer = world.exchange("GET", "/traits", token="down")
+async def test_an_identity_service_that_is_away_is_a_503(world: FramedWorld) -> None:
+    answer = await world.request("GET", "/traits", token="down")
     assert answer.status == 503
     assert "keystone is away" in answer.error["detail"]
 
 
-def test_body_too_large(tmp_path: Path) -> None:
-    answer = FramedWorld(tmp_path, body_bytes_max=1024).exchange(
-        "POST", "/resource_providers", b"x" * 1025, headers=JSON, version=23
-    )
+async def test_a_body_over_the_limit_is_refused(tmp_path: Path) -> None:
+    async with FramedWorld(tmp_path, body_bytes_max=1024).running() as world:
+        answer = await world.request("POST", "/resource_providers", b"x" * 1025, headers=JSON, version=23)
     assert answer.status == 413
     assert answer.headers["openstack-api-version"] == "placement 1.23"
     assert answer.headers["vary"] == "openstack-api-version"
     assert "larger than the limit of 1024 bytes" in answer.error["detail"]
 
 
-def test_surprise_is_a_500_that_names_the_request(
+async def test_a_bug_is_a_500_that_names_the_request(
     world: FramedWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def explode(*_: object) -> None:
         raise RuntimeError("secret")
 
     monkeypatch.setattr(Engine, "read", explode)
-    answer = world.exchange("GET", f"/allocations/{P}", version=23)
+    answer = await world.request("GET", f"/allocations/{P}", version=23)
     assert answer.status == 500
     assert answer.headers["openstack-api-version"] == "placement 1.23"
     assert answer.headers["vary"] == "openstack-api-version"
@@ -128,14 +124,14 @@ def test_surprise_is_a_500_that_names_the_request(
 
 
 @pytest.mark.parametrize("failure", [Overloaded("full"), Unavailable("gone")])
-def test_engine_that_cannot_answer(
+async def test_an_engine_that_cannot_answer_is_a_503(
     world: FramedWorld, monkeypatch: pytest.MonkeyPatch, failure: Exception
 ) -> None:
     async def refuse(*_: object) -> None:
         raise failure
 
     monkeypatch.setattr(Engine, "read", refuse)
-    answer = world.exchange("GET", f"/allocations/{P}", version=39)
+    answer = await world.request("GET", f"/allocations/{P}", version=39)
     assert answer.status == 503
     assert answer.headers["retry-after"] == "1"
     assert str(failure) in answer.error["detail"]
@@ -148,27 +144,27 @@ def test_engine_that_cannot_answer(
     "path",
     ["/nothing", "/resource_providers/", "/resource_providers//inventories", "/a/b/c/d/e/f", "/traits/A/B"],
 )
-def test_no_such_path(world: FramedWorld, path: str) -> None:
-    answer = world.exchange("GET", path)
+async def test_an_unknown_path_is_not_found(world: FramedWorld, path: str) -> None:
+    answer = await world.request("GET", path)
     assert answer.status == 404
     assert answer.error["detail"] == "The resource could not be found.\n\n   "
     assert answer.headers["openstack-api-version"] == "placement 1.0"
     assert "vary" not in answer.headers
 
 
-def test_no_such_method(world: FramedWorld) -> None:
-    answer = world.exchange("DELETE", "/resource_providers")
+async def test_an_unknown_method_is_not_allowed(world: FramedWorld) -> None:
+    answer = await world.request("DELETE", "/resource_providers")
     assert answer.status == 405
     assert answer.headers["allow"] == "GET, POST"
     assert "The method DELETE is not allowed for this resource." in answer.error["detail"]
-    assert world.exchange("HEAD", "/resource_providers").status == 405
+    assert (await world.request("HEAD", "/resource_providers")).status == 405
 
 
-def test_body_needs_a_type(world: FramedWorld) -> None:
-    answer = world.exchange("PUT", "/traits/CUSTOM_A", b"{}", version=6)
+async def test_a_body_needs_a_content_type(world: FramedWorld) -> None:
+    answer = await world.request("PUT", "/traits/CUSTOM_A", b"{}", version=6)
     assert answer.status == 400
     assert "content-type header required when content-length > 0" in answer.error["detail"]
-    answer = world.exchange("GET", "/", headers={"content-length": "hi mom"})
+    answer = await world.request("GET", "/", headers={"content-length": "hi mom"})
     assert "content-length header must be an integer" in answer.error["detail"]
 
 
@@ -213,14 +209,14 @@ HTML = {"accept": "text/html"}
         ("PUT", "/allocations/nobody", 39, "admin", JSON, 400),
     ],
 )
-def test_order_of_refusals(
+async def test_refusals_come_in_upstreams_order(
     world: FramedWorld, method: str, path: str, version: int, token: str, headers: dict[str, str], status: int
 ) -> None:
-    assert world.exchange(method, path, version=version, token=token, headers=headers).status == status
+    assert (await world.request(method, path, version=version, token=token, headers=headers)).status == status
 
 
-def test_forbidden_is_bare(world: FramedWorld) -> None:
-    answer = world.exchange("GET", "/resource_providers", token="user")
+async def test_a_refusal_by_policy_names_the_rule(world: FramedWorld) -> None:
+    answer = await world.request("GET", "/resource_providers", token="user")
     assert (
         "Policy does not allow placement:resource_providers:list to be performed." in answer.error["detail"]
     )
@@ -230,41 +226,39 @@ def test_forbidden_is_bare(world: FramedWorld) -> None:
 # -- writing ------------------------------------------------------------------------------------
 
 
-def test_location_is_absolute(world: FramedWorld) -> None:
+async def test_a_location_is_absolute(world: FramedWorld) -> None:
     body = json.dumps({"name": "a", "uuid": P.replace("-", "")}).encode()
-    answer = world.exchange("POST", "/resource_providers", body, headers=JSON)
+    answer = await world.request("POST", "/resource_providers", body, headers=JSON)
     assert (answer.status, answer.body) == (201, b"")
     assert answer.headers["location"] == f"http://berth.example/resource_providers/{P}"
     assert "content-type" not in answer.headers
 
 
-def test_too_many_providers(tmp_path: Path) -> None:
-    world = FramedWorld(tmp_path, request_providers_max=2)
+async def test_a_claim_on_too_many_providers_is_refused(tmp_path: Path) -> None:
     claim = {
         "allocations": {f"{P[:-1]}{digit}": {"resources": {"VCPU": 1}} for digit in range(3)},
         "project_id": "p",
         "user_id": "u",
     }
-    for method, path, body in (("PUT", f"/allocations/{P}", claim), ("POST", "/allocations", {P: claim})):
-        answer = world.exchange(method, path, json.dumps(body).encode(), headers=JSON, version=20)
-        assert answer.status == 400
-        assert "names 3 resource providers, more than the limit of 2" in answer.error["detail"]
+    async with FramedWorld(tmp_path, request_providers_max=2).running() as world:
+        for method, path, body in (("PUT", f"/allocations/{P}", claim), ("POST", "/allocations", {P: claim})):
+            answer = await world.request(method, path, json.dumps(body).encode(), headers=JSON, version=20)
+            assert answer.status == 400
+            assert "names 3 resource providers, more than the limit of 2" in answer.error["detail"]
 
 
-def test_oldest_claims_belong_to_nobody_in_particular(world: FramedWorld) -> None:
-    async def story(world: FramedWorld) -> Answer:
-        name = json.dumps({"name": "a", "uuid": P}).encode()
-        await world.request("POST", "/resource_providers", name, headers=JSON)
-        inventory = b'{"resource_class": "VCPU", "total": 4}'
-        await world.request("POST", f"/resource_providers/{P}/inventories", inventory, headers=JSON)
-        claim = {"allocations": [{"resource_provider": {"uuid": P}, "resources": {"VCPU": 1}}]}
-        upper = "ABCDEFAB-1111-1111-1111-111111111111"
-        put = await world.request("PUT", f"/allocations/{upper}", json.dumps(claim).encode(), headers=JSON)
-        assert put.status == 204
-        return await world.request("GET", f"/allocations/{upper.lower()}", version=39)
-
+async def test_a_claim_of_the_oldest_version_has_no_project_and_no_user(world: FramedWorld) -> None:
     nobody = "00000000-0000-0000-0000-000000000000"
-    assert json.loads(world.run(story).body) == {
+    name = json.dumps({"name": "a", "uuid": P}).encode()
+    await world.request("POST", "/resource_providers", name, headers=JSON)
+    inventory = b'{"resource_class": "VCPU", "total": 4}'
+    await world.request("POST", f"/resource_providers/{P}/inventories", inventory, headers=JSON)
+    claim = {"allocations": [{"resource_provider": {"uuid": P}, "resources": {"VCPU": 1}}]}
+    upper = "ABCDEFAB-1111-1111-1111-111111111111"
+    put = await world.request("PUT", f"/allocations/{upper}", json.dumps(claim).encode(), headers=JSON)
+    assert put.status == 204
+    claimed = await world.request("GET", f"/allocations/{upper.lower()}", version=39)
+    assert claimed.json == {
         "allocations": {P: {"resources": {"VCPU": 1}, "generation": 2}},
         "project_id": nobody,
         "user_id": nobody,
@@ -273,62 +267,64 @@ def test_oldest_claims_belong_to_nobody_in_particular(world: FramedWorld) -> Non
     }
 
 
-def test_a_consumer_is_called_what_the_body_calls_it(world: FramedWorld) -> None:
+async def test_a_consumer_is_called_what_the_body_calls_it(world: FramedWorld) -> None:
     upper = "ABCDEFAB-1111-1111-1111-111111111111"
     claim: dict[str, object] = {"allocations": {}, "project_id": "p", "user_id": "u"}
     claim["consumer_generation"] = None
 
-    async def story(world: FramedWorld) -> list[int]:
-        bodies = [json.dumps({id: claim}).encode() for id in (upper, upper.lower(), upper)]
-        asked = [
-            await world.request("POST", "/allocations", body, headers=JSON, version=28) for body in bodies
-        ]
-        return [answer.status for answer in asked]
-
     # Two spellings are two consumers. The third writes to the first, which is not new any more.
-    assert world.run(story) == [204, 204, 409]
+    bodies = [json.dumps({id: claim}).encode() for id in (upper, upper.lower(), upper)]
+    asked = [await world.request("POST", "/allocations", body, headers=JSON, version=28) for body in bodies]
+    assert [answer.status for answer in asked] == [204, 204, 409]
 
 
 # -- health and cross-origin --------------------------------------------------------------------
 
 
-def test_health_needs_nothing(world: FramedWorld) -> None:
-    assert world.exchange("GET", "/healthz", token=None).status == 200
-    ready = world.exchange("GET", "/readyz", token=None)
+async def test_health_needs_no_token(world: FramedWorld) -> None:
+    assert (await world.request("GET", "/healthz", token=None)).status == 200
+    ready = await world.request("GET", "/readyz", token=None)
     assert (ready.status, json.loads(ready.body)) == (200, {"status": "ready", "index": 0})
-    metrics = world.exchange("GET", "/metrics", token=None)
+    metrics = await world.request("GET", "/metrics", token=None)
     assert metrics.headers["content-type"].startswith("text/plain")
     assert b"berth_" in metrics.body
 
 
-def test_not_ready(world: FramedWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_cannot_read_is_not_ready(
+    world: FramedWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def refuse(*_: object) -> None:
         raise Unavailable("disk on fire")
 
     monkeypatch.setattr(Engine, "read", refuse)
-    answer = world.exchange("GET", "/readyz", token=None)
+    answer = await world.request("GET", "/readyz", token=None)
     assert answer.status == 503
     assert json.loads(answer.body)["reason"] == "disk on fire"
 
 
-def test_cross_origin(tmp_path: Path) -> None:
-    world = FramedWorld(
-        tmp_path, cors_allowed_origins=("http://good",), cors_allow_headers=("openstack-api-version",)
-    )
-    asked = {
-        "access-control-request-method": "GET",
-        "access-control-request-headers": "OpenStack-API-Version",
+ORIGIN = {
+    "origin": "http://good",
+    "access-control-request-method": "GET",
+    "access-control-request-headers": "OpenStack-API-Version",
+}
+
+
+async def test_answers_of_allowed_origins_say_so(tmp_path: Path) -> None:
+    settings = {
+        "cors_allowed_origins": ("http://good",),
+        "cors_allow_headers": ("openstack-api-version",),
     }
-    allowed = world.exchange("OPTIONS", "/", headers={"origin": "http://good", **asked})
+    async with FramedWorld(tmp_path, **settings).running() as world:
+        allowed = await world.request("OPTIONS", "/", headers=ORIGIN)
+        denied = await world.request("OPTIONS", "/", headers={**ORIGIN, "origin": "http://bad"})
+        plain = await world.request("GET", "/", headers={"origin": "http://good"})
     assert allowed.status == 200
     assert allowed.headers["access-control-allow-origin"] == "http://good"
     assert allowed.headers["access-control-allow-headers"] == "OpenStack-API-Version"
-    denied = world.exchange("OPTIONS", "/", headers={"origin": "http://bad", **asked})
     assert denied.status == 200
     assert not any(name.startswith("access-control") for name in denied.headers)
-    plain = world.exchange("GET", "/", headers={"origin": "http://good"})
     assert plain.headers["vary"] == "openstack-api-version,Origin"
-    assert (
-        FramedWorld(tmp_path).exchange("OPTIONS", "/", headers={"origin": "http://good", **asked}).status
-        == 405
-    )
+
+
+async def test_without_allowed_origins_there_is_no_preflight(world: FramedWorld) -> None:
+    assert (await world.request("OPTIONS", "/", headers=ORIGIN)).status == 405

@@ -11,7 +11,6 @@ from berth.api.placement.candidate_query import parse_candidates_query
 from berth.api.placement.query import CLASSES_MAX, NAMES_MAX, PARAMETERS_MAX, Query
 from berth.model.requests import CandidatesRequest
 from tests.unit.api.test_application import FramedWorld
-from tests.worlds import Answer
 
 pytestmark = pytest.mark.fast
 
@@ -138,16 +137,17 @@ def test_as_many_names_as_are_allowed() -> None:
     assert len(request.groups[0].required) == NAMES_MAX
 
 
-def test_providers_are_asked_for_within_the_same_limits(tmp_path: Path) -> None:
-    world = FramedWorld(tmp_path)
-    for query in (
+async def test_providers_are_asked_for_within_the_same_limits(tmp_path: Path) -> None:
+    queries = (
         f"required={names(NAMES_MAX + 1)}",
         f"member_of={ids(NAMES_MAX + 1)}",
         "resources=" + ",".join(f"CUSTOM_{number}:1" for number in range(NAMES_MAX + 1)),
-    ):
-        answer = world.exchange("GET", f"/resource_providers?{query}", version=39)
-        assert answer.status == 400
-        assert f"{NAMES_MAX + 1} were sent, at most" in answer.error["detail"]
+    )
+    async with FramedWorld(tmp_path).running() as world:
+        for query in queries:
+            answer = await world.request("GET", f"/resource_providers?{query}", version=39)
+            assert answer.status == 400
+            assert f"{NAMES_MAX + 1} were sent, at most" in answer.error["detail"]
 
 
 # -- writes -------------------------------------------------------------------------------------
@@ -191,34 +191,32 @@ GENERATION = {"resource_provider_generation": 0}
         ),
     ],
 )
-def test_too_long_a_list_in_one_write(tmp_path: Path, method: str, path: str, body: Any, what: str) -> None:
-    async def story(world: FramedWorld) -> Answer:
+async def test_too_long_a_list_in_one_write(
+    tmp_path: Path, method: str, path: str, body: Any, what: str
+) -> None:
+    async with FramedWorld(tmp_path, request_list_max=2).running() as world:
         provider = json.dumps({"name": "a", "uuid": A}).encode()
         assert (await world.request("POST", "/resource_providers", provider, headers=JSON)).status == 201
-        return await world.request(method, path, json.dumps(body).encode(), headers=JSON, version=33)
-
-    answer = FramedWorld(tmp_path, request_list_max=2).run(story)
+        answer = await world.request(method, path, json.dumps(body).encode(), headers=JSON, version=33)
     assert answer.status == 400
     assert f"The request lists 3 {what}, more than the limit of 2" in answer.error["detail"]
 
 
-def test_too_long_a_list_in_an_old_claim(tmp_path: Path) -> None:
+async def test_too_long_a_list_in_an_old_claim(tmp_path: Path) -> None:
     claim = {"allocations": [{"resource_provider": {"uuid": A}, "resources": THREE_CLASSES}]}
-    answer = FramedWorld(tmp_path, request_list_max=2).exchange(
-        "PUT", f"/allocations/{A}", json.dumps(claim).encode(), headers=JSON
-    )
+    async with FramedWorld(tmp_path, request_list_max=2).running() as world:
+        answer = await world.request("PUT", f"/allocations/{A}", json.dumps(claim).encode(), headers=JSON)
     assert answer.status == 400
     assert "The request lists 3 resource classes, more than the limit of 2" in answer.error["detail"]
 
 
 @pytest.mark.parametrize("path", ["/allocations", "/reshaper"])
-def test_too_many_allocations_in_one_write(tmp_path: Path, path: str) -> None:
+async def test_too_many_allocations_in_one_write(tmp_path: Path, path: str) -> None:
     claims = {consumer: claim() for consumer in (A, B)}
     inventories = {A: {"inventories": {"VCPU": {"total": 8}}, **GENERATION}}
     body = claims if path == "/allocations" else {"inventories": inventories, "allocations": claims}
-    answer = FramedWorld(tmp_path, request_allocations_max=1).exchange(
-        "POST", path, json.dumps(body).encode(), headers=JSON, version=33
-    )
+    async with FramedWorld(tmp_path, request_allocations_max=1).running() as world:
+        answer = await world.request("POST", path, json.dumps(body).encode(), headers=JSON, version=33)
     count = 2 if path == "/allocations" else 3
     assert answer.status == 400
     assert (
@@ -230,8 +228,9 @@ def test_too_many_allocations_in_one_write(tmp_path: Path, path: str) -> None:
 # -- a name that looks like JSON ----------------------------------------------------------------
 
 
-def test_a_class_named_like_json_is_no_json(tmp_path: Path) -> None:
+async def test_a_class_named_like_json_is_no_json(tmp_path: Path) -> None:
     path = '/resource_classes/CUSTOM_A", "name": "CUSTOM_B'
-    answer = FramedWorld(tmp_path).exchange("PUT", path, version=7)
+    async with FramedWorld(tmp_path).running() as world:
+        answer = await world.request("PUT", path, version=7)
     assert answer.status == 400
     assert "does not match '^CUSTOM_[A-Z0-9_]+$'" in answer.error["detail"]

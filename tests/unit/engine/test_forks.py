@@ -42,6 +42,7 @@ from berth.scheduler.options import scheduler_options
 from berth.scheduler.plan import plan
 from berth.view import View
 from tests.servers import ROOT
+from tests.waiting import until
 
 ORIGIN = Origin("req-test", None, None, "test")
 HOST = ProviderId("host")
@@ -95,11 +96,6 @@ def endless(view: View, now_s: int = 0) -> Any:
 def wait_for(path: Path) -> None:
     while not path.exists():
         time.sleep(0.005)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():
-        await asyncio.sleep(0.005)
 
 
 def claim(consumer: str, vcpus: int = 1) -> ReplaceAllocations:
@@ -276,7 +272,8 @@ def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:
     program = """
         import asyncio, sys
         from pathlib import Path
-        from tests.unit.engine.test_forks import endless, engine_of_one_host, forks_of, until
+        from tests.unit.engine.test_forks import endless, engine_of_one_host, forks_of
+        from tests.waiting import until
 
         async def read() -> None:
             async with engine_of_one_host(Path(sys.argv[1])) as engine:

@@ -1,7 +1,7 @@
 """Needs and the doctor through /berth/v1, on a journal, as other services and operators reach them."""
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +26,17 @@ NEEDS = f"/berth/v1/servers/{uuid_of(SERVER)}/needs"
 ORIGIN = Origin("req-1", "test", None, "test")
 
 
-def tell(tmp_path: Path, story: Callable[[ApplicationWorld], Awaitable[None]], **settings: Any) -> None:
-    """A story of a region with one host, its network card, and a server on it."""
-
-    async def told(world: ApplicationWorld) -> None:
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[ApplicationWorld]:
+    """A region with one host, its network card, and a server on it."""
+    async with ApplicationWorld(tmp_path).running() as world:
         await world.host(HOST, {"VCPU": 8})
         await world.host(CARD, {BANDWIDTH: 1000}, parent=HOST)
         await world.join(HOST, cell_aggregate("cell1"))
         await world.claim(SERVER, {HOST: {"VCPU": 2}})
         await write(world, Host(id=uuid_of(HOST), number=1, name="host-1", cell="cell1"))
         await write(world, server())
-        await story(world)
-
-    ApplicationWorld(tmp_path, **settings).run(told)
+        yield world
 
 
 def server() -> Server:
@@ -89,7 +87,7 @@ async def write_over(world: ApplicationWorld) -> None:
         ("conflicts", 4, {"01": {"VCPU": 3}, "11": {BANDWIDTH: 400}}),
     ],
 )
-def test_the_guide_can_be_followed(tmp_path: Path, guide: str, count: int, left: Any) -> None:
+async def test_the_guide_can_be_followed(world: ApplicationWorld, guide: str, count: int, left: Any) -> None:
     text = (ROOT / "docs" / "guides" / f"{guide}.md").read_text()
     text = text.replace("{server}", uuid_of(SERVER)).replace("{host}", uuid_of(HOST))
     requests = re.findall(
@@ -97,54 +95,45 @@ def test_the_guide_can_be_followed(tmp_path: Path, guide: str, count: int, left:
     )
     assert len(requests) >= count
 
-    async def story(world: ApplicationWorld) -> None:
-        for method, path, status, code, body in requests:
-            sent = body.encode() if body.strip() else None
-            answer = await world.ask_raw(method, path, sent)
-            assert answer.status == int(status), (method, path, answer.body)
-            if code:
-                assert answer.error["code"] == code
-        assert await held(world, SERVER) == left
-
-    tell(tmp_path, story)
+    for method, path, status, code, body in requests:
+        sent = body.encode() if body.strip() else None
+        answer = await world.ask_raw(method, path, sent)
+        assert answer.status == int(status), (method, path, answer.body)
+        if code:
+            assert answer.error["code"] == code
+    assert await held(world, SERVER) == left
 
 
-def test_a_server_shows_what_another_client_has_changed(tmp_path: Path) -> None:
+async def test_a_server_shows_what_another_client_has_changed(world: ApplicationWorld) -> None:
     path = f"/berth/v1/servers/{uuid_of(SERVER)}"
 
-    async def story(world: ApplicationWorld) -> None:
-        before = (await world.get(path)).json["server"]
-        assert (before["name"], before["host"], before["conflict"]) == ("web", "host-1", None)
-        assert before["allocations"] == {uuid_of(HOST): {"VCPU": 2}}
-        await write_over(world)
-        assert (await world.ask("PUT", f"{NEEDS}/port", {"resources": {BANDWIDTH: 5}})).status == 409
-        shown = (await world.get(path)).json["server"]
-        assert shown["conflict"]["allocations"] == {uuid_of(HOST): {"VCPU": 3}}
-        assert shown["conflict"]["asked"] == "change the needs"
-        assert (await world.ask("PUT", f"{NEEDS}/port", {"resources": {BANDWIDTH: 5}})).status == 200
-        after = (await world.get(path)).json["server"]
-        assert (after["conflict"], after["added_by_others"]) == (None, {uuid_of(HOST): {"VCPU": 1}})
-        assert (await world.get(f"/berth/v1/servers/{uuid_of(99)}")).status == 404
-
-    tell(tmp_path, story)
+    before = (await world.get(path)).json["server"]
+    assert (before["name"], before["host"], before["conflict"]) == ("web", "host-1", None)
+    assert before["allocations"] == {uuid_of(HOST): {"VCPU": 2}}
+    await write_over(world)
+    assert (await world.ask("PUT", f"{NEEDS}/port", {"resources": {BANDWIDTH: 5}})).status == 409
+    shown = (await world.get(path)).json["server"]
+    assert shown["conflict"]["allocations"] == {uuid_of(HOST): {"VCPU": 3}}
+    assert shown["conflict"]["asked"] == "change the needs"
+    assert (await world.ask("PUT", f"{NEEDS}/port", {"resources": {BANDWIDTH: 5}})).status == 200
+    after = (await world.get(path)).json["server"]
+    assert (after["conflict"], after["added_by_others"]) == (None, {uuid_of(HOST): {"VCPU": 1}})
+    assert (await world.get(f"/berth/v1/servers/{uuid_of(99)}")).status == 404
 
 
-def test_a_need_is_shown_with_where_it_is_met(tmp_path: Path) -> None:
-    async def story(world: ApplicationWorld) -> None:
-        answer = await world.ask("PUT", f"{NEEDS}/port", {"resources": {BANDWIDTH: 10}})
-        shown = {
-            "name": "port",
-            "resources": {BANDWIDTH: 10},
-            "required": [],
-            "forbidden": [],
-            "allocations": {uuid_of(CARD): {BANDWIDTH: 10}},
-        }
-        assert answer.json == {"need": shown}
-        assert (await world.get(f"{NEEDS}/port")).json == {"need": shown}
-        assert (await world.get(NEEDS)).json == {"needs": [shown]}
-        assert await held(world, SERVER) == {"01": {"VCPU": 2}, "11": {BANDWIDTH: 10}}
-
-    tell(tmp_path, story)
+async def test_a_need_is_shown_with_where_it_is_met(world: ApplicationWorld) -> None:
+    answer = await world.ask("PUT", f"{NEEDS}/port", {"resources": {BANDWIDTH: 10}})
+    shown = {
+        "name": "port",
+        "resources": {BANDWIDTH: 10},
+        "required": [],
+        "forbidden": [],
+        "allocations": {uuid_of(CARD): {BANDWIDTH: 10}},
+    }
+    assert answer.json == {"need": shown}
+    assert (await world.get(f"{NEEDS}/port")).json == {"need": shown}
+    assert (await world.get(NEEDS)).json == {"needs": [shown]}
+    assert await held(world, SERVER) == {"01": {"VCPU": 2}, "11": {BANDWIDTH: 10}}
 
 
 @pytest.mark.parametrize(
@@ -161,48 +150,39 @@ def test_a_need_is_shown_with_where_it_is_met(tmp_path: Path) -> None:
         ("port", {"resources": {BANDWIDTH: 2000}}, 409, "no_fit", "host-1 has no room for the need port"),
     ],
 )
-def test_what_is_refused_of_a_need(
-    tmp_path: Path, name: str, body: object, status: int, code: str, words: str
+async def test_a_need_that_cannot_be_met_or_read_is_refused(
+    world: ApplicationWorld, name: str, body: object, status: int, code: str, words: str
 ) -> None:
-    async def story(world: ApplicationWorld) -> None:
-        answer = await world.ask("PUT", f"{NEEDS}/{name}", body)
-        assert (answer.status, answer.error["code"]) == (status, f"berth.{code}")
-        assert words in answer.error["detail"]
-        assert await held(world, SERVER) == {"01": {"VCPU": 2}}
-
-    tell(tmp_path, story)
+    answer = await world.ask("PUT", f"{NEEDS}/{name}", body)
+    assert (answer.status, answer.error["code"]) == (status, f"berth.{code}")
+    assert words in answer.error["detail"]
+    assert await held(world, SERVER) == {"01": {"VCPU": 2}}
 
 
-def test_a_server_that_is_not_there_or_busy(tmp_path: Path) -> None:
-    async def story(world: ApplicationWorld) -> None:
-        body = {"resources": {BANDWIDTH: 1}}
-        answer = await world.ask("PUT", f"/berth/v1/servers/{uuid_of(99)}/needs/port", body)
-        assert answer.status == 404
-        assert answer.error["detail"] == f"There is no server {uuid_of(99)}."
-        await write(world, msgspec.structs.replace(server(), run="run", task="migrating"))
-        for method, sent in (("PUT", body), ("DELETE", None)):
-            answer = await world.ask(method, f"{NEEDS}/port", sent)
-            assert answer.status == 409
-            assert "while it is migrating" in answer.error["detail"]
-
-    tell(tmp_path, story)
+async def test_the_needs_of_a_server_that_is_missing_or_busy_are_refused(world: ApplicationWorld) -> None:
+    body = {"resources": {BANDWIDTH: 1}}
+    answer = await world.ask("PUT", f"/berth/v1/servers/{uuid_of(99)}/needs/port", body)
+    assert answer.status == 404
+    assert answer.error["detail"] == f"There is no server {uuid_of(99)}."
+    await write(world, msgspec.structs.replace(server(), run="run", task="migrating"))
+    for method, sent in (("PUT", body), ("DELETE", None)):
+        answer = await world.ask(method, f"{NEEDS}/port", sent)
+        assert answer.status == 409
+        assert "while it is migrating" in answer.error["detail"]
 
 
-def test_the_policy_comes_with_the_request_or_from_the_settings(tmp_path: Path) -> None:
+async def test_the_policy_comes_with_the_request_or_from_the_settings(world: ApplicationWorld) -> None:
     body = {"resources": {BANDWIDTH: 5}}
 
-    async def story(world: ApplicationWorld) -> None:
-        await write_over(world)
-        answer = await world.ask("PUT", f"{NEEDS}/port", body)
-        assert answer.status == 409
-        assert "(added: VCPU 1). The conflict is recorded." in answer.error["detail"]
-        wrong = await world.ask("PUT", f"{NEEDS}/port", body, headers={"x-berth-conflict-policy": "never"})
-        assert wrong.status == 400
-        answer = await world.ask("PUT", f"{NEEDS}/port", body, headers={"x-berth-conflict-policy": "merge"})
-        assert answer.status == 200
-        assert await held(world, SERVER) == {"01": {"VCPU": 3}, "11": {BANDWIDTH: 5}}
-
-    tell(tmp_path, story)
+    await write_over(world)
+    answer = await world.ask("PUT", f"{NEEDS}/port", body)
+    assert answer.status == 409
+    assert "(added: VCPU 1). The conflict is recorded." in answer.error["detail"]
+    wrong = await world.ask("PUT", f"{NEEDS}/port", body, headers={"x-berth-conflict-policy": "never"})
+    assert wrong.status == 400
+    answer = await world.ask("PUT", f"{NEEDS}/port", body, headers={"x-berth-conflict-policy": "merge"})
+    assert answer.status == 200
+    assert await held(world, SERVER) == {"01": {"VCPU": 3}, "11": {BANDWIDTH: 5}}
 
 
 @pytest.mark.parametrize(
@@ -217,55 +197,48 @@ def test_the_policy_comes_with_the_request_or_from_the_settings(tmp_path: Path) 
         ("POST", "/berth/v1/doctor/repair", "doctor:repair"),
     ],
 )
-def test_somebody_who_may_not(tmp_path: Path, method: str, path: str, rule: str) -> None:
-    async def story(world: ApplicationWorld) -> None:
-        answer = await world.ask(method, path, token="guest")
-        assert answer.status == 403
-        assert answer.error["detail"] == f"Policy doesn't allow berth:{rule} to be performed."
-
-    tell(tmp_path, story)
+async def test_a_caller_without_the_role_is_refused(
+    world: ApplicationWorld, method: str, path: str, rule: str
+) -> None:
+    answer = await world.ask(method, path, token="guest")
+    assert answer.status == 403
+    assert answer.error["detail"] == f"Policy doesn't allow berth:{rule} to be performed."
 
 
 # -- the doctor ---------------------------------------------------------------------------------
 
 
-def test_nothing_is_wrong(tmp_path: Path) -> None:
-    async def story(world: ApplicationWorld) -> None:
-        assert (await world.get("/berth/v1/doctor")).json == {"findings": [], "truncated": False}
-        answer = await world.ask("POST", "/berth/v1/doctor/repair", {"findings": "all", "dry_run": False})
-        assert answer.json == {"dry_run": False, "repairs": []}
-
-    tell(tmp_path, story)
+async def test_a_sound_region_has_no_findings(world: ApplicationWorld) -> None:
+    assert (await world.get("/berth/v1/doctor")).json == {"findings": [], "truncated": False}
+    answer = await world.ask("POST", "/berth/v1/doctor/repair", {"findings": "all", "dry_run": False})
+    assert answer.json == {"dry_run": False, "repairs": []}
 
 
-def test_a_dry_run_changes_nothing_and_a_repair_repairs(tmp_path: Path) -> None:
-    async def story(world: ApplicationWorld) -> None:
-        await world.claim(GHOST, {HOST: {"VCPU": 1}})
-        await world.change("DELETE", f"/allocations/{uuid_of(SERVER)}")
-        found = (await world.get("/berth/v1/doctor")).json["findings"]
-        ids = [f"orphan_consumer:{uuid_of(GHOST)}", f"server_without_allocations:{uuid_of(SERVER)}"]
-        assert [finding["id"] for finding in found] == ids
-        assert found[0]["holds"] == {uuid_of(HOST): {"VCPU": 1}}
-        assert found[0]["repair"] is None
-        assert found[1]["should_hold"] == {uuid_of(HOST): {"VCPU": 2}}
-        body = {"findings": "all", "grace_s": 0}
-        answer = await world.ask("POST", "/berth/v1/doctor/repair", body)
-        assert [one["outcome"] for one in answer.json["repairs"]] == ["would repair"] * 2
-        assert await held(world, GHOST)
-        answer = await world.ask("POST", "/berth/v1/doctor/repair", {"findings": ids, "dry_run": False})
-        outcomes = {one["id"]: (one["outcome"], one["detail"]) for one in answer.json["repairs"]}
-        assert outcomes[ids[0]][0] == "refused", "it is too young"
-        assert "wait 60 seconds" in outcomes[ids[0]][1]
-        assert outcomes[ids[1]] == ("repaired", "claim it again, if there is room")
-        assert await held(world, SERVER) == {"01": {"VCPU": 2}}
-        answer = await world.ask("POST", "/berth/v1/doctor/repair", {**body, "dry_run": False})
-        assert [one["outcome"] for one in answer.json["repairs"]] == ["repaired"]
-        assert await held(world, GHOST) == {}
-        assert (await world.get("/berth/v1/doctor")).json["findings"] == []
-        again = await world.ask("POST", "/berth/v1/doctor/repair", {"findings": ids, "dry_run": True})
-        assert {one["outcome"] for one in again.json["repairs"]} == {"refused"}
-
-    tell(tmp_path, story)
+async def test_a_dry_run_changes_nothing_and_a_repair_repairs(world: ApplicationWorld) -> None:
+    await world.claim(GHOST, {HOST: {"VCPU": 1}})
+    await world.change("DELETE", f"/allocations/{uuid_of(SERVER)}")
+    found = (await world.get("/berth/v1/doctor")).json["findings"]
+    ids = [f"orphan_consumer:{uuid_of(GHOST)}", f"server_without_allocations:{uuid_of(SERVER)}"]
+    assert [finding["id"] for finding in found] == ids
+    assert found[0]["holds"] == {uuid_of(HOST): {"VCPU": 1}}
+    assert found[0]["repair"] is None
+    assert found[1]["should_hold"] == {uuid_of(HOST): {"VCPU": 2}}
+    body = {"findings": "all", "grace_s": 0}
+    answer = await world.ask("POST", "/berth/v1/doctor/repair", body)
+    assert [one["outcome"] for one in answer.json["repairs"]] == ["would repair"] * 2
+    assert await held(world, GHOST)
+    answer = await world.ask("POST", "/berth/v1/doctor/repair", {"findings": ids, "dry_run": False})
+    outcomes = {one["id"]: (one["outcome"], one["detail"]) for one in answer.json["repairs"]}
+    assert outcomes[ids[0]][0] == "refused", "it is too young"
+    assert "wait 60 seconds" in outcomes[ids[0]][1]
+    assert outcomes[ids[1]] == ("repaired", "claim it again, if there is room")
+    assert await held(world, SERVER) == {"01": {"VCPU": 2}}
+    answer = await world.ask("POST", "/berth/v1/doctor/repair", {**body, "dry_run": False})
+    assert [one["outcome"] for one in answer.json["repairs"]] == ["repaired"]
+    assert await held(world, GHOST) == {}
+    assert (await world.get("/berth/v1/doctor")).json["findings"] == []
+    again = await world.ask("POST", "/berth/v1/doctor/repair", {"findings": ids, "dry_run": True})
+    assert {one["outcome"] for one in again.json["repairs"]} == {"refused"}
 
 
 @pytest.mark.parametrize(
@@ -278,9 +251,6 @@ def test_a_dry_run_changes_nothing_and_a_repair_repairs(tmp_path: Path) -> None:
         {"findings": ["x"] * 1001},
     ],
 )
-def test_what_is_refused_of_a_repair(tmp_path: Path, body: object) -> None:
-    async def story(world: ApplicationWorld) -> None:
-        answer = await world.ask("POST", "/berth/v1/doctor/repair", body)
-        assert (answer.status, answer.error["code"]) == (400, "berth.bad_body")
-
-    tell(tmp_path, story)
+async def test_a_repair_that_cannot_be_read_is_refused(world: ApplicationWorld, body: object) -> None:
+    answer = await world.ask("POST", "/berth/v1/doctor/repair", body)
+    assert (answer.status, answer.error["code"]) == (400, "berth.bad_body")
