@@ -22,9 +22,8 @@ from berth.api.kernel.http import (
     send_response,
 )
 from berth.cell import protocol
-from berth.cell.credentials import AgentCaller, NotAllowed, read_caller
-from berth.cell.heartbeats import ConductorReplaced
-from berth.cell.hosts import HostNotRegistered, HostRefused, HostRegistry
+from berth.cell.agents import AgentCaller, NotAllowed, read_caller
+from berth.cell.hosts import ConductorReplaced, HostNotRegistered, HostRefused, HostRegistry
 from berth.cell.mailbox import Mailbox
 from berth.cell.placement import ClaimRefused, PlacementUnavailable
 from berth.engine import Engine, Unavailable

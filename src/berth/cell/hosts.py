@@ -1,18 +1,22 @@
-"""The hosts of a cell: registering them, answering their polls, and leftovers on hosts that come back.
+"""The hosts of a cell: registering them, answering their polls, marking them down and up again, and leftovers
+on hosts that come back.
+
+Every poll and registration is a heartbeat. Heartbeats are kept in memory alone; that a host is down, or up
+again, is in the journal. **A host is down when no heartbeat has come within the timeout, and for no other
+reason.** After a start, and after the journal was unavailable, every host has one timeout to be heard of.
 
 What a host reports and cannot be written is a complaint, which operators can see, and its agent is asked to
-register again after a while; the host stays up (``heartbeats``). A host that comes back is up only when no
-leftover is on it: what was evacuated is destroyed first, and then its migrations are released.
+register again after a while; the host stays up. A host that comes back is up only when no leftover is on it:
+what was evacuated is destroyed first, and then its migrations are released.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from berth.cell import agents, saga_runs
-from berth.cell.credentials import AgentCaller, check_before_body, check_host
-from berth.cell.heartbeats import ConductorReplaced, Heartbeats
+from berth.cell.agents import AgentCaller
 from berth.cell.mailbox import Mailbox
 from berth.cell.placement import ClaimRefused, PlacementUnavailable
 from berth.cell.protocol import WITH_CREDENTIALS, Leftover, Poll, PollAnswer, Register
@@ -40,6 +44,9 @@ _TOO_LARGE: Final = "The report is too large for the cell's journal."
 _STILL_WRITING: Final = "Placement is slow: the report is still being written."
 _OLD_AGENT: Final = "The agent is of an older release and has no credential of its own: upgrade it."
 
+Enactment = Callable[[Callable[[View], Enact | Rejection | None]], Awaitable[object]]
+"""Has a change made in the cell's journal, as long as this conductor's term lasts."""
+
 
 class HostNotRegistered(Exception):
     """The host has not registered in this cell."""
@@ -47,6 +54,10 @@ class HostNotRegistered(Exception):
 
 class HostRefused(Exception):
     """The host cannot join this cell. The message is for the operator."""
+
+
+class ConductorReplaced(Exception):
+    """Another conductor has taken over the cell: nothing is written here any more."""
 
 
 class _Retry(NamedTuple):
@@ -109,11 +120,11 @@ class HostRegistry:
 
     def check_caller(self, caller: AgentCaller) -> None:
         """Refuse a caller whose body need not be read (NotAllowed)."""
-        check_before_body(caller, None if caller.host is None else self._agent(caller.host))
+        agents.check_before_body(caller, None if caller.host is None else self._agent(caller.host))
 
     def check_host(self, caller: AgentCaller, host: str) -> None:
         """Refuse a caller who speaks for another host than its own (NotAllowed)."""
-        check_host(caller, host, self._agent(host))
+        agents.check_host(caller, host, self._agent(host))
 
     def check_joined(self, caller: AgentCaller, host: str) -> None:
         """HostNotRegistered, if a host must register first, so that its credential is known."""
@@ -327,3 +338,51 @@ class HostRegistry:
         if outcome == replaced:
             raise ConductorReplaced("another conductor has taken over this cell")
         return outcome
+
+
+class Heartbeats:
+    """When each host was last heard of."""
+
+    def __init__(
+        self, engine: Engine, mailbox: Mailbox, clock: Clock, timeout_s: float, enact: Enactment
+    ) -> None:
+        self._engine = engine
+        self._mailbox = mailbox
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._enact = enact
+        self._heard_ns: dict[str, int] = {}
+
+    def hear(self, host: str) -> None:
+        self._heard_ns[host] = self._clock.monotonic_ns()
+
+    async def watch(self) -> None:
+        """Mark hosts down, until another conductor has taken over."""
+        started_ns = self._clock.monotonic_ns()
+        while not self._engine.stopping:
+            await asyncio.sleep(self._timeout_s / 4)
+            try:
+                await self._mark_overdue(started_ns)
+            except ConductorReplaced:
+                return
+            except (Unavailable, Overloaded) as error:
+                _log.warning("the cell's journal is unavailable, no host is marked down meanwhile: %s", error)
+                # No heartbeat could be heard meanwhile.
+                started_ns = self._clock.monotonic_ns()
+                self._heard_ns.clear()
+            except Exception:
+                _log.exception("checking heartbeats failed unexpectedly, retrying")
+
+    async def _mark_overdue(self, started_ns: int) -> None:
+        known = await self._engine.read(lambda view: list(view.records.all(Agent)))
+        now_ns = self._clock.monotonic_ns()
+        for agent in known:
+            waited_s = (now_ns - self._heard_ns.get(agent.id, started_ns)) / 1e9
+            if not agent.is_down and waited_s > self._timeout_s:
+                await self._mark_down(agent)
+
+    async def _mark_down(self, agent: Agent) -> None:
+        now_s = self._clock.now_ns() // 1_000_000_000
+        await self._enact(lambda view: saga_runs.mark_host(view, agent.id, True, now_s))
+        self._mailbox.give_up(agent.id, f"the host {agent.name} is down")
+        _log.warning("%s: down, no heartbeat within %g s", agent.name, self._timeout_s)

@@ -1,8 +1,9 @@
 """The agent protocol, between an agent and its conductor: JSON bodies, each a POST.
 
-    register     who the host is, what it has, and which servers are on it poll         a heartbeat, with the
-    servers on the host: answered with commands, at once or when there are any report       the outcome of a
-    command credential   the host's new credential, in place of the one that is shown
+    register     who the host is, what it has, and which servers are on it
+    poll         a heartbeat, with the servers on the host; answered with commands, as soon as there are any
+    report       the outcome of a command
+    credential   the host's new credential, in place of the one that is sent with it
 
 A command has an id, which is the same whenever it is handed out again, and a fence: of two commands for one
 server the one with the greater fence is the later, and an agent that has seen it refuses the other. Fields

@@ -1,5 +1,9 @@
 """The region's links to its cells: a dispatcher and a status sync for each, restarted whenever they fail.
 
+The dispatcher carries saga runs from the region's outbox down into a cell's journal. A run is in the outbox
+until its cell has it. It is the state that is compared, not a position that is remembered: a dispatcher can
+be stopped anywhere and start anew, and two of them do no harm.
+
 A cell whose journal cannot be reached is waited for; the others go on.
 """
 
@@ -8,18 +12,23 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+from berth.cell import saga_runs
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
+from berth.ledger.records import remove_record
+from berth.model.batches import Origin
+from berth.model.commands import Enact
 from berth.model.ids import Index
 from berth.model.saga_runs import Outbox
-from berth.region.dispatcher import WAIT_S, Dispatcher
-from berth.region.status_sync import StatusSync
+from berth.region.status_sync import WAIT_S, StatusSync, finish_all
 from berth.runtime.backoff import Backoff, keep_running, retry
 from berth.runtime.clock import Clock
+from berth.view import View
 
 _log = logging.getLogger(__name__)
 _PAUSE_S: Final = 1.0
 _PAUSE_LONGEST_S: Final = 2.0
+_ORIGIN: Final = Origin("", "dispatcher", None, "dispatcher")
 
 OpenCell = Callable[[], Awaitable[Engine]]
 """Opens a cell's journal, however long that takes."""
@@ -77,3 +86,37 @@ class CellLinks:
             _log.error("saga runs wait for cell %r, which is not configured: see the setting cells", cell)
         if waiting:
             await asyncio.sleep(_PAUSE_S)
+
+
+class Dispatcher:
+    """Hands over what is in the outbox for one cell."""
+
+    def __init__(self, region: Engine, cell: Engine, name: str, clock: Clock) -> None:
+        self._region = region
+        self._cell = cell
+        self._name = name
+        self._clock = clock
+        self._index = Index(-1)
+
+    async def dispatch(self) -> None:
+        """Wait until the region has changed, and hand over every run that waits."""
+        index = await self._region.wait_beyond(self._index, WAIT_S)
+        waiting = await self._region.read(
+            lambda view: [outbox for outbox in view.records.all(Outbox) if outbox.cell == self._name]
+        )
+        await finish_all(self._hand_over(outbox) for outbox in waiting)
+        self._index = index
+
+    async def _hand_over(self, outbox: Outbox) -> None:
+        def accept(view: View, now_s: int) -> Enact | None:
+            if outbox.run is not None:
+                return saga_runs.accept_run(view, outbox.run, self._clock.now_ns())
+            return saga_runs.abort_run(view, outbox.abort or "")
+
+        def clear(view: View, now_s: int) -> Enact | None:
+            if view.records.get(Outbox, outbox.id) is None:
+                return None
+            return Enact((remove_record(view, outbox),))
+
+        await self._cell.submit(accept, _ORIGIN, lambda view, changed: None)
+        await self._region.submit(clear, _ORIGIN, lambda view, changed: None)

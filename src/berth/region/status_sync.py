@@ -6,7 +6,9 @@ A run stays in the cell until the region has its end, so the sync can be stopped
 two of them do no harm.
 """
 
-from collections.abc import Callable
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -33,7 +35,6 @@ from berth.model.servers import (
     Server,
     VmState,
 )
-from berth.region.dispatcher import WAIT_S, finish_all
 from berth.sagas.conflicts import plus
 from berth.sagas.endings import has_given_back
 from berth.sagas.hosts import cell_aggregate
@@ -43,6 +44,11 @@ from berth.sagas.saga import AS_BEFORE, GONE, UNCHANGED
 from berth.scheduler.hosts import CELL_KIND
 from berth.view import ProviderRecord, View
 
+WAIT_S: Final = 5.0
+"""How long a loop waits for a journal to change before it looks again."""
+_AT_ONCE: Final = 64
+"""How many changes are submitted together. A claim that comes meanwhile waits for these, and not for all the
+runs of a cluster of a thousand nodes."""
 _ORIGIN: Final = Origin("", "status-sync", None, "status-sync")
 _NOTHING: Final = ClaimSnapshot((), None)
 _POWER: Final[dict[VmState, int]] = {
@@ -375,3 +381,14 @@ class StatusSync:
         """Have a change made that may turn out not to be needed. Whether it was refused."""
         outcome = await self._region.submit(propose, _ORIGIN, lambda view, changed: None)
         return isinstance(outcome, Rejection)
+
+
+async def finish_all(tasks: Iterable[Awaitable[None]]) -> None:
+    """Finish all of them, some at a time, also if one fails; then raise the first failure."""
+    failures: list[BaseException] = []
+    remaining = iter(tasks)
+    while some := list(itertools.islice(remaining, _AT_ONCE)):
+        outcomes = await asyncio.gather(*some, return_exceptions=True)
+        failures += (outcome for outcome in outcomes if isinstance(outcome, BaseException))
+    if failures:
+        raise failures[0]

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from berth.region.dispatcher import finish_all
+from berth.region.status_sync import finish_all
 
 
 async def test_a_thousand_changes_are_submitted_some_at_a_time() -> None:
