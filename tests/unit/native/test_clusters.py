@@ -173,6 +173,41 @@ async def test_what_is_refused_of_a_cluster(tmp_path: Path, body: dict[str, Any]
         assert (await region.get(CLUSTERS)).json["clusters"] == []
 
 
+async def test_each_refusal_in_the_writers_turn_is_counted_by_its_own_kind(tmp_path: Path) -> None:
+    async with filled(tmp_path) as region:
+        bent = msgspec.structs.replace(
+            SMALL, id="bent", name="bent", extra_specs={"hw:cpu_policy": "dedicated"}
+        )
+        queued = msgspec.structs.replace(CIRROS, id=uuid_of(991), name="queued", status="queued")
+        twins = [msgspec.structs.replace(CIRROS, id=uuid_of(992 + n), name="twin") for n in range(2)]
+        wide = msgspec.structs.replace(CIRROS, id=uuid_of(995), name="wide", min_memory_mb=1 << 20)
+        await region.put(bent, queued, *twins, wide)
+        id = (await created(region, cluster(data(2))))["uuid"]
+        none = uuid_of(999)
+        need = {"resources": {"VCPU": 1}}
+        refused: list[tuple[str, str, str, Any]] = [
+            ("NodeFlavorNotFound", "POST", CLUSTERS, cluster(data(1, flavor="none"))),
+            ("NodeSpecInvalid", "POST", CLUSTERS, cluster(data(1, flavor="bent"))),
+            ("NodeImageNotFound", "POST", CLUSTERS, cluster(data(1, image="none"))),
+            ("NodeImageNotActive", "POST", CLUSTERS, cluster(data(1, image="queued"))),
+            ("NodeImageAmbiguous", "POST", CLUSTERS, cluster(data(1, image="twin"))),
+            ("NodeFlavorTooSmall", "POST", f"{CLUSTERS}/{id}/scale", {"add": [data(1, image="wide")]}),
+            ("ClusterNotFound", "DELETE", f"{CLUSTERS}/{none}", None),
+            ("GroupNotFound", "DELETE", f"/berth/v1/groups/{none}", None),
+            ("ServerNotFound", "PUT", f"/berth/v1/servers/{none}/needs/x", need),
+        ]
+        for kind, method, path, body in refused:
+            answer = await region.ask(method, path, body)
+            assert 400 <= answer.status < 500, (kind, answer.body)
+        assert await _kinds(region) == {kind for kind, *_ in refused}
+
+
+async def _kinds(region: RegionWorld) -> set[str]:
+    """The kinds of rejections that the engine has counted."""
+    metrics = (await region.ask("GET", "/metrics")).body.decode()
+    return set(re.findall(r'^berth_rejections_total\{kind="(\w+)"\}', metrics, re.MULTILINE))
+
+
 # -- scale --------------------------------------------------------------------------------------
 
 
@@ -388,6 +423,20 @@ async def test_somebody_who_may_not(tmp_path: Path, method: str, path: str, rule
         answer = await region.ask(method, path, token="guest", headers={"x-roles": ""})
         assert answer.status == 403
         assert answer.error["detail"] == f"Policy doesn't allow berth:clusters:{rule} to be performed."
+
+
+async def test_an_administrator_is_held_to_a_rule_that_is_for_the_clusters_own_project(
+    tmp_path: Path,
+) -> None:
+    rules = tmp_path / "policy.yaml"
+    rules.write_text('"berth:clusters:delete": "project_id:%(project_id)s"\n')
+    async with RegionWorld(tmp_path, policy_file=str(rules)).running() as region:
+        await fleet(region, 1)
+        id = (await created(region, cluster(data(1)), token="ann:blue"))["uuid"]
+        answer = await region.ask("DELETE", f"{CLUSTERS}/{id}")
+        assert (answer.status, answer.error["code"]) == (403, "berth.forbidden")
+        assert answer.error["detail"] == "Policy doesn't allow berth:clusters:delete to be performed."
+        assert await _kinds(region) == {"Forbidden"}
 
 
 # -- reading ------------------------------------------------------------------------------------

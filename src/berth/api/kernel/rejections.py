@@ -80,6 +80,12 @@ _GENERATION_CHANGED: Final = (
 _CANNOT_ALLOCATE: Final = "Unable to allocate inventory: {says}"
 _BAD_RESERVED: Final = "Unable to update inventory for resource provider {r.provider}: {says}"
 
+
+def _bad_body(clause: str) -> Wording:
+    """How /berth/v1 refuses what a body asks for."""
+    return Wording(400, f"The body is not what is expected here: {clause}.", code=codes.BAD_BODY)
+
+
 ROWS: Final[dict[type[Rejection], Row]] = {
     # sizes
     r.CommandTooLarge: Row(
@@ -638,6 +644,39 @@ ROWS: Final[dict[type[Rejection], Row]] = {
             400, "The count of node group {r.name} is {r.asked}; it must be 0 or more.", code=codes.BAD_BODY
         ),
     ),
+    r.NodeFlavorNotFound: Row(
+        berth=_bad_body(
+            "node group {r.node_group} asks for the flavor {r.flavor}, and there is none of that id or name"
+        ),
+    ),
+    r.NodeImageNotFound: Row(
+        berth=_bad_body(
+            "node group {r.node_group} asks for the image {r.image}, and there is none of that id or name"
+        ),
+    ),
+    r.NodeImageAmbiguous: Row(
+        berth=_bad_body(
+            "node group {r.node_group} asks for the image {r.image}, and several are called so: name one by "
+            "its id, {ids}"
+        ),
+    ),
+    r.NodeImageNotActive: Row(
+        berth=_bad_body(
+            "node group {r.node_group} asks for the image {r.image}, which is {r.status}: it must be active"
+        ),
+    ),
+    r.NodeSpecInvalid: Row(
+        berth=_bad_body(
+            "node group {r.node_group} cannot use the {r.source}: {r.key} is {r.value!r}; it must be "
+            "{r.accepted}"
+        ),
+    ),
+    r.NodeFlavorTooSmall: Row(
+        berth=_bad_body(
+            "node group {r.node_group}: the flavor {r.flavor} has {r.has} {r.unit}, and the image {r.image} "
+            "needs {r.needs}: choose a larger flavor"
+        ),
+    ),
     r.NodeNotFound: Row(
         berth=Wording(404, "Cluster {r.cluster} has no node {r.name}.", code=codes.NOT_FOUND),
     ),
@@ -671,6 +710,13 @@ ROWS: Final[dict[type[Rejection], Row]] = {
     ),
     SpecInvalid: Row(
         berth=Wording(400, "{r.key} is {r.value!r}; it must be {r.accepted}.", code=codes.BAD_BODY),
+    ),
+    r.PlanStale: Row(
+        berth=Wording(
+            409,
+            "The plan is stale: it was made at index {r.index}. {r.why} Plan again.",
+            code=codes.PLAN_MOVED,
+        ),
     ),
     NoFit: Row(
         berth=Wording(409, "{r.needed} needed, {r.fitting} fit. {steps}", code=codes.NO_FIT),
@@ -808,6 +854,8 @@ def _words(rejection: Any, *, names_hosts: bool) -> dict[str, str]:
             return {"refused": "None of its providers has enough free and the required traits."}
         case r.NeedDoesNotFit(refused=Rejection() as refused):
             return {"refused": berth_problem(refused).text}
+        case r.NodeImageAmbiguous():
+            return {"ids": ", ".join(rejection.ids)}
         case r.NodeGroupNotFound():
             return {"there": ", ".join(rejection.there) or "none"}
         case r.ClusterDoesNotFit():

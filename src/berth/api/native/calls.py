@@ -6,7 +6,7 @@ encoding) is the same for all lists and stands here.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -20,9 +20,12 @@ from berth.api.kernel.rejections import berth_problem
 from berth.api.kernel.router import Route
 from berth.api.native.feed import Feed
 from berth.api.native.fields import NoQuery
+from berth.model.commands import Command
 from berth.model.ids import Index
 from berth.model.rejections import Rejection
 from berth.view import View
+
+T = TypeVar("T")
 
 _NO_CACHE: Final = ("cache-control", "no-cache")
 _VARY: Final = ("vary", TOKEN_HEADER)
@@ -77,6 +80,20 @@ class NativeRoute(Route[NativeHandler]):
     status: int = 200
     is_stream: bool = False
     is_tagged: bool = True
+
+
+def change_found(
+    call: NativeCall,
+    find: Callable[[View, NativeCall], T | Rejection],
+    change: Callable[[View, int, T], Command | Rejection],
+) -> Callable[[View, int], Command | Rejection]:
+    """The proposal to change what ``find`` finds for the caller, or to reject what it does not."""
+
+    def propose(view: View, now_s: int) -> Command | Rejection:
+        found = find(view, call)
+        return found if isinstance(found, Rejection) else change(view, now_s, found)
+
+    return propose
 
 
 Reader = Callable[[View, NativeCall], msgspec.Struct]

@@ -5,6 +5,7 @@ that go) takes its time, and is seen in the cluster's state. A cluster is its pr
 administrator's; to everybody else it is not there.
 """
 
+from collections.abc import Iterable
 from typing import Annotated, Final
 
 import msgspec
@@ -14,9 +15,16 @@ from berth.api.kernel.access import Access
 from berth.api.kernel.disclosure import make_host_id, show_failure
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import behind, render_keys, take_first
-from berth.api.kernel.rejections import berth_problem
 from berth.api.kernel.times import show_time
-from berth.api.native.calls import NativeCall, NativeHandler, NativeRoute, Reader, encoded, fixed
+from berth.api.native.calls import (
+    NativeCall,
+    NativeHandler,
+    NativeRoute,
+    Reader,
+    change_found,
+    encoded,
+    fixed,
+)
 from berth.api.native.cluster_bodies import (
     CreateCluster,
     NewCluster,
@@ -32,7 +40,17 @@ from berth.clusters import proposals as operation
 from berth.clusters.status import ClusterProgress, ClusterStatus, NodeProgress, summarize_cluster
 from berth.model.clusters import Cluster, NodeGroup, NodeState
 from berth.model.commands import Enact
-from berth.model.rejections import ClusterNotFound, Rejection, SpecInvalid
+from berth.model.rejections import (
+    ClusterNotFound,
+    NodeFlavorNotFound,
+    NodeFlavorTooSmall,
+    NodeImageAmbiguous,
+    NodeImageNotActive,
+    NodeImageNotFound,
+    NodeSpecInvalid,
+    Rejection,
+    SpecInvalid,
+)
 from berth.model.servers import Flavor, Image, status_of
 from berth.scheduler.spec_table import keep_properties, wrong_extra_spec, wrong_image_property
 from berth.view import View
@@ -158,16 +176,21 @@ def list_clusters(view: View, call: NativeCall) -> Clusters:
 
 
 def show_cluster(view: View, call: NativeCall) -> OneCluster:
-    return _respond(view, call, _find_cluster(view, call).id)
+    return _respond(view, call, call.accept(_find_cluster(view, call)).id)
 
 
 async def create_cluster(call: NativeCall) -> Response:
     asked: NewCluster = call.body.cluster
     _refuse_objection(objection(asked))
-    id = call.services.ids.uuid()
+    if not call.project:
+        raise bad_body("a cluster belongs to a project, and the token is of none")
+    context, id = call.context(), call.services.ids.uuid()
 
     def propose(view: View, now_s: int) -> Enact | Rejection:
-        return operation.create(view, now_s, call.context(), _make_cluster(call, view, id, asked))
+        cluster = _make_cluster(call, view, id, asked)
+        if isinstance(cluster, Rejection):
+            return cluster
+        return operation.create(view, now_s, context, cluster)
 
     await call.submit(propose, lambda view: None)
     # Not in the writer's turn: a thousand nodes take a while to describe.
@@ -179,37 +202,36 @@ async def create_cluster(call: NativeCall) -> Response:
 async def scale_cluster(call: NativeCall) -> Response:
     asked: ScaleCluster = call.body
     _refuse_objection(objection_to_scale(asked))
+    context = call.context()
 
-    def propose(view: View, now_s: int) -> Enact | Rejection:
+    def scale(view: View, now_s: int, cluster: Cluster) -> Enact | Rejection:
+        add = _make_node_groups(call, view, asked.add)
+        if isinstance(add, Rejection):
+            return add
         return operation.scale(
-            view,
-            now_s,
-            call.context(),
-            _find_cluster(view, call).id,
-            asked.counts,
-            tuple(_make_node_group(call, view, group) for group in asked.add),
-            asked.remove,
-            asked.anti_affinity_ratio,
+            view, now_s, context, cluster.id, asked.counts, add, asked.remove, asked.anti_affinity_ratio
         )
 
-    return await call.submit(propose, lambda view: _accept(view, call))
+    return await call.submit(change_found(call, _find_cluster, scale), lambda view: _accept(view, call))
 
 
 async def replace_node(call: NativeCall) -> Response:
     asked: ReplaceNode = call.body
+    context, name = call.context(), call.params[1]
 
-    def propose(view: View, now_s: int) -> Enact | Rejection:
-        id, name = _find_cluster(view, call).id, call.params[1]
-        return operation.replace(view, now_s, call.context(), id, name, force=asked.force)
+    def replace(view: View, now_s: int, cluster: Cluster) -> Enact | Rejection:
+        return operation.replace(view, now_s, context, cluster.id, name, force=asked.force)
 
-    return await call.submit(propose, lambda view: _accept(view, call))
+    return await call.submit(change_found(call, _find_cluster, replace), lambda view: _accept(view, call))
 
 
 async def delete_cluster(call: NativeCall) -> Response:
-    return await call.submit(
-        lambda view, now_s: operation.delete(view, now_s, call.context(), _find_cluster(view, call).id),
-        lambda view: _accept(view, call),
-    )
+    context = call.context()
+
+    def delete(view: View, now_s: int, cluster: Cluster) -> Enact | Rejection:
+        return operation.delete(view, now_s, context, cluster.id)
+
+    return await call.submit(change_found(call, _find_cluster, delete), lambda view: _accept(view, call))
 
 
 def _refuse_objection(objection: str | None) -> None:
@@ -217,20 +239,19 @@ def _refuse_objection(objection: str | None) -> None:
         raise bad_body(objection)
 
 
-def _find_cluster(view: View, call: NativeCall) -> Cluster:
+def _find_cluster(view: View, call: NativeCall) -> Cluster | Rejection:
     """The cluster, if there is one for the caller."""
     id = call.params[0].lower()
     cluster = view.records.get(Cluster, id)
     if cluster is None or not call.access.sees(cluster.project):
-        raise berth_problem(ClusterNotFound(id))
-    call.require_of(cluster.project)
-    return cluster
+        return ClusterNotFound(id)
+    return call.find_forbidden(cluster.project) or cluster
 
 
 def _respond(view: View, call: NativeCall, id: str) -> OneCluster:
     cluster = view.records.get(Cluster, id)
     if cluster is None:
-        raise berth_problem(ClusterNotFound(id))
+        raise call.problem_of(ClusterNotFound(id))
     return OneCluster(_describe(call.access, view, cluster))
 
 
@@ -241,95 +262,92 @@ def _accept(view: View, call: NativeCall) -> Response:
 # -- from what is sent to the cluster that is asked for -----------------------------------------
 
 
-def _make_cluster(call: NativeCall, view: View, id: str, asked: NewCluster) -> Cluster:
+def _make_cluster(call: NativeCall, view: View, id: str, asked: NewCluster) -> Cluster | Rejection:
     """The cluster, without its nodes."""
-    caller = call.caller
-    if not caller.project_id:
-        raise bad_body("a cluster belongs to a project, and the token is of none")
+    groups = _make_node_groups(call, view, asked.node_groups)
+    if isinstance(groups, Rejection):
+        return groups
     return Cluster(
         id=id,
         name=asked.name,
-        project=caller.project_id,
-        user=caller.user_id or "",
+        project=call.project,
+        user=call.user,
         anti_affinity=asked.anti_affinity,
         ratio=asked.ratio,
         domain=asked.domain,
-        node_groups=tuple(_make_node_group(call, view, group) for group in asked.node_groups),
+        node_groups=groups,
     )
 
 
-def _make_node_group(call: NativeCall, view: View, asked: NewNodeGroup) -> NodeGroup:
+def _make_node_groups(
+    call: NativeCall, view: View, asked: Iterable[NewNodeGroup]
+) -> tuple[NodeGroup, ...] | Rejection:
+    groups = []
+    for one in asked:
+        group = _make_node_group(call, view, one)
+        if isinstance(group, Rejection):
+            return group
+        groups.append(group)
+    return tuple(groups)
+
+
+def _make_node_group(call: NativeCall, view: View, asked: NewNodeGroup) -> NodeGroup | Rejection:
     flavor = _find_flavor(call, view, asked)
+    if isinstance(flavor, Rejection):
+        return flavor
     image = None if asked.image is None else _find_image(call, view, asked, asked.image)
-    if image is not None:
-        _require_room(asked, flavor, image)
-    return NodeGroup(
+    if isinstance(image, Rejection):
+        return image
+    too_small = None if image is None else _check_size(asked, flavor, image)
+    return too_small or NodeGroup(
         name=asked.name, flavor=flavor, image=image, processes=asked.processes, count=asked.count
     )
 
 
-def _find_flavor(call: NativeCall, view: View, asked: NewNodeGroup) -> Flavor:
+def _find_flavor(call: NativeCall, view: View, asked: NewNodeGroup) -> Flavor | Rejection:
     by_id = view.records.get(Flavor, asked.flavor)
     called = view.records.find(Flavor, "name", asked.flavor)
     found = [by_id] if by_id is not None else called
     usable = [flavor for flavor in found if call.access.may_use_flavor(flavor)]
     if not usable:
-        raise bad_body(
-            f"node group {asked.name} asks for the flavor {asked.flavor}, and there is none of that id or "
-            "name"
-        )
-    _refuse_spec(asked, f"flavor {asked.flavor}", wrong_extra_spec(usable[0].extra_specs))
+        return NodeFlavorNotFound(asked.name, asked.flavor)
+    wrong = wrong_extra_spec(usable[0].extra_specs)
+    if wrong is not None:
+        return NodeSpecInvalid(asked.name, f"flavor {asked.flavor}", wrong.key, wrong.value, wrong.accepted)
     return msgspec.structs.replace(usable[0], projects=())
 
 
-def _refuse_spec(asked: NewNodeGroup, what: str, wrong: SpecInvalid | None) -> None:
-    if wrong is not None:
-        raise bad_body(
-            f"node group {asked.name} cannot use the {what}: {wrong.key} is {wrong.value!r}; it must be "
-            f"{wrong.accepted}"
-        )
-
-
-def _find_image(call: NativeCall, view: View, asked: NewNodeGroup, ref: str) -> Image:
+def _find_image(call: NativeCall, view: View, asked: NewNodeGroup, ref: str) -> Image | Rejection:
     by_id = view.records.get(Image, ref)
     # Names of images are nobody's alone, and are not looked for often: there is no index of them.
     called = (one for one in view.records.all(Image) if one.name == ref and call.access.finds_by_name(one))
     found = [by_id] if by_id is not None else called
     usable = [image for image in found if call.access.may_use_image(image)]
     if not usable:
-        raise bad_body(
-            f"node group {asked.name} asks for the image {ref}, and there is none of that id or name"
-        )
+        return NodeImageNotFound(asked.name, ref)
     active = [image for image in usable if image.status == "active"]
     if len(active) > 1:
-        ids = ", ".join(sorted(image.id for image in active)[:10])
-        raise bad_body(
-            f"node group {asked.name} asks for the image {ref}, and several are called so: name one by its "
-            f"id, {ids}"
-        )
+        return NodeImageAmbiguous(asked.name, ref, tuple(sorted(image.id for image in active)[:10]))
     if not active:
-        raise bad_body(
-            f"node group {asked.name} asks for the image {ref}, which is {usable[0].status}: it must be "
-            "active"
-        )
-    _refuse_spec(asked, f"image {ref}", wrong_image_property(active[0].properties))
+        return NodeImageNotActive(asked.name, ref, usable[0].status)
+    wrong = wrong_image_property(active[0].properties)
+    if wrong is not None:
+        return NodeSpecInvalid(asked.name, f"image {ref}", wrong.key, wrong.value, wrong.accepted)
     kept = keep_properties(active[0].properties)
     if isinstance(kept, SpecInvalid):
-        raise berth_problem(kept)
+        return kept
     return msgspec.structs.replace(active[0], properties=kept, tags=())
 
 
-def _require_room(asked: NewNodeGroup, flavor: Flavor, image: Image) -> None:
-    """A disk of 0 is as large as the image."""
-    for what, has, needs in (
+def _check_size(asked: NewNodeGroup, flavor: Flavor, image: Image) -> Rejection | None:
+    """Whether the flavor has what the image needs. A disk of 0 is as large as the image."""
+    for unit, has, needs in (
         ("MB of memory", flavor.memory_mb, image.min_memory_mb),
         ("GB of disk", flavor.disk_gb or image.min_disk_gb, image.min_disk_gb),
     ):
         if has < needs:
-            raise bad_body(
-                f"node group {asked.name}: the flavor {flavor.name} has {has} {what}, and the image "
-                f"{asked.image} needs {needs}: choose a larger flavor"
-            )
+            return NodeFlavorTooSmall(asked.name, flavor.name, asked.image or image.id, unit, has, needs)
+    return None
 
 
 # -- from the cluster to what is shown ----------------------------------------------------------

@@ -7,9 +7,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import behind, render_keys, take_first
-from berth.api.kernel.rejections import berth_problem
 from berth.api.kernel.times import show_time
-from berth.api.native.calls import NativeCall, NativeRoute, encoded, listing
+from berth.api.native.calls import NativeCall, NativeRoute, change_found, encoded, listing
 from berth.api.native.fields import (
     LIMIT_DEFAULT,
     GivenName,
@@ -26,7 +25,7 @@ from berth.api.native.fields import (
 from berth.model import commands as c
 from berth.model.groups import HOST, MEMBERS_MAX, Group, Policy
 from berth.model.ids import GroupId
-from berth.model.rejections import GroupNotFound
+from berth.model.rejections import GroupNotFound, Rejection
 from berth.sagas.groups import delete_group as propose_deletion
 from berth.view import View
 from berth.view.groups import GroupRecord
@@ -171,7 +170,7 @@ def list_groups(view: View, call: NativeCall) -> GroupsPage:
 
 
 def show_group(view: View, call: NativeCall) -> OneGroup:
-    return OneGroup(_describe(view, _find_group(view, call)))
+    return OneGroup(_describe(view, call.accept(_find_group(view, call))))
 
 
 async def create_group(call: NativeCall) -> Response:
@@ -199,19 +198,25 @@ async def create_group(call: NativeCall) -> Response:
 
 async def change_group(call: NativeCall) -> Response:
     asked: ChangedGroup = call.body.group
-
-    def propose(view: View, now_s: int) -> c.Command:
-        id = _find_group(view, call).id
-        return c.ChangeGroup(id, asked.name, asked.policy, asked.max_per_domain, asked.max_skew)
-
-    return await call.submit(propose, lambda view: _respond(view, _read_id(call)))
+    return await call.submit(
+        change_found(
+            call,
+            _find_group,
+            lambda view, _, group: c.ChangeGroup(
+                group.id, asked.name, asked.policy, asked.max_per_domain, asked.max_skew
+            ),
+        ),
+        lambda view: _respond(view, _read_id(call)),
+    )
 
 
 async def delete_group(call: NativeCall) -> Response:
     query: DeleteGroupQuery = call.query
     is_forced = query.force == "true"
     return await call.submit(
-        lambda view, _: propose_deletion(view, _find_group(view, call).id, is_forced=is_forced),
+        change_found(
+            call, _find_group, lambda view, _, group: propose_deletion(view, group.id, is_forced=is_forced)
+        ),
         lambda _: Response(204),
     )
 
@@ -220,7 +225,11 @@ async def change_members(call: NativeCall) -> Response:
     asked: ChangeMembersBody = call.body
     add, remove = consumers_of(asked.add), consumers_of(asked.remove)
     return await call.submit(
-        lambda view, _: _judge_quotas(call, c.ChangeMembers(_find_group(view, call).id, add, remove)),
+        change_found(
+            call,
+            _find_group,
+            lambda view, _, group: _judge_quotas(call, c.ChangeMembers(group.id, add, remove)),
+        ),
         lambda view: _respond(view, _read_id(call)),
     )
 
@@ -233,11 +242,11 @@ def _read_id(call: NativeCall) -> GroupId:
     return GroupId(call.params[0].lower())
 
 
-def _find_group(view: View, call: NativeCall) -> GroupRecord:
+def _find_group(view: View, call: NativeCall) -> GroupRecord | Rejection:
     """The group of the path, if there is one for the caller."""
     record = view.groups.records.get(_read_id(call))
     if record is None or not call.may_touch(record.group.project):
-        raise berth_problem(GroupNotFound(_read_id(call)))
+        return GroupNotFound(_read_id(call))
     return record
 
 

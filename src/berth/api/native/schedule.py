@@ -11,13 +11,13 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from berth.api.kernel.codes import BAD_BODY, NO_FIT, PLAN_MOVED
+from berth.api.kernel.codes import BAD_BODY, NO_FIT
 from berth.api.kernel.http import Response
-from berth.api.kernel.problem import Denied, Problem
+from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import berth_problem, explain_rejection
 from berth.api.native.calls import NativeCall, NativeRoute, encoded
 from berth.api.native.fields import Amounts, Index, Uuid
-from berth.api.native.plan_tokens import Token, make_token, read_plan, read_token
+from berth.api.native.plan_tokens import make_token, read_plan, read_token
 from berth.api.native.schedule_requests import (
     Ask,
     Explain,
@@ -30,7 +30,7 @@ from berth.model import explanations as model
 from berth.model.commands import ReplaceAllocations
 from berth.model.explanations import Check, SmallestChange
 from berth.model.placement import Wanted
-from berth.model.rejections import ConstraintStep, Rejection
+from berth.model.rejections import ConstraintStep, PlanStale, Rejection
 from berth.model.scheduling import HostCandidate, Plan, ScheduleRequest
 from berth.runtime.ids import Ids
 from berth.scheduler.capacity import count_capacity as count_fitting
@@ -144,19 +144,14 @@ async def schedule(call: NativeCall) -> Response:
         return await (_dry_run if asked.dry_run else _claim)(call, asked, request)
     except Problem as refused:
         if asked.explain and refused.code == NO_FIT:
-            refused.more["explanation"] = await call.read(
-                lambda view: make_explanation(view, request, call.services.scheduler, ())
-            )
+            refused.more["explanation"] = await _read_explanation(call, request, ())
         raise
 
 
 async def explain(call: NativeCall) -> Response:
     asked: Explain = call.body
     request = make_explain_request(call, asked)
-    found = await call.read(
-        lambda view: make_explanation(view, request, call.services.scheduler, asked.hosts)
-    )
-    return encoded(OneExplanation(found))
+    return encoded(OneExplanation(await _read_explanation(call, request, asked.hosts)))
 
 
 async def count_capacity(call: NativeCall) -> Response:
@@ -166,9 +161,7 @@ async def count_capacity(call: NativeCall) -> Response:
     def answer(view: View) -> model.Capacity | Rejection:
         return count_fitting(view, request, call.services.scheduler)
 
-    counted = await call.read(answer)
-    if isinstance(counted, Rejection):
-        raise berth_problem(counted)
+    counted = call.accept(await call.read(answer))
     places = [
         PlaceCapacityDetail(one.kind, one.name, one.aggregate, one.count, one.hosts) for one in counted.places
     ]
@@ -184,7 +177,9 @@ async def _claim(call: NativeCall, asked: NewSchedule, request: ScheduleRequest)
         outcome = plan(view, request, options, _choose_rng(call, asked), now_s)
         if isinstance(outcome, Rejection):
             return outcome
-        explained = make_explanation(view, request, options, ()) if asked.explain else None
+        explained = _make_explanation(view, request, options, ()) if asked.explain else None
+        if isinstance(explained, Rejection):
+            return explained
         made = Schedule(outcome.index, True, _describe_placements(view, outcome), None, explained)
         return Planned(ReplaceAllocations(outcome.claims), encoded(made))
 
@@ -198,14 +193,13 @@ async def _dry_run(call: NativeCall, asked: NewSchedule, request: ScheduleReques
         outcome = plan(view, request, options, _choose_rng(call, asked), now_s)
         if isinstance(outcome, Rejection):
             return outcome
-        explained = make_explanation(view, request, options, ()) if asked.explain else None
+        explained = _make_explanation(view, request, options, ()) if asked.explain else None
+        if isinstance(explained, Rejection):
+            return explained
         placed = _describe_placements(view, outcome)
         return encoded(Schedule(outcome.index, False, placed, make_token(outcome, asked), explained))
 
-    outcome = await call.read(answer)
-    if isinstance(outcome, Rejection):
-        raise berth_problem(outcome)
-    return outcome
+    return call.accept(await call.read(answer))
 
 
 async def _commit(call: NativeCall, asked: NewSchedule, token: str) -> Response:
@@ -220,19 +214,15 @@ async def _commit(call: NativeCall, asked: NewSchedule, token: str) -> Response:
             outcome if isinstance(outcome, str) else find_objection(view, outcome, call.services.scheduler)
         )
         if isinstance(outcome, str) or against is not None:
-            return Denied(_stale(told, f"{against}."))
+            return PlanStale(told.index, f"{against}.")
         made = Schedule(view.index, True, _describe_placements(view, outcome))
         return Planned(ReplaceAllocations(outcome.claims), encoded(made))
 
-    try:
-        return await call.submit(claim)
-    except Problem as refused:
-        raise (refused if refused.code == PLAN_MOVED else _stale(told, refused.text)) from None
-
-
-def _stale(told: Token, why: str) -> Problem:
-    text = f"The plan is stale: it was made at index {told.index}. {why} Plan again."
-    return Problem(409, text, PLAN_MOVED)
+    outcome: Response | Rejection = await call.try_submit(claim)
+    if isinstance(outcome, Rejection) and not isinstance(outcome, PlanStale):
+        # The ledger refused what it would have accepted when the plan was made.
+        outcome = PlanStale(told.index, call.problem_of(outcome).text)
+    return call.accept(outcome)
 
 
 def _choose_rng(call: NativeCall, asked: NewSchedule) -> Rng:
@@ -269,12 +259,19 @@ def _describe_allocations(wanted: tuple[Wanted, ...]) -> dict[str, Resources]:
 # -- explaining ---------------------------------------------------------------------------------
 
 
-def make_explanation(
-    view: View, request: ScheduleRequest, options: SchedulerOptions, hosts: tuple[str, ...]
+async def _read_explanation(
+    call: NativeCall, request: ScheduleRequest, hosts: tuple[str, ...]
 ) -> ExplanationDetail:
+    options = call.services.scheduler
+    return call.accept(await call.read(lambda view: _make_explanation(view, request, options, hosts)))
+
+
+def _make_explanation(
+    view: View, request: ScheduleRequest, options: SchedulerOptions, hosts: tuple[str, ...]
+) -> ExplanationDetail | Rejection:
     found = explain_schedule(view, request, options, explain_rejection, hosts)
     if isinstance(found, Rejection):
-        raise berth_problem(found)
+        return found
     return ExplanationDetail(
         found.index,
         found.needed,

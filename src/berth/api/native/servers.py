@@ -9,12 +9,11 @@ from msgspec import Meta
 from berth.api.kernel.codes import BAD_PARAMETER
 from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
-from berth.api.kernel.rejections import berth_problem
 from berth.api.kernel.times import show_time
-from berth.api.native.calls import NativeCall, NativeRoute, encoded, listing
+from berth.api.native.calls import NativeCall, NativeRoute, change_found, encoded, listing
 from berth.api.native.fields import Amounts, NativeBody, Time, Uuid
 from berth.model.placement import AMOUNT_MAX
-from berth.model.rejections import NeedNotFound, ServerNotFound
+from berth.model.rejections import NeedNotFound, Rejection, ServerNotFound
 from berth.model.servers import Need, Server
 from berth.sagas import needs
 from berth.sagas.conflicts import ConflictRules, as_dict
@@ -99,7 +98,7 @@ _NAME: Final = re.compile(r"[a-zA-Z0-9_-]{1,32}\Z")
 
 
 def show_server(view: View, call: NativeCall) -> OneServer:
-    server = _find_server(view, call)
+    server = call.accept(_find_server(view, call))
     conflict = server.conflict
     return OneServer(
         ServerDetail(
@@ -125,11 +124,15 @@ def show_server(view: View, call: NativeCall) -> OneServer:
 
 
 def list_needs(view: View, call: NativeCall) -> Needs:
-    return Needs([_describe(need) for need in _find_server(view, call).needs])
+    return Needs([_describe(need) for need in call.accept(_find_server(view, call)).needs])
 
 
 def show_need(view: View, call: NativeCall) -> OneNeed:
-    return _respond(view, call)
+    name = call.params[1]
+    for need in call.accept(_find_server(view, call)).needs:
+        if need.name == name:
+            return OneNeed(_describe(need))
+    raise call.problem_of(NeedNotFound(_read_id(call), name))
 
 
 async def put_need(call: NativeCall) -> Response:
@@ -141,16 +144,23 @@ async def put_need(call: NativeCall) -> Response:
     need = Need(name, asked.resources, asked.required, asked.forbidden)
     rules = _read_rules(call)
     return await call.submit(
-        lambda view, now_s: needs.set_need(view, now_s, rules, _find_server(view, call).id, need),
-        lambda view: encoded(_respond(view, call)),
+        change_found(
+            call,
+            _find_server,
+            lambda view, now_s, server: needs.set_need(view, now_s, rules, server.id, need),
+        ),
+        lambda view: encoded(show_need(view, call)),
     )
 
 
 async def delete_need(call: NativeCall) -> Response:
     rules = _read_rules(call)
+    name = call.params[1]
     return await call.submit(
-        lambda view, now_s: needs.remove_need(
-            view, now_s, rules, _find_server(view, call).id, call.params[1]
+        change_found(
+            call,
+            _find_server,
+            lambda view, now_s, server: needs.remove_need(view, now_s, rules, server.id, name),
         ),
         lambda _: Response(204),
     )
@@ -164,20 +174,12 @@ def _read_rules(call: NativeCall) -> ConflictRules:
     return ConflictRules(call.conflict_policy(), call.services.settings.conflict_repeat)
 
 
-def _find_server(view: View, call: NativeCall) -> Server:
+def _find_server(view: View, call: NativeCall) -> Server | Rejection:
     """The server, if there is one for the caller."""
     server = view.records.get(Server, _read_id(call))
     if server is None or not call.may_touch(server.project):
-        raise berth_problem(ServerNotFound(_read_id(call)))
+        return ServerNotFound(_read_id(call))
     return server
-
-
-def _respond(view: View, call: NativeCall) -> OneNeed:
-    name = call.params[1]
-    for need in _find_server(view, call).needs:
-        if need.name == name:
-            return OneNeed(_describe(need))
-    raise berth_problem(NeedNotFound(_read_id(call), name))
 
 
 def _describe(need: Need) -> NeedDetail:

@@ -7,11 +7,17 @@ from berth.model.rejections.clusters import (
     ClusterNotFound,
     ClusterRatioFixed,
     NodeCountWrong,
+    NodeFlavorNotFound,
+    NodeFlavorTooSmall,
     NodeGroupExists,
     NodeGroupNotFound,
+    NodeImageAmbiguous,
+    NodeImageNotActive,
+    NodeImageNotFound,
     NodeLeaving,
     NodeNotFailed,
     NodeNotFound,
+    NodeSpecInvalid,
     TooManyNodeGroups,
     TooManyNodes,
 )
@@ -63,7 +69,14 @@ from berth.model.rejections.placement import (
     UnitsViolated,
 )
 from berth.model.rejections.rejection import Advice, Forbidden, Rejection
-from berth.model.rejections.scheduling import ConstraintStep, NoFit, SpecInvalid, UnknownConsumer, UnknownHost
+from berth.model.rejections.scheduling import (
+    ConstraintStep,
+    NoFit,
+    PlanStale,
+    SpecInvalid,
+    UnknownConsumer,
+    UnknownHost,
+)
 from berth.model.rejections.servers import (
     ConfirmBegun,
     FindingGone,
@@ -144,12 +157,19 @@ __all__ = [
     "NoFit",
     "NoInventory",
     "NodeCountWrong",
+    "NodeFlavorNotFound",
+    "NodeFlavorTooSmall",
     "NodeGroupExists",
     "NodeGroupNotFound",
+    "NodeImageAmbiguous",
+    "NodeImageNotActive",
+    "NodeImageNotFound",
     "NodeLeaving",
     "NodeNotFailed",
     "NodeNotFound",
+    "NodeSpecInvalid",
     "NotAHost",
+    "PlanStale",
     "ProviderExists",
     "ProviderGenerationConflict",
     "ProviderHasChildren",

@@ -79,6 +79,56 @@ class NodeCountWrong(Rejection, frozen=True):
     asked: int
 
 
+class NodeFlavorNotFound(Rejection, frozen=True):
+    """A node group asks for a flavor that does not exist, or not for the caller."""
+
+    node_group: str
+    flavor: str
+
+
+class NodeImageNotFound(Rejection, frozen=True):
+    """A node group asks for an image that does not exist, or not for the caller."""
+
+    node_group: str
+    image: str
+
+
+class NodeImageAmbiguous(Rejection, frozen=True):
+    """Several images have the name that a node group asks for. ``ids`` are some of them."""
+
+    node_group: str
+    image: str
+    ids: tuple[str, ...]
+
+
+class NodeImageNotActive(Rejection, frozen=True):
+    node_group: str
+    image: str
+    status: str
+
+
+class NodeSpecInvalid(Rejection, frozen=True):
+    """A flavor or an image has a key or value that no server can be built with. ``source`` says which of the
+    two, and its name."""
+
+    node_group: str
+    source: str
+    key: str
+    value: str
+    accepted: str
+
+
+class NodeFlavorTooSmall(Rejection, frozen=True):
+    """The image of a node group needs more of ``unit`` than the flavor has."""
+
+    node_group: str
+    flavor: str
+    image: str
+    unit: str
+    has: int
+    needs: int
+
+
 class NodeNotFound(Rejection, frozen=True):
     cluster: str
     name: str

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from berth.model.ids import ConsumerId
+from berth.model.ids import ConsumerId, Index
 from berth.model.rejections.rejection import Advice, Rejection
 
 
@@ -26,6 +26,14 @@ class NoFit(Rejection, frozen=True):
     steps: tuple[ConstraintStep, ...]
     refused: Rejection | None = None
     gave_up: bool = False
+
+
+class PlanStale(Rejection, frozen=True):
+    """A plan of an earlier ``index`` cannot be claimed now. ``why`` is a sentence."""
+
+    advice = Advice.REPLAN
+    index: Index
+    why: str
 
 
 class UnknownHost(Rejection, frozen=True):
