@@ -9,10 +9,11 @@ the one that it knows, so an agent whose credential is refused tries the other.
 """
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from berth.agent.state import StateError, replace_file
+from berth.agent.state import DISK, Files, StateError
 from berth.cell.protocol import CREDENTIAL_HEADER
 from berth.runtime.secrets import new_secret
 
@@ -23,10 +24,19 @@ _CREDENTIAL: Final = re.compile(r"([0-9a-f-]{36}):([A-Za-z0-9_-]{32,128})\Z")
 
 
 class Credential:
-    """The credential of one host. ``id`` is the host's uuid."""
+    """The credential of one host. ``id`` is the host's uuid; ``make`` makes a secret."""
 
-    def __init__(self, data: Path, host: str, id: str) -> None:
+    def __init__(
+        self,
+        data: Path,
+        host: str,
+        id: str,
+        files: Files = DISK,
+        make: Callable[[], str] = new_secret,
+    ) -> None:
         self.id = id
+        self._files = files
+        self._new_secret = make
         self._path = credential_path(data, host)
         self._secret: str | None = None
 
@@ -51,22 +61,22 @@ class Credential:
     def accept(self, secret: str) -> None:
         """The conductor knows the next one now."""
         self._write(self._path, secret)
-        _next(self._path).unlink(missing_ok=True)
+        self._files.remove(_next(self._path))
         self._secret = secret
 
     def _make(self, path: Path) -> str:
-        secret = new_secret()
+        secret = self._new_secret()
         self._write(path, secret)
         return secret
 
     def _write(self, path: Path, secret: str) -> None:
         try:
-            replace_file(path, f"{self.id}:{secret}\n".encode())
+            self._files.replace(path, f"{self.id}:{secret}\n".encode())
         except OSError as error:
             raise StateError(f"{path}: the credential cannot be written: {error.strerror}") from error
 
     def _read(self, path: Path) -> str | None:
-        found = _read(path)
+        found = _read(path, self._files)
         if found is not None and found[0] != self.id:
             raise StateError(f"{path}: this is the credential of the host {found[0]}, not of {self.id}")
         return None if found is None else found[1]
@@ -74,7 +84,7 @@ class Credential:
 
 def kept_credential(data: Path, host: str) -> Credential | None:
     """The credential of a host as a folder has it."""
-    found = _read(credential_path(data, host))
+    found = _read(credential_path(data, host), DISK)
     return None if found is None else Credential(data, host, found[0])
 
 
@@ -94,10 +104,10 @@ def _next(path: Path) -> Path:
     return path.with_name(f"{path.name}{_MARK}next")
 
 
-def _read(path: Path) -> tuple[str, str] | None:
+def _read(path: Path, files: Files) -> tuple[str, str] | None:
     """The host's uuid and its secret; None if there is no such file."""
     try:
-        text = path.read_text("ascii").strip()
+        text = files.read(path).decode("ascii").strip()
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError) as error:

@@ -28,6 +28,35 @@ class StateError(Exception):
     """A host's file cannot be used. The message is for the operator."""
 
 
+class Files:
+    """The files of a host, on its disk."""
+
+    def read(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def replace(self, path: Path, content: bytes) -> None:
+        """Replace a file as a whole, durably, and for its owner alone."""
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        beside = path.with_name(f"{path.name}~new")
+        beside.unlink(missing_ok=True)
+        with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+
+DISK: Final = Files()
+
+
 class StoredState(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """``results`` of commands, oldest first; None is success. ``fences``: the greatest seen of each
     server, oldest first."""
@@ -41,9 +70,10 @@ class StoredState(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class AgentState:
     """The state of one host, in memory and in its file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, files: Files = DISK) -> None:
         self._path = path
-        self._kept = _read(path)
+        self._files = files
+        self._kept = _read(path, files)
         self._lock = asyncio.Lock()
         self._writing = threading.Lock()
         self._asked = 0
@@ -88,7 +118,7 @@ class AgentState:
         # A write that was cancelled may end after the next one: the later content stays.
         with self._writing:
             if number > self._written:
-                replace_file(self._path, content)
+                self._files.replace(self._path, content)
                 self._written = number
 
 
@@ -96,9 +126,9 @@ def state_path(data: Path, host: str) -> Path:
     return data / FOLDER / f"{host}.json"
 
 
-def _read(path: Path) -> StoredState:
+def _read(path: Path, files: Files) -> StoredState:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=StoredState)
+        return msgspec.json.decode(files.read(path), type=StoredState)
     except FileNotFoundError:
         return StoredState()
     except OSError as error:
@@ -107,20 +137,3 @@ def _read(path: Path) -> StoredState:
         raise StateError(
             f"{path}: this is not the state of a host: {error}. Without the file the host is empty"
         ) from error
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Replace a file as a whole, durably, and for its owner alone."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    beside = path.with_name(f"{path.name}~new")
-    beside.unlink(missing_ok=True)
-    with os.fdopen(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -8,8 +8,9 @@ agent API.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -22,8 +23,8 @@ from berth.cell.mailbox import Mailbox
 from berth.cell.placement import VERSION, ClaimWriter
 from berth.cell.providers import HostTreeWriter
 from berth.client import Client, Token
-from berth.engine import Unavailable
-from berth.engine.engine import Overloaded
+from berth.engine import Engine, Unavailable
+from berth.engine.engine import Observer, Overloaded
 from berth.runtime.clock import Clock, SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
@@ -44,12 +45,33 @@ class CellSettings(msgspec.Struct, frozen=True, kw_only=True):
     deadlines: Deadlines = Deadlines()
 
 
-class Cell:
-    """An ASGI application; the cell runs for as long as its lifespan."""
+class Edges(NamedTuple):
+    """What a cell's process stands on: time, randomness, its journal and its way to Placement."""
 
-    def __init__(self, settings: CellSettings, clock: Clock | None = None) -> None:
+    clock: Clock
+    ids: Ids
+    open_engine: Callable[[Observer], Awaitable[Engine]]
+    client: Client
+
+
+def edges_of(settings: CellSettings) -> Edges:
+    """The machine's, and those that the settings name."""
+    clock, ids = SystemClock(), Ids()
+    client = Client(
+        settings.placement,
+        {"openstack-api-version": VERSION},
+        token=settings.placement_token,
+        ca_file=settings.ca_file,
+    )
+    return Edges(clock, ids, lambda observer: open_cell(settings.database, clock, ids, observer), client)
+
+
+class Cell:
+    """An ASGI application; the cell runs for as long as its lifespan. ``edges`` is called when it starts."""
+
+    def __init__(self, settings: CellSettings, edges: Callable[[CellSettings], Edges] = edges_of) -> None:
         self._settings = settings
-        self._clock = clock or SystemClock()
+        self._edges = edges
         self._api: AgentApi | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -69,15 +91,10 @@ class Cell:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[asyncio.Task[None]]:
         """The cell at work. The conductor's task ends by itself when another conductor has replaced it."""
-        settings, clock, ids = self._settings, self._clock, Ids()
+        settings = self._settings
+        clock, ids, open_engine, client = self._edges(settings)
         telemetry = Telemetry(Settings(), clock)
-        engine = await open_cell(settings.database, clock, ids, telemetry)
-        client = Client(
-            settings.placement,
-            {"openstack-api-version": VERSION},
-            token=settings.placement_token,
-            ca_file=settings.ca_file,
-        )
+        engine = await open_engine(telemetry)
         mailbox = Mailbox()
         providers = HostTreeWriter(client, settings.name)
         conductor = Conductor(engine, ClaimWriter(client), mailbox, clock, settings.deadlines)

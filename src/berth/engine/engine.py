@@ -25,7 +25,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from berth.engine.forks import Forks, GaveUp, NoPlace
-from berth.engine.journal_thread import JournalThread, NoAnswer
+from berth.engine.journal_thread import JournalCalls, JournalThread, NoAnswer
 from berth.engine.starting import apply_entries, start_view
 from berth.journal import (
     Conflict,
@@ -208,7 +208,7 @@ class Engine:
     and reads that arrive together share one look. With those of them that it shares ``turns`` with, it writes
     one after the other. ``answer_seconds``: how long the database may take to answer. ``follow_every_s``: how
     often somebody who waits for news looks for what others write. ``forks``: what does the work that takes
-    long; without it all of it is done in turn.
+    long; without it all of it is done in turn. ``calls``: who waits for the database; a thread, unless said.
     """
 
     def __init__(
@@ -229,6 +229,7 @@ class Engine:
         answer_seconds: float = 30,
         follow_every_s: float = 0.5,
         forks: Forks | None = None,
+        calls: JournalCalls | None = None,
     ) -> None:
         self.view = View()
         self._journal = journal
@@ -272,7 +273,7 @@ class Engine:
         self._next_look: asyncio.Task[None] | None = None
         # Set, and replaced by a new one, whenever the view has moved for good.
         self._news = asyncio.Event()
-        self._thread = JournalThread(answer_seconds)
+        self._calls = calls or JournalThread(answer_seconds)
         self._writer: asyncio.Task[None] | None = None
 
     # -- life -----------------------------------------------------------------------------------
@@ -304,8 +305,8 @@ class Engine:
                 self._closed = True
                 # A call that hangs ends with the process.
                 with contextlib.suppress(NoAnswer):
-                    await self._thread.call(self._journal.close)
-                self._thread.stop()
+                    await self._calls.call(self._journal.close)
+                self._calls.stop()
 
     @property
     def broken(self) -> str | None:
@@ -327,7 +328,7 @@ class Engine:
         if self._stopping:
             # It has closed its file, or is about to.
             return _STOPPING
-        if self._thread.is_silent:
+        if self._calls.is_silent:
             return _SILENT
         if self._missing is not None:
             return _FILE_GONE
@@ -340,12 +341,12 @@ class Engine:
         if self._stopping or self._writer is None:
             return self.ready
         with contextlib.suppress(JournalError):
-            self._note_missing(await self._thread.call(self._journal.missing))
+            self._note_missing(await self._calls.call(self._journal.missing))
         now_ns = self._clock.monotonic_ns()
         if self._is_refused and now_ns >= self._probe_due_ns:
             self._probe_due_ns = now_ns + _PROBE_NS
             with contextlib.suppress(JournalError):
-                await self._thread.call(self._journal.probe)
+                await self._calls.call(self._journal.probe)
                 self._note_written()
         # Whoever has the turn finds out.
         if self._doubt is not None and not self._turn.locked():
@@ -432,7 +433,7 @@ class Engine:
         """What was appended behind an index, as far as it is kept: ``Pruned`` where it is not."""
         self._refuse_if_stopped()
         try:
-            return await self._thread.call(lambda: list(self._journal.read(after, limit)))
+            return await self._calls.call(lambda: list(self._journal.read(after, limit)))
         except Damaged as damage:
             raise Unavailable(_DAMAGED, str(damage)) from damage
         except JournalFailure as failure:
@@ -534,7 +535,7 @@ class Engine:
         ``tried`` holds the outcomes of each batch that was appended for them, by its id: one whose fate was
         unknown may turn up in the journal later.
         """
-        if self._thread.is_silent:
+        if self._calls.is_silent:
             # What cannot be appended is not decided.
             raise NoAnswer("the database does not answer")
         if (
@@ -697,7 +698,7 @@ class Engine:
         started_ns = self._clock.monotonic_ns()
         outcomes = None
         try:
-            row = await self._thread.call(self._journal.append, batch)
+            row = await self._calls.call(self._journal.append, batch)
             outcomes = tried[batch.id]
             if self._turns is not None:
                 self._turns.leave(batch.index, msgspec.msgpack.encode(row))
@@ -852,7 +853,7 @@ class Engine:
             try:
                 tail: list[Batch] | None = None
                 while tail is None or len(tail) == _TAIL_BATCHES:
-                    tail = await self._thread.call(self._read_tail, self.view.index)
+                    tail = await self._calls.call(self._read_tail, self.view.index)
                     for batch in tail:
                         apply_entries(self.view, batch.index, batch.entries)
                         outcomes = tried.get(batch.id, outcomes)
@@ -900,7 +901,7 @@ class Engine:
         return list(self._journal.read(after, _TAIL_BATCHES))
 
     async def _read_whole(self) -> View:
-        return await self._thread.call(start_view, self._journal, answer_s=_START_S)
+        return await self._calls.call(start_view, self._journal, answer_s=_START_S)
 
     def _tell_news(self) -> None:
         news, self._news = self._news, asyncio.Event()

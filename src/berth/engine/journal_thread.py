@@ -17,7 +17,7 @@ import logging
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from berth.journal import JournalFailure
 
@@ -31,6 +31,17 @@ _log = logging.getLogger(__name__)
 class NoAnswer(JournalFailure):
     """The database has not answered in time. What it was asked for may still be done, at any moment until
     it answers again."""
+
+
+class JournalCalls(Protocol):
+    """Whoever carries the calls of a journal out, one after the other."""
+
+    @property
+    def is_silent(self) -> bool: ...
+
+    async def call(self, function: Callable[..., T], *arguments: Any, answer_s: float | None = None) -> T: ...
+
+    def stop(self) -> None: ...
 
 
 class JournalThread:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from berth.engine import Unavailable
+from berth.engine.journal_thread import JournalThread
 from berth.model.batches import Batch
 from tests.property.test_engine import EngineWorld, batches_in, create, created_in, fail, running
 
@@ -127,7 +128,9 @@ async def test_a_server_that_stops_does_not_wait_for_it(tmp_path: Path) -> None:
         with pytest.raises(Unavailable, match=UNKNOWN):
             await world.submit(create(0))
     hang.release()
-    thread = world.engine._thread._thread
+    calls = world.engine._calls
+    assert isinstance(calls, JournalThread)
+    thread = calls._thread
     assert thread is not None
     await asyncio.to_thread(thread.join, 30)
     world.journal.close()
