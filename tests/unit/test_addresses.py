@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from berth.cli import main
-from berth.journal.addresses import AddressError, ServerAddress, SqliteAddress, parse_address
+from berth.journal.database import AddressError, ServerAddress, SqliteAddress, parse_address
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from berth.api.kernel.rejections import explain_rejection
 from berth.api.native.usage import UsageQuery, _Usage
 from berth.clusters import proposals as cluster_operations
 from berth.engine import engine as engine_module
-from berth.journal.body import Encoded, encode_entry, encode_events
+from berth.journal.journal import Encoded, encode_entry, encode_events
 from berth.ledger import decide
 from berth.model.batches import Origin
 from berth.model.clusters import Cluster, NodeGroup

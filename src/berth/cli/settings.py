@@ -11,7 +11,7 @@ import sys
 from typing import Final
 
 from berth.cli.command import CELL_NAME, CELL_NAME_IS, CELLS_MAX
-from berth.journal.addresses import AddressError, parse_address
+from berth.journal.database import AddressError, parse_address
 from berth.runtime.settings import TABLE, Setting, cells_of, redact_password
 from berth.runtime.sources import Resolved, SettingsError, refuse_conflicts, resolve
 

@@ -39,7 +39,7 @@ from berth.journal import (
     Pruned,
     RowRefused,
 )
-from berth.journal.body import NOTHING, Encoded, encode_entry, encode_events, join_entries
+from berth.journal.journal import NOTHING, Encoded, encode_entry, encode_events, join_entries
 from berth.ledger import decide
 from berth.model.batches import Batch, Entry, Origin
 from berth.model.commands import Command, Enact

@@ -1,18 +1,22 @@
 """The append-only table in SQL that is the one truth. The only package that knows a database exists."""
 
-from berth.journal.addresses import Address, AddressError, SqliteAddress, parse_address
-from berth.journal.chain import JournalRow
-from berth.journal.errors import (
+from berth.journal.database import (
+    Address,
+    AddressError,
     Conflict,
     Damaged,
+    Dialect,
     FileGone,
     JournalError,
     JournalFailure,
     NotWritten,
     Pruned,
     RowRefused,
+    SqliteAddress,
+    parse_address,
 )
-from berth.journal.journal import Dialect, Journal
+from berth.journal.journal import Journal
+from berth.journal.schema import JournalRow
 from berth.journal.snapshots import DamagedSnapshot, Snapshot, Snapshots
 
 __all__ = [

@@ -12,7 +12,7 @@ connection is used only if the last batch that was seen is there, or others behi
 have come from another process, which has its connection to the host before. So an append also asks that the
 row before it be the one that it follows.
 
-Every row has a checksum that ties it to the row before (``chain``), and whatever is read is verified. The
+Every row has a checksum that ties it to the row before (``schema``), and whatever is read is verified. The
 digest of the row before an append is known from the last row that was read, written or taken over; if that is
 another row, it is looked up.
 
@@ -23,24 +23,52 @@ every one of them a place to lose a race.
 What is different between databases is a ``Dialect``: how to connect, and what an error means. The two
 statements that every request may cost, the append and the look at the tail, go to the driver as they are:
 SQLAlchemy's part in them would take as long as the driver's.
+
+The body of a batch is its entries in msgpack, encoded one by one. A command is charged by what it writes, so
+the writer must know the size of an entry before it takes it into a batch. A command may write a thousand
+records that share a large text in memory: encoding stops as soon as the limit is passed, and costs no more
+than the limit and one event.
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeVar
+import operator
+from collections.abc import Callable, Iterator, Sequence
+from struct import pack
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from berth.journal.chain import JournalRow, digest_of, verify
-from berth.journal.errors import Conflict, Damaged, FileGone, JournalError, JournalFailure, NotWritten, Pruned
-from berth.journal.schema import JOURNAL, JOURNAL_ANCHOR, SNAPSHOT_PART, check_version, create_tables
-from berth.journal.watchdog import Watchdog
-from berth.model.batches import Batch, Entry
+from berth.journal.database import (
+    STATEMENT_TIMEOUT_S,
+    Conflict,
+    Damaged,
+    Dialect,
+    FileGone,
+    JournalError,
+    JournalFailure,
+    NotWritten,
+    Pruned,
+    Watchdog,
+)
+from berth.journal.schema import (
+    JOURNAL,
+    JOURNAL_ANCHOR,
+    SNAPSHOT_PART,
+    JournalRow,
+    check_version,
+    create_tables,
+    digest_of,
+    verify,
+)
+from berth.model.batches import Batch, Entry, Origin
+from berth.model.events import Event
 from berth.model.ids import Index
 
 T = TypeVar("T")
+
+_ENCODER: Final = msgspec.msgpack.Encoder()
 
 _READ_BATCHES: Final = 1000
 
@@ -48,25 +76,59 @@ _PROBE_INDEX: Final = -1
 _PROBE_BYTES: Final = 16 << 10
 """More than a page of any database: there has to be room for it."""
 
-STATEMENT_TIMEOUT_S: Final = 10
-"""How long a statement may take before the database counts as gone."""
+
+class Encoded(NamedTuple):
+    """Events, and how they are written one after the other."""
+
+    events: Sequence[Event]
+    body: bytes
 
 
-class Dialect(msgspec.Struct, frozen=True):
-    """``meaning`` says what kind of error an exception of the driver is; ``next_host`` turns to another host,
-    where there are several; ``reconnects_when_refused`` has another host tried after one that refused to
-    write, for it may have been demoted; ``interrupt`` ends a wait on the driver's own connection, where the
-    driver has no limit for it; ``missing`` says why what is written now would be lost, if it would;
-    ``prepared`` is called once the tables are there; ``close`` lets go of what else is held."""
+NOTHING: Final = Encoded((), b"")
 
-    engine: sa.Engine
-    meaning: Callable[[BaseException | None], type[JournalError]]
-    next_host: Callable[[], None] = lambda: None
-    reconnects_when_refused: bool = False
-    interrupt: Callable[[Any], None] | None = None
-    missing: Callable[[], str | None] = lambda: None
-    prepared: Callable[[], None] = lambda: None
-    close: Callable[[], None] = lambda: None
+
+def encode_events(events: Sequence[Event], bytes_max: int) -> bytes | None:
+    """Events as the end of an entry has them; None if they have more than ``bytes_max`` bytes."""
+    body = bytearray()
+    return bytes(body) if _extend(body, events, bytes_max) else None
+
+
+def encode_entry(
+    origin: Origin, events: Sequence[Event], bytes_max: int, end: Encoded = NOTHING
+) -> bytearray | None:
+    """An ``Entry`` of these events; None if it has more than ``bytes_max`` bytes. If the last of them are
+    those of ``end``, they are not encoded again."""
+    body = bytearray(_array(2))
+    _ENCODER.encode_into(origin, body, -1)
+    body += _array(len(events))
+    others = len(events) - len(end.events)
+    if others < 0 or not all(map(operator.is_, events[others:], end.events)):
+        others, end = len(events), NOTHING
+    if not _extend(body, events[:others], bytes_max - len(end.body)):
+        return None
+    body += end.body
+    return body
+
+
+def _extend(body: bytearray, events: Sequence[Event], bytes_max: int) -> bool:
+    """Append events; False as soon as there are more than ``bytes_max`` bytes."""
+    for event in events:
+        _ENCODER.encode_into(event, body, -1)
+        if len(body) > bytes_max:
+            return False
+    return len(body) <= bytes_max
+
+
+def join_entries(entries: Sequence[bytearray]) -> bytes:
+    """The body of a batch of these entries."""
+    return b"".join((_array(len(entries)), *entries))
+
+
+def _array(length: int) -> bytes:
+    """How msgpack begins an array."""
+    if length < 1 << 4:
+        return bytes((0x90 | length,))
+    return pack(">BH", 0xDC, length) if length < 1 << 16 else pack(">BI", 0xDD, length)
 
 
 class Journal:
@@ -79,7 +141,6 @@ class Journal:
         # The newest row that was read, written or taken over: its index, the id of its batch, its digest.
         self._seen: tuple[int, str, str | None] | None = None
         self._watchdog = Watchdog(STATEMENT_TIMEOUT_S) if dialect.interrupt is not None else None
-        self._encoder = msgspec.msgpack.Encoder()
         self._decoder = msgspec.msgpack.Decoder(tuple[Entry, ...])
         sql = dialect.engine.dialect
         assert sql.loaded_dbapi is not None, "an engine has loaded its driver"
@@ -137,7 +198,7 @@ class Journal:
 
     def row_of(self, batch: Batch, previous: str | None) -> JournalRow:
         """The row of a batch, behind the row whose digest is ``previous``. Nothing is written."""
-        body = self._encoder.encode(batch.entries) if batch.body is None else batch.body
+        body = _ENCODER.encode(batch.entries) if batch.body is None else batch.body
         digest = digest_of(previous, batch.index, batch.id, batch.at_ns, body)
         return JournalRow(batch.index, batch.id, batch.at_ns, body, digest)
 

@@ -12,9 +12,16 @@ import pymysql
 import sqlalchemy as sa
 from pymysql.cursors import Cursor
 
-from berth.journal.addresses import ServerAddress
-from berth.journal.errors import Conflict, JournalError, JournalFailure, NotWritten, RowRefused
-from berth.journal.journal import STATEMENT_TIMEOUT_S, Dialect
+from berth.journal.database import (
+    STATEMENT_TIMEOUT_S,
+    Conflict,
+    Dialect,
+    JournalError,
+    JournalFailure,
+    NotWritten,
+    RowRefused,
+    ServerAddress,
+)
 
 _CONNECT_TIMEOUT_S: Final = 3
 
@@ -42,7 +49,7 @@ _NOT_READY: Final = 1047
 
 
 def mysql_dialect(address: ServerAddress) -> Dialect:
-    hosts = _Hosts(address)
+    hosts = _MysqlHosts(address)
     engine = sa.create_engine("mysql+pymysql://", creator=hosts.connect, poolclass=sa.pool.NullPool)
     return Dialect(engine, _meaning, next_host=hosts.turn, reconnects_when_refused=True)
 
@@ -64,7 +71,7 @@ class _Cursor(Cursor):  # type: ignore[misc]
         return count
 
 
-class _Hosts:
+class _MysqlHosts:
     """The hosts of an address, and which of them is next."""
 
     def __init__(self, address: ServerAddress) -> None:

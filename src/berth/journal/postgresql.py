@@ -19,9 +19,16 @@ from typing import Any, Final
 import psycopg
 import sqlalchemy as sa
 
-from berth.journal.addresses import ServerAddress
-from berth.journal.errors import Conflict, JournalError, JournalFailure, NotWritten, RowRefused
-from berth.journal.journal import STATEMENT_TIMEOUT_S, Dialect
+from berth.journal.database import (
+    STATEMENT_TIMEOUT_S,
+    Conflict,
+    Dialect,
+    JournalError,
+    JournalFailure,
+    NotWritten,
+    RowRefused,
+    ServerAddress,
+)
 
 _CONNECT_TIMEOUT_S: Final = 3
 
@@ -50,7 +57,7 @@ _Connection = psycopg.Connection[Any]
 
 
 def postgresql_dialect(address: ServerAddress) -> Dialect:
-    hosts = _Hosts(address)
+    hosts = _PostgresqlHosts(address)
     engine = sa.create_engine("postgresql+psycopg://", creator=hosts.connect, poolclass=sa.pool.NullPool)
     # A primary that is read-only for a while still answers reads, and its journal is current.
     return Dialect(engine, _meaning, reconnects_when_refused=True, interrupt=_interrupt)
@@ -65,7 +72,7 @@ def _interrupt(connection: _Connection) -> None:
         own.shutdown(socket.SHUT_RDWR)
 
 
-class _Hosts:
+class _PostgresqlHosts:
     """The hosts of an address, and the highest timeline that any of them was seen on."""
 
     def __init__(self, address: ServerAddress) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import sqlalchemy as sa
 
-from berth.journal.errors import JournalError
+from berth.journal.database import JournalError
 from berth.journal.journal import Journal
 from berth.journal.schema import SNAPSHOT, SNAPSHOT_PART
 from berth.model.ids import Index

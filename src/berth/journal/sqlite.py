@@ -26,8 +26,7 @@ from urllib.parse import quote
 
 import sqlalchemy as sa
 
-from berth.journal.errors import Conflict, JournalError, JournalFailure, NotWritten, RowRefused
-from berth.journal.journal import Dialect
+from berth.journal.database import Conflict, Dialect, JournalError, JournalFailure, NotWritten, RowRefused
 
 _BUSY_TIMEOUT_S: Final = 10
 _BUSY_PAUSE_S: Final = 0.02

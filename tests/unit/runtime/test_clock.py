@@ -19,7 +19,7 @@ ALLOWED = {
     "serving",
     "cli/housekeeper.py",
     "journal/sqlite.py",
-    "journal/watchdog.py",
+    "journal/database.py",
     "runtime/log_output.py",
 }
 
