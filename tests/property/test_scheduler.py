@@ -34,7 +34,7 @@ from berth.scheduler.filters import group_policy
 from berth.scheduler.options import SchedulerOptions, scheduler_options
 from berth.scheduler.plan import plan
 from berth.search.candidates import SearchOptions, find_candidates
-from berth.view import ProviderRecord, View, rowset
+from berth.view import ProviderRecord, View, sets
 
 SOAK = os.environ.get("BERTH_SOAK") == "1"
 SEEDS = 20_000 if SOAK else 400
@@ -53,7 +53,7 @@ HELD_BY_ALL = "SRIOV_NET_VF"
 @pytest.fixture(autouse=True)
 def some_sets_are_sparse(monkeypatch: pytest.MonkeyPatch) -> None:
     """In fleets as small as these no aggregate would be, and only one way to look at them be tried."""
-    monkeypatch.setattr(rowset, "_SPARSE", 3)
+    monkeypatch.setattr(sets, "_SPARSE", 3)
 
 
 # -- fleets --------------------------------------------------------------------------------------------

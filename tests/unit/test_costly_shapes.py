@@ -54,8 +54,7 @@ from berth.scheduler.plan import plan
 from berth.search.assignments import LOOKED_AT_MAX
 from berth.search.candidates import Candidates, SearchOptions, find_candidates
 from berth.search.providers import find_providers
-from berth.view import View
-from berth.view.steps import OutOfSteps
+from berth.view import OutOfSteps, View
 from tests.worlds import ApplicationWorld, uuid_of
 
 HOSTS: Final = 2_000

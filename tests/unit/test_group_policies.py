@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 import pytest
 
-from berth.ledger import decide, groups, policies
+from berth.ledger import decide, groups
 from berth.model import commands as c
 from berth.model.events import MemberChanged
 from berth.model.groups import HOST, Group, Membership, Policy
@@ -683,8 +683,7 @@ def test_with_a_member_goes_its_migration(fleet: Fleet) -> None:
 
 @pytest.fixture
 def two_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (groups, policies):
-        monkeypatch.setattr(module, "MEMBERS_MAX", 2)
+    monkeypatch.setattr(groups, "MEMBERS_MAX", 2)
 
 
 @pytest.mark.usefixtures("two_at_most")

@@ -27,11 +27,10 @@ from berth.model.groups import HOST, Group, Membership
 from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, ProviderId, Row
 from berth.model.placement import Consumer, Holdings, HostStatus, Inventory, Label
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
-from berth.view import View, consumers, ordered_ids
+from berth.view import View, consumers, sets
 from berth.view.consumers import ConsumerFilter, ConsumerIndex
-from berth.view.ordered_ids import OrderedIds
 from berth.view.resource_classes import Column
-from berth.view.rowset import RowSet
+from berth.view.sets import OrderedIds, RowSet
 
 ROWS: Final = 80
 
@@ -421,7 +420,7 @@ def some_id(rng: random.Random, *, spread: bool) -> ConsumerId:
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks that are divided and emptied all the time."""
-    for module in (ordered_ids, consumers):
+    for module in (sets, consumers):
         monkeypatch.setattr(module, "BLOCK_MAX", 8)
         monkeypatch.setattr(module, "_BLOCK_FIRST", 4)
 

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from berth.cell import protocol
-from berth.ledger.records import replace_record
+from berth.ledger import replace_record
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
 from berth.model.rejections import RecordMoved

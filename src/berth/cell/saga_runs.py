@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from berth.ledger.records import remove_record, replace_record
+from berth.ledger import remove_record, replace_record
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
 from berth.model.rejections import RecordMoved, Rejection

@@ -28,8 +28,7 @@ from berth.sagas.requests import make_request
 from berth.scheduler.flavors import FlavorAsk
 from berth.scheduler.joint import fits_jointly, plan_jointly
 from berth.scheduler.spec_table import read_properties
-from berth.view import View
-from berth.view.trial import Trial
+from berth.view import Trial, View
 
 SERVER_NAME_MAX = 255
 _STEPS_PER_NODE: Final = 10

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from berth.doctor.findings import Finding, Kind, Moment, find_again, holdings_elsewhere
-from berth.ledger.records import replace_record
+from berth.ledger import replace_record
 from berth.model.commands import (
     ChangeMembers,
     Claim,

@@ -50,8 +50,7 @@ from berth.runtime.backoff import Backoff, retry
 from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.turns import Turns
-from berth.view import View
-from berth.view.steps import UNLIMITED, OutOfSteps
+from berth.view import UNLIMITED, OutOfSteps, View
 
 _PAUSE_FIRST_S: Final = 0.05
 _PAUSE_LONGEST_S: Final = 1.0

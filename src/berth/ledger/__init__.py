@@ -1,5 +1,5 @@
 """The rules: what a command does to the state, or why it may not."""
 
-from berth.ledger.decide import decide
+from berth.ledger.decide import decide, next_number, remove_record, replace_record
 
-__all__ = ["decide"]
+__all__ = ["decide", "next_number", "remove_record", "replace_record"]

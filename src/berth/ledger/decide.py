@@ -4,17 +4,20 @@ exception is an import, which takes over what another Placement has decided (``i
 Each rule is a ladder of questions in the order a reader would ask them, each answered by a Rejection;
 below the last rung nothing can fail, and events are made. ``decide`` leaves the view as it was: its caller
 applies the events, and may decide again on another view if it lost a race.
+
+Records have no rules of their own. ``Enact`` changes any of them, each from what its author saw; the last
+functions here make such changes.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-from berth.ledger import allocations, groups, hosts, inventories, providers, quotas, reshape, vocabulary
+from berth.ledger import allocations, groups, inventories, providers, quotas, vocabulary
 from berth.model import commands as c
-from berth.model.events import Event
+from berth.model.events import AnyRecord, Event, RecordChanged
 from berth.model.rejections import RecordMoved, Rejection
-from berth.view import View
-from berth.view.trial import Trial
+from berth.model.servers import Counter
+from berth.view import Trial, View
 
 Verdict = list[Event] | Rejection
 
@@ -60,9 +63,9 @@ _RULES: dict[type[Any], Callable[[View, Any, int], Verdict]] = {
     c.DeleteInventory: inventories.delete,
     c.ReplaceAllocations: allocations.replace,
     c.DeleteAllocations: allocations.delete,
-    c.Reshape: reshape.reshape,
-    c.SetHostStatus: hosts.set_status,
-    c.LabelAggregate: hosts.label,
+    c.Reshape: allocations.reshape,
+    c.SetHostStatus: providers.set_host_status,
+    c.LabelAggregate: groups.label_aggregate,
     c.CreateGroup: groups.create,
     c.ChangeGroup: groups.change,
     c.DeleteGroup: groups.delete,
@@ -77,3 +80,19 @@ def decide(view: View, command: c.Command, now_s: int) -> Verdict:
     An empty list is a yes: what was asked for is so already.
     """
     return _RULES[type(command)](view, command, now_s)
+
+
+def replace_record(view: View, after: AnyRecord) -> RecordChanged:
+    """The change that puts a record in place of what stands there now."""
+    return RecordChanged(view.records.current(after), after)
+
+
+def remove_record(view: View, record: AnyRecord) -> RecordChanged:
+    """The change that removes a record."""
+    return RecordChanged(view.records.current(record), None)
+
+
+def next_number(view: View, kind: str) -> Counter:
+    """The counter of a kind, one further. No number is given twice."""
+    last = view.records.get(Counter, kind)
+    return Counter(id=kind, value=1 if last is None else last.value + 1)

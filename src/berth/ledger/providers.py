@@ -1,8 +1,16 @@
-"""Rules for providers: names and uuids are unique, trees have no loops, what is in use stays."""
+"""Rules for providers: names and uuids are unique, trees have no loops, what is in use stays. Hosts are the
+roots, and only they have a status."""
 
 import msgspec
 
-from berth.model.commands import CreateProvider, DeleteProvider, SetAggregates, SetTraits, UpdateProvider
+from berth.model.commands import (
+    CreateProvider,
+    DeleteProvider,
+    SetAggregates,
+    SetHostStatus,
+    SetTraits,
+    UpdateProvider,
+)
 from berth.model.events import (
     AggregatesChanged,
     Event,
@@ -15,9 +23,10 @@ from berth.model.events import (
     TraitsChanged,
 )
 from berth.model.ids import AggregateId, ProviderId
-from berth.model.placement import CELL, ZONE
+from berth.model.placement import CELL, HEALTHY, ZONE
 from berth.model.rejections import (
     AggregateNotForAgents,
+    NotAHost,
     ProviderExists,
     ProviderGenerationConflict,
     ProviderHasChildren,
@@ -167,6 +176,27 @@ def set_aggregates(view: View, command: SetAggregates, now_s: int) -> list[Event
     if command.generation is not None:
         events.append(advance_generation(record, now_s))
     return events
+
+
+def set_host_status(view: View, command: SetHostStatus, now_s: int) -> list[Event] | Rejection:
+    record = view.providers.get(command.provider)
+    if record is None:
+        return ProviderNotFound(command.provider)
+    if record.parent is not None:
+        return NotAHost(record.id, record.root.id)
+    before = view.hosts.get(record.id)
+    after = None if command.status == HEALTHY else command.status
+    if before == after:
+        return []
+    changed = HostChanged(record.id, before, after)
+    is_disabled = command.status.disabled
+    if is_disabled == (before or HEALTHY).disabled:
+        return [changed]
+    # Clients of Placement know a disabled host by its trait.
+    others = frozenset(record.traits) - {STATUS_DISABLED}
+    traits = others | {STATUS_DISABLED} if is_disabled else others
+    marked = set_traits(view, SetTraits(record.id, None, traits), now_s)
+    return marked if isinstance(marked, Rejection) else [changed, *marked]
 
 
 def _refuse_agent(

@@ -15,7 +15,7 @@ from typing import Final
 from berth.cell import saga_runs
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
-from berth.ledger.records import remove_record
+from berth.ledger import remove_record
 from berth.model.batches import Origin
 from berth.model.commands import Enact
 from berth.model.ids import Index

@@ -15,7 +15,7 @@ import msgspec
 
 from berth.cell import saga_runs
 from berth.engine import Engine, Unavailable
-from berth.ledger.records import next_number, remove_record, replace_record
+from berth.ledger import next_number, remove_record, replace_record
 from berth.model.batches import Origin
 from berth.model.commands import Enact, LabelAggregate, LedgerCommand, SetAggregates, SetHostStatus
 from berth.model.events import AnyRecord, RecordChanged

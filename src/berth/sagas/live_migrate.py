@@ -5,7 +5,7 @@ ACTIVE --(claim, prepare, live migrate, receive, clean up at the source, release
 any failure before it is received, or an abort: undone step by step, back to where it was
 """
 
-from berth.ledger.records import replace_record
+from berth.ledger import replace_record
 from berth.model.commands import Enact
 from berth.model.rejections import (
     MigrationNotAbortable,

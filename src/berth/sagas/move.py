@@ -12,8 +12,7 @@ and giving back restores ``migration + shared``. A way that uses another pool ha
 
 import msgspec
 
-from berth.ledger import decide
-from berth.ledger.records import next_number
+from berth.ledger import decide, next_number
 from berth.model.commands import UNCHECKED, Claim, Enact, ReplaceAllocations
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.rejections import HostInAnotherCell, HostIsDown, NoFit, Rejection, ServerChangedByOthers
@@ -35,8 +34,7 @@ from berth.sagas.proposals import Context, find_startable, reject_unsettled, sta
 from berth.sagas.requests import ask_place, kept_needs
 from berth.sagas.saga import Saga
 from berth.scheduler.plan import plan
-from berth.view import View
-from berth.view.trial import Trial
+from berth.view import Trial, View
 
 
 def find_movable(view: View, id: str, saga: Saga) -> Server | Rejection:

@@ -15,8 +15,7 @@ from typing import Final
 
 import msgspec
 
-from berth.ledger import decide
-from berth.ledger.records import replace_record
+from berth.ledger import decide, replace_record
 from berth.model.commands import UNCHECKED, Claim, Enact, ReplaceAllocations
 from berth.model.ids import ConsumerId, ProviderId
 from berth.model.rejections import (
@@ -36,8 +35,7 @@ from berth.sagas.conflicts import ConflictRules, ServerHoldings, find_holdings, 
 from berth.sagas.requests import group_of
 from berth.search.masks import find_unknown_traits
 from berth.search.slots import slots_of
-from berth.view import ProviderRecord, View
-from berth.view.trial import Trial
+from berth.view import ProviderRecord, Trial, View
 
 NEEDS_MAX: Final = 16
 RESOURCES_MAX: Final = 20

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from berth.ledger.records import remove_record, replace_record
+from berth.ledger import remove_record, replace_record
 from berth.model.commands import ChangeMembers, Enact, LedgerCommand
 from berth.model.events import AnyRecord
 from berth.model.ids import ConsumerId

@@ -6,7 +6,7 @@ release what they hold there. A cell begins it by itself.
 
 import msgspec
 
-from berth.ledger.records import remove_record, replace_record
+from berth.ledger import remove_record, replace_record
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
 from berth.model.saga_runs import Evacuated, Instance, SagaRun, Spec

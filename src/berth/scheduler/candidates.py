@@ -17,8 +17,7 @@ from berth.search.assignments import FRUITLESS_LEAST, FRUITLESS_MAX, Effort, ass
 from berth.search.masks import find_unknown_traits
 from berth.search.patterns import Patterns
 from berth.search.slots import Slot, anchors_of, slots_of
-from berth.view import ProviderRecord, View
-from berth.view.rowset import Mask
+from berth.view import Mask, ProviderRecord, View
 
 _RESULTS_MAX: Final = 2_000
 """The search of one plan is allowed steps for this many candidates, however few its members are."""

@@ -26,8 +26,7 @@ from berth.search.masks import (
     with_any_trait,
     with_room,
 )
-from berth.view import View
-from berth.view.rowset import Mask
+from berth.view import Mask, View
 
 TOGETHER_MAX: Final = 1_000
 """How many hosts are searched for a candidate, at most; the others, and those where the search was given

@@ -8,9 +8,8 @@ from berth.model.ids import AggregateId, ConsumerId
 from berth.model.scheduling import ScheduleRequest
 from berth.scheduler.free_resources import free_of_class, sum_amounts
 from berth.scheduler.plugins import Rows, Weights
-from berth.view import ProviderRecord, View
+from berth.view import Mask, ProviderRecord, View
 from berth.view.groups import GroupRecord
-from berth.view.rowset import Mask
 
 
 def group_of(view: View, request: ScheduleRequest) -> GroupRecord | None:

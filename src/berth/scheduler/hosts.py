@@ -11,8 +11,7 @@ from berth.model.rejections import UnknownConsumer, UnknownHost
 from berth.model.scheduling import Hints
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.search.masks import any_of
-from berth.view import ProviderRecord, View
-from berth.view.rowset import Mask
+from berth.view import Mask, ProviderRecord, View
 
 # -- hints --------------------------------------------------------------------------------------
 

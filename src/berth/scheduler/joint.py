@@ -39,8 +39,7 @@ from berth.scheduler.options import SchedulerOptions
 from berth.scheduler.plan import plan
 from berth.scheduler.plugins import Rows, Weights
 from berth.scheduler.ranking import Rng
-from berth.view import View
-from berth.view.trial import Trial
+from berth.view import Trial, View
 
 _NO_CHOICE: Final = -1
 Order = Sequence[int]

@@ -35,9 +35,7 @@ from berth.scheduler.groups import hosts_of_same_domain, keep_roomiest, stays_to
 from berth.scheduler.hosts import find_unknown, hosts_of_same_cell
 from berth.scheduler.options import SchedulerOptions
 from berth.scheduler.ranking import Ranking, Rng, weigh_hosts
-from berth.view import View
-from berth.view.rowset import Mask
-from berth.view.trial import Trial
+from berth.view import Mask, Trial, View
 
 _WRONG_ANYWHERE: Final = (ConsumerGenerationConflict, GroupNotFound, InAnotherGroup)
 """Rejections that hold on every host, because the request is wrong."""

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth.model.scheduling import ScheduleRequest
-from berth.view import ProviderRecord, View
-from berth.view.rowset import Mask
+from berth.view import Mask, ProviderRecord, View
 
 Rows = NDArray[np.intp]
 """The rows of hosts, that is of root providers."""

@@ -30,8 +30,7 @@ import numpy as np
 from berth.model.ids import ClassId, Row
 from berth.model.requests import UNSUFFIXED, CandidatesRequest
 from berth.search.slots import Slot
-from berth.view import ProviderRecord, View
-from berth.view.rowset import Mask
+from berth.view import Mask, ProviderRecord, View
 
 FRUITLESS_MAX: Final = 2_000
 FRUITLESS_LEAST: Final = 100

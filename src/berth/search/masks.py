@@ -8,8 +8,8 @@ import numpy as np
 from berth.model.ids import AggregateId, ClassId
 from berth.model.rejections import TraitsNotFound
 from berth.model.requests import AnyOf, Constraints
-from berth.view import View
-from berth.view.rowset import Mask, RowSet
+from berth.view import Mask, View
+from berth.view.sets import RowSet
 
 
 def with_room(view: View, class_id: ClassId, amount: int) -> Mask:

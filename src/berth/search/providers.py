@@ -6,8 +6,7 @@ from berth.model.ids import Row
 from berth.model.rejections import Rejection, ResourceClassNotFound
 from berth.model.requests import Constraints, ProviderQuery
 from berth.search.masks import find_unknown_traits, in_all_aggregates, narrow, with_all_traits, with_room
-from berth.view import ProviderRecord, View
-from berth.view.rowset import Mask
+from berth.view import Mask, ProviderRecord, View
 
 
 def find_providers(view: View, query: ProviderQuery) -> list[ProviderRecord] | Rejection:

@@ -24,8 +24,7 @@ from berth.search.masks import (
     with_any_trait,
     with_room,
 )
-from berth.view import ProviderRecord, View
-from berth.view.rowset import Mask
+from berth.view import Mask, ProviderRecord, View
 
 
 class Slot:

@@ -6,6 +6,16 @@ that the event fits the state it claims to follow.
 
 from berth.view.consumers import ConsumerRecord
 from berth.view.provider import ProviderRecord, TreeShape
-from berth.view.view import View
+from berth.view.sets import Mask
+from berth.view.view import UNLIMITED, OutOfSteps, Trial, View
 
-__all__ = ["ConsumerRecord", "ProviderRecord", "TreeShape", "View"]
+__all__ = [
+    "UNLIMITED",
+    "ConsumerRecord",
+    "Mask",
+    "OutOfSteps",
+    "ProviderRecord",
+    "TreeShape",
+    "Trial",
+    "View",
+]

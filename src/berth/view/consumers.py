@@ -1,4 +1,5 @@
-"""Consumers as a view holds them, and an index for readers that want some of them in the order of their ids.
+"""Consumers as a view holds them: their totals, and an index for readers that want some of them in the order
+of their ids.
 
 The index is cut into blocks, each a range of ids. Within a block entries stand as they came, and beside each
 id stand the hashes of its project, user and type. So a new consumer costs a bisection over the blocks and a
@@ -13,14 +14,14 @@ half of it is out of date, and divided when it has grown too large.
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeAlias
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from berth.model.ids import ConsumerId
+from berth.model.ids import ClassId, ConsumerId
 from berth.model.placement import Consumer, Holdings
 
 
@@ -198,3 +199,71 @@ def _about_the_middle(ids: list[ConsumerId]) -> ConsumerId:
     """An id with others before it: the median of some of them."""
     some = sorted(ids[:: max(1, len(ids) // _SAMPLE)])
     return some[len(some) // 2]
+
+
+class Total:
+    """What the consumers of one project, user and type hold together."""
+
+    __slots__ = ("amounts", "consumers")
+
+    def __init__(self) -> None:
+        self.consumers = 0
+        self.amounts: dict[ClassId, int] = {}
+
+    def add(self, held: Holdings, sign: int) -> None:
+        self.consumers += sign
+        for _, amounts in held:
+            for class_id, amount in amounts:
+                total = self.amounts.get(class_id, 0) + sign * amount
+                if total:
+                    self.amounts[class_id] = total
+                else:
+                    del self.amounts[class_id]
+
+
+class UsageTotals:
+    """Totals of consumers that hold anything; one that holds nothing is in none."""
+
+    __slots__ = ("_by_project",)
+
+    def __init__(self) -> None:
+        self._by_project: dict[str, dict[tuple[str, str | None], Total]] = {}
+
+    def add(self, consumer: Consumer, held: Holdings) -> None:
+        if held:
+            totals = self._by_project.setdefault(consumer.project, {})
+            key = (consumer.user, consumer.type)
+            total = totals.get(key)
+            if total is None:
+                total = totals[key] = Total()
+            total.add(held, +1)
+
+    def remove(self, consumer: Consumer, held: Holdings) -> None:
+        if held:
+            totals = self._by_project[consumer.project]
+            key = (consumer.user, consumer.type)
+            total = totals[key]
+            total.add(held, -1)
+            if not total.consumers:
+                del totals[key]
+                if not totals:
+                    del self._by_project[consumer.project]
+
+    def of_project(self, project: str, user: str | None = None) -> Iterator[tuple[str | None, Total]]:
+        """The totals of a project (of one user there), each with its consumer type."""
+        for (total_user, consumer_type), total in self._by_project.get(project, {}).items():
+            if user is None or user == total_user:
+                yield consumer_type, total
+
+    def projects(self) -> Iterable[str]:
+        """The projects whose consumers hold anything."""
+        return self._by_project.keys()
+
+    def state(self) -> dict[str, object]:
+        return {
+            project: {
+                key: (total.consumers, dict(sorted(total.amounts.items())))
+                for key, total in sorted(totals.items(), key=repr)
+            }
+            for project, totals in sorted(self._by_project.items())
+        }

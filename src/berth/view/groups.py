@@ -14,7 +14,7 @@ from berth.model.groups import HOST, Group, Membership
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.placement import Holdings, Label
 from berth.view.provider import ProviderRecord
-from berth.view.rowset import RowSet
+from berth.view.sets import RowSet
 
 Domain = str
 """A host's uuid, or an aggregate's."""

@@ -1,4 +1,4 @@
-"""Records by kind and id, and by what else they are looked for.
+"""Records by kind and id, by what else they are looked for, and what each project has of them.
 
 An index is a function of a record; each of the keys that it gives leads back to the id. Ids come in the order
 in which the records came.
@@ -9,6 +9,8 @@ from typing import Any, Final, TypeVar
 
 from berth.model.clusters import Cluster
 from berth.model.events import AnyRecord
+from berth.model.groups import Group
+from berth.model.quotas import Amounts, amounts_of, is_counted
 from berth.model.saga_runs import Agent, Instance
 from berth.model.servers import Action, Flavor, Host, Migration, Record, RevokedToken, Server
 
@@ -104,3 +106,37 @@ class Records:
 
     def _of(self, kind: type[Any]) -> Mapping[str, Any]:
         return self._by_id.get(kind, _NOTHING)
+
+
+class ProjectCounts:
+    """What quotas count, summed over the records and groups of each project. Changed by the view alone."""
+
+    def __init__(self) -> None:
+        self._sums: dict[str, dict[str, int]] = {}
+
+    def of(self, project: str) -> Amounts:
+        return self._sums.get(project, {})
+
+    def change(self, before: AnyRecord | Group | None, after: AnyRecord | Group | None) -> None:
+        if not is_counted(after or before):
+            return
+        gone, come = amounts_of(before), amounts_of(after)
+        if gone != come:
+            self._add(*gone, -1)
+            self._add(*come, +1)
+
+    def _add(self, project: str, amounts: Amounts, sign: int) -> None:
+        if not amounts:
+            return
+        sums = self._sums.setdefault(project, {})
+        for name, amount in amounts.items():
+            total = sums.get(name, 0) + sign * amount
+            if total:
+                sums[name] = total
+            else:
+                sums.pop(name, None)
+        if not sums:
+            del self._sums[project]
+
+    def state(self) -> dict[str, dict[str, int]]:
+        return {project: dict(sorted(sums.items())) for project, sums in sorted(self._sums.items())}

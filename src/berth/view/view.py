@@ -3,11 +3,22 @@
 Replaying a journal on an empty view gives the same view, column for column. Rows are part of that: an
 event names the row a provider takes, and ``free_row`` is always the smallest one not in use, whatever
 was taken back in between.
+
+A ``Trial`` applies events and always takes them back: plans, dry runs and explanations are made on trials.
+
+Work on a view is counted in steps, about a microsecond each on an idle machine. Code that works on a view
+takes steps where the work grows with the request or with the fleet: a mask over all rows, a claim that is
+judged, a choice that a search makes, an entry that is rendered. Steps are counted and not timed, so that the
+same question on the same view always costs the same. Mostly there is no limit. The engine sets one while it
+works for one caller and all others wait: work that needs more ends with ``OutOfSteps``, has changed nothing,
+and is done again where no other request waits for it.
 """
 
 import heapq
-from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,19 +38,58 @@ from berth.model.events import (
     ResourceClassChanged,
     TraitChanged,
     TraitsChanged,
+    inverse,
 )
 from berth.model.ids import AggregateId, ConsumerId, Index, ProviderId, Row
 from berth.model.placement import HEALTHY, Amounts, Consumer, Holdings, HostStatus
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE, STANDARD_TRAITS
-from berth.view.consumers import ConsumerIndex, ConsumerRecord
+from berth.view.consumers import ConsumerIndex, ConsumerRecord, UsageTotals
 from berth.view.groups import Groups, hosts_of
-from berth.view.ordered_ids import OrderedIds
 from berth.view.provider import ProviderRecord
-from berth.view.records import Records
+from berth.view.records import ProjectCounts, Records
 from berth.view.resource_classes import ResourceClasses
-from berth.view.rowset import RowSet
-from berth.view.steps import Steps
-from berth.view.usage import ProjectCounts, UsageTotals
+from berth.view.sets import OrderedIds, RowSet
+
+UNLIMITED: Final = sys.maxsize
+
+_STEPS_PER_EVENT: Final = 6
+"""To apply it in a trial, and to take it back."""
+
+_SHARED_MAX: Final = 50_000
+"""How many values are kept for sharing; beyond that the table is cleared. Only memory is lost."""
+
+_NO_ROWS: Final = RowSet()
+
+V = TypeVar("V", str, Amounts)
+K = TypeVar("K", bound=str)
+
+
+class OutOfSteps(Exception):
+    """The work takes more steps than it may take here. The view is as it was before."""
+
+
+class Steps:
+    """``left`` is how many steps may still be taken. ``begin`` and ``end`` belong to the engine; steps may be
+    taken only where the view can be left as it is: never between an event and its inverse without a trial
+    around them."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = UNLIMITED
+
+    def begin(self, limit: int) -> None:
+        """Allow this many steps until ``end``."""
+        self.left = limit
+
+    def end(self) -> None:
+        self.left = UNLIMITED
+
+    def take(self, count: int) -> None:
+        """Count steps before they are taken; OutOfSteps if there are not as many left."""
+        self.left -= count
+        if self.left < 0:
+            raise OutOfSteps
 
 
 class View:
@@ -348,20 +398,10 @@ class View:
         }
 
 
-_NO_ROWS = RowSet()
-_SHARED_MAX: Final = 50_000
-"""How many values are kept for sharing; beyond that the table is cleared. Only memory is lost."""
-
-V = TypeVar("V", str, Amounts)
-
-
 def _once(seen: dict[V, V], value: V) -> V:
     if len(seen) > _SHARED_MAX:
         seen.clear()
     return seen.setdefault(value, value)
-
-
-K = TypeVar("K", bound=str)
 
 
 def _move(sets: dict[K, RowSet], row: Row, before: tuple[K, ...], after: tuple[K, ...]) -> None:
@@ -395,3 +435,28 @@ def _provider_state(record: ProviderRecord) -> tuple[object, ...]:
         record.aggregates,
         sorted(record.consumers),
     )
+
+
+class Trial:
+    """``with Trial(view) as trial``: the events that are applied through it are taken back, however it ends.
+    Nothing else may read the view while a trial is open."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+        self._applied: list[Event] = []
+
+    def apply(self, events: Sequence[Event]) -> None:
+        self._view.steps.take(_STEPS_PER_EVENT * len(events))
+        for event in events:
+            self._view.apply(event)
+            self._applied.append(event)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for event in reversed(self._applied):
+            self._view.apply(inverse(event))
+        self._applied.clear()

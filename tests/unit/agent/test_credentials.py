@@ -19,7 +19,7 @@ from berth.agent.state import StateError
 from berth.cell import protocol
 from berth.cli import main
 from berth.client import connect_directly
-from berth.ledger.records import replace_record
+from berth.ledger import replace_record
 from berth.model.batches import Origin
 from berth.model.commands import Enact
 from berth.model.ids import Index

@@ -4,7 +4,7 @@ clusters when a story says so."""
 from typing import Any
 
 from berth.clusters.reconciler import is_due, propose_next
-from berth.ledger.records import remove_record
+from berth.ledger import remove_record
 from berth.model.clusters import Cluster
 from berth.model.commands import Enact
 from berth.model.saga_runs import Outbox

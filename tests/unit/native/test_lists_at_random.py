@@ -29,7 +29,7 @@ from berth.model.events import (
 )
 from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId, Row
 from berth.model.placement import Consumer, Holdings, Inventory
-from berth.view import ConsumerRecord, ProviderRecord, View, ordered_ids
+from berth.view import ConsumerRecord, ProviderRecord, View, sets
 from berth.view import consumers as consumer_index
 from tests.worlds import uuid_of
 
@@ -43,7 +43,7 @@ TYPES: Final = ("INSTANCE", "MIGRATION", None)
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (ordered_ids, consumer_index):
+    for module in (sets, consumer_index):
         monkeypatch.setattr(module, "BLOCK_MAX", 8)
         monkeypatch.setattr(module, "_BLOCK_FIRST", 4)
     monkeypatch.setattr(holders, "_TURN", 3)

@@ -30,7 +30,7 @@ from berth.api.kernel.problem import Problem, not_found
 from berth.api.kernel.rejections import nova_problem
 from berth.api.kernel.router import Route
 from berth.api.kernel.times import show_plain_time
-from berth.ledger.records import remove_record, replace_record
+from berth.ledger import remove_record, replace_record
 from berth.model.commands import Command, Enact, LabelAggregate, LedgerCommand, SetAggregates
 from berth.model.ids import AggregateId, ProviderId
 from berth.model.placement import HEALTHY, Label

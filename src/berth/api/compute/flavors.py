@@ -21,7 +21,7 @@ from berth.api.kernel.paging import read_number, read_parameter, read_query, ren
 from berth.api.kernel.problem import Problem, not_found
 from berth.api.kernel.rejections import nova_problem
 from berth.api.kernel.router import Route
-from berth.ledger.records import remove_record, replace_record
+from berth.ledger import remove_record, replace_record
 from berth.model.commands import Command, Enact
 from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import SpecInvalid

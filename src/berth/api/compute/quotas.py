@@ -15,8 +15,8 @@ from berth.api.kernel.http import Response
 from berth.api.kernel.paging import read_query
 from berth.api.kernel.problem import Problem, not_found
 from berth.api.kernel.router import Route
+from berth.ledger import remove_record, replace_record
 from berth.ledger.quotas import count_used, limits_of
-from berth.ledger.records import remove_record, replace_record
 from berth.model.commands import Command, Enact
 from berth.model.quotas import (
     DEFAULT_CLASS,

@@ -19,7 +19,7 @@ from berth.api.kernel.paging import read_query
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
 from berth.api.kernel.times import show_plain_time
-from berth.ledger.records import replace_record
+from berth.ledger import replace_record
 from berth.model.commands import Command, Enact, SetHostStatus
 from berth.model.ids import ProviderId
 from berth.model.placement import HEALTHY, HostStatus

@@ -34,7 +34,7 @@ from berth.api.kernel.paging import read_flag, read_parameter, render_page
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
 from berth.api.kernel.times import parse_time
-from berth.ledger.records import remove_record, replace_record
+from berth.ledger import remove_record, replace_record
 from berth.model.commands import Command, Enact
 from berth.model.servers import Image
 from berth.view import View

@@ -24,7 +24,7 @@ from berth.api.native.holders import Project, Tree, class_named
 from berth.model.ids import AggregateId, ClassId, ProviderId, Row
 from berth.model.placement import Holdings
 from berth.view import ProviderRecord, View
-from berth.view.usage import Total
+from berth.view.consumers import Total
 
 
 class Amount(msgspec.Struct):

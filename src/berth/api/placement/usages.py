@@ -7,7 +7,7 @@ from berth.api.placement import query as q
 from berth.api.placement.allocations import CONSUMER_TYPE_SINCE, UNKNOWN_TYPE
 from berth.api.placement.calls import Answer, PlacementCall, encode
 from berth.view import ProviderRecord, View
-from berth.view.usage import Total
+from berth.view.consumers import Total
 
 ALL_TYPES: Final = "all"
 

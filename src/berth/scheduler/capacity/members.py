@@ -26,9 +26,8 @@ from berth.scheduler.options import SchedulerOptions
 from berth.scheduler.plugins import Filter
 from berth.search.masks import find_unknown_traits
 from berth.search.slots import Slot, anchors_of, slots_of
-from berth.view import View
+from berth.view import Mask, View
 from berth.view.groups import GroupRecord, Hosts
-from berth.view.rowset import Mask
 
 
 class FitCount(NamedTuple):

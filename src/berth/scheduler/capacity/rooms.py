@@ -20,8 +20,7 @@ from berth.scheduler.capacity.trees import COUNT_MAX, THOROUGH, TreeCounts, Tree
 from berth.search.assignments import contended_classes
 from berth.search.masks import any_of
 from berth.search.slots import Slot
-from berth.view import View
-from berth.view.rowset import Mask
+from berth.view import Mask, View
 
 Counts = NDArray[np.int64]
 """A number for each row, of which only those of hosts mean anything; or for each of some hosts."""

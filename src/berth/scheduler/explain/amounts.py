@@ -21,8 +21,7 @@ from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.scheduler.explain.variants import Variant, Variants
 from berth.search.masks import in_all_aggregates, in_any_aggregate, narrow, with_all_traits, with_any_trait
-from berth.view import ProviderRecord, View
-from berth.view.rowset import Mask
+from berth.view import Mask, ProviderRecord, View
 
 _HOSTS_OF_A_SORT: Final = 16
 _SORTS_MAX: Final = 8

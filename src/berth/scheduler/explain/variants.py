@@ -27,8 +27,7 @@ from berth.scheduler.constraints import forced_host
 from berth.scheduler.groups import group_of
 from berth.scheduler.options import SchedulerOptions
 from berth.scheduler.plugins import name_of
-from berth.view import View
-from berth.view.rowset import Mask
+from berth.view import Mask, View
 
 _TREES_TRIED_MAX: Final = 200
 """In how many trees, at most, a variant tries whether parts that get in each other's way fit."""

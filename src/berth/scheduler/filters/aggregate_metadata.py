@@ -11,8 +11,7 @@ import numpy as np
 from berth.model.scheduling import ScheduleRequest
 from berth.scheduler.comparison import is_met
 from berth.scheduler.hosts import hosts_with_metadata, metadata_values
-from berth.view import ProviderRecord, View
-from berth.view.rowset import Mask
+from berth.view import Mask, ProviderRecord, View
 
 FOLLOWS_CLAIMS = False
 

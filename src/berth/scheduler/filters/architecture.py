@@ -8,8 +8,7 @@ from typing import Final
 from berth.model.scheduling import ScheduleRequest
 from berth.scheduler.spec_table import ARCHITECTURES
 from berth.search.masks import any_of
-from berth.view import ProviderRecord, View
-from berth.view.rowset import Mask
+from berth.view import Mask, ProviderRecord, View
 
 FOLLOWS_CLAIMS = False
 _PROPERTY: Final = "hw_architecture"

@@ -4,8 +4,7 @@ moves within its cell only."""
 from berth.model.scheduling import ANY_CELL, ScheduleRequest
 from berth.scheduler.hosts import CELL_KIND, aggregate_names, hosts_in_aggregate
 from berth.search.masks import any_of
-from berth.view import ProviderRecord, View
-from berth.view.rowset import Mask
+from berth.view import Mask, ProviderRecord, View
 
 FOLLOWS_CLAIMS = False
 

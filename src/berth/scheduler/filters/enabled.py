@@ -2,8 +2,7 @@
 
 from berth.model.scheduling import ScheduleRequest
 from berth.model.vocabulary import STATUS_DISABLED
-from berth.view import ProviderRecord, View
-from berth.view.rowset import Mask
+from berth.view import Mask, ProviderRecord, View
 
 FOLLOWS_CLAIMS = False
 

@@ -1,4 +1,4 @@
-"""Hosts that the hard policy of a member's group allows it, exactly as ``ledger/policies.py`` judges.
+"""Hosts that the hard policy of a member's group allows it, exactly as ``ledger/groups.py`` judges.
 
 The ledger judges a claim when it is made; here the same rule is applied to all hosts at once. With
 ``others[d]`` the members in a domain without the one that comes:
@@ -19,9 +19,8 @@ from berth.model.ids import AggregateId, ConsumerId
 from berth.model.scheduling import ScheduleRequest
 from berth.scheduler.groups import group_of, stands_for
 from berth.search.masks import any_of
-from berth.view import ProviderRecord, View
+from berth.view import Mask, ProviderRecord, View
 from berth.view.groups import Domain, GroupRecord
-from berth.view.rowset import Mask
 
 FOLLOWS_CLAIMS = True
 

@@ -6,8 +6,7 @@ from fnmatch import translate
 import numpy as np
 
 from berth.model.scheduling import ScheduleRequest
-from berth.view import ProviderRecord, View
-from berth.view.rowset import Mask
+from berth.view import Mask, ProviderRecord, View
 
 FOLLOWS_CLAIMS = False
 

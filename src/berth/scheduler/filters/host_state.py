@@ -1,8 +1,7 @@
 """Hosts that are up: their agents have sent heartbeats."""
 
 from berth.model.scheduling import ScheduleRequest
-from berth.view import ProviderRecord, View
-from berth.view.rowset import Mask
+from berth.view import Mask, ProviderRecord, View
 
 FOLLOWS_CLAIMS = False
 

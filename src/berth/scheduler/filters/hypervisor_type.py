@@ -10,8 +10,7 @@ import numpy as np
 from berth.model.ids import ProviderId
 from berth.model.scheduling import ScheduleRequest
 from berth.model.servers import Host
-from berth.view import ProviderRecord, View
-from berth.view.rowset import Mask
+from berth.view import Mask, ProviderRecord, View
 
 FOLLOWS_CLAIMS = False
 _PROPERTY: Final = "img_hv_type"

@@ -4,8 +4,7 @@ import numpy as np
 
 from berth.model.scheduling import ScheduleRequest
 from berth.scheduler.hosts import find_host
-from berth.view import ProviderRecord, View
-from berth.view.rowset import Mask
+from berth.view import Mask, ProviderRecord, View
 
 FOLLOWS_CLAIMS = False
 

@@ -16,8 +16,7 @@ import numpy as np
 from berth.model.scheduling import ScheduleRequest
 from berth.scheduler.hosts import hosts_with_metadata, metadata_values
 from berth.scheduler.spec_table import OLD_NAMES
-from berth.view import ProviderRecord, View
-from berth.view.rowset import Mask
+from berth.view import Mask, ProviderRecord, View
 
 FOLLOWS_CLAIMS = False
 _OLD: Final = {

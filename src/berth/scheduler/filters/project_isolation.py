@@ -9,8 +9,7 @@ In Nova: AggregateMultiTenancyIsolation. Without such a key on any aggregate the
 from berth.model.scheduling import ScheduleRequest
 from berth.scheduler.hosts import hosts_with_metadata, metadata_values
 from berth.scheduler.spec_table import PROJECTS_KEY
-from berth.view import ProviderRecord, View
-from berth.view.rowset import Mask
+from berth.view import Mask, ProviderRecord, View
 
 FOLLOWS_CLAIMS = False
 

@@ -10,8 +10,7 @@ from typing import Final
 
 from berth.model.scheduling import ScheduleRequest
 from berth.scheduler.hosts import hosts_with_metadata
-from berth.view import ProviderRecord, View
-from berth.view.rowset import Mask
+from berth.view import Mask, ProviderRecord, View
 
 FOLLOWS_CLAIMS = False
 _KEY: Final = "trait:"

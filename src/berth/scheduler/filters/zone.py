@@ -7,8 +7,7 @@ from berth.model.placement import ZONE
 from berth.model.scheduling import ScheduleRequest
 from berth.scheduler.hosts import aggregate_names, hosts_in_aggregate
 from berth.search.masks import any_of
-from berth.view import ProviderRecord, View
-from berth.view.rowset import Mask
+from berth.view import Mask, ProviderRecord, View
 
 FOLLOWS_CLAIMS = False
 KIND: Final = ZONE

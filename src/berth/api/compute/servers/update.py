@@ -24,7 +24,7 @@ from berth.api.kernel.call import Call, json
 from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.router import Route
-from berth.ledger.records import replace_record
+from berth.ledger import replace_record
 from berth.model.commands import Enact
 from berth.model.rejections import Rejection, ServerBusy
 from berth.model.servers import Server
