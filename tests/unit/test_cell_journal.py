@@ -11,6 +11,7 @@ from berth.cell import journal
 from berth.journal import Journal, open_journal
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
+from tests.waiting import until
 
 pytestmark = pytest.mark.fast
 
@@ -29,40 +30,32 @@ class SlowDatabase:
         return open_journal(*address, **how)
 
 
-def test_the_event_loop_runs_while_the_journal_of_a_cell_is_opened(
+async def test_the_event_loop_runs_while_the_journal_of_a_cell_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = SlowDatabase(monkeypatch)
 
-    async def story() -> None:
-        opening = asyncio.create_task(journal.open_cell(f"sqlite:///{tmp_path}/c.db", SystemClock(), Ids()))
-        while not database.asked:
-            await asyncio.sleep(0.001)
-        database.opens.set()
-        engine = await opening
-        assert engine.ready is None
-        await engine.stop()
-
-    asyncio.run(asyncio.wait_for(story(), 30))
+    opening = asyncio.create_task(journal.open_cell(f"sqlite:///{tmp_path}/c.db", SystemClock(), Ids()))
+    await until(lambda: database.asked)
+    database.opens.set()
+    engine = await opening
+    assert engine.ready is None
+    await engine.stop()
 
 
-def test_a_journal_that_opens_late_is_used_and_not_opened_twice(
+async def test_a_journal_that_opens_late_is_used_and_not_opened_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(journal, "_OPEN_S", 0.01, raising=False)
     monkeypatch.setattr(journal, "_RETRY_S", 0.01)
     database = SlowDatabase(monkeypatch)
 
-    async def story() -> None:
-        opening = asyncio.create_task(journal.open_cell(f"sqlite:///{tmp_path}/c.db", SystemClock(), Ids()))
-        while caplog.text.count("cannot use the cell's journal") < 3:
-            await asyncio.sleep(0.001)
-        database.opens.set()
-        engine = await opening
-        assert engine.ready is None
-        await engine.stop()
-
-    asyncio.run(asyncio.wait_for(story(), 30))
+    opening = asyncio.create_task(journal.open_cell(f"sqlite:///{tmp_path}/c.db", SystemClock(), Ids()))
+    await until(lambda: caplog.text.count("cannot use the cell's journal") >= 3)
+    database.opens.set()
+    engine = await opening
+    assert engine.ready is None
+    await engine.stop()
     assert database.asked == 1
 
 
@@ -80,8 +73,7 @@ async def test_a_journal_that_nobody_waits_for_any_more_is_closed(
 
     monkeypatch.setattr(Journal, "close", close_and_tell)
     opening = asyncio.create_task(journal.open_cell(f"sqlite:///{tmp_path}/c.db", SystemClock(), Ids()))
-    while not database.asked:
-        await asyncio.sleep(0.001)
+    await until(lambda: database.asked)
     opening.cancel()
     await asyncio.wait({opening})
     database.opens.set()

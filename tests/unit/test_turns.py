@@ -27,7 +27,7 @@ def another(turns: Turns, script: Callable[[Turns, Connection], None]) -> Iterat
         process.join()
 
 
-def hold_until_told(turns: Turns, line: Connection) -> None:
+def hold_until_asked(turns: Turns, line: Connection) -> None:
     asyncio.run(turns.take())
     line.send("mine")
     line.recv()
@@ -36,56 +36,49 @@ def hold_until_told(turns: Turns, line: Connection) -> None:
     line.recv()
 
 
-def test_who_writes_again_and_again_has_nothing_to_catch_up_with() -> None:
-    async def go() -> list[bool]:
-        turns = Turns()
-        found = []
-        for _ in range(3):
-            found.append(await turns.take())
-            turns.give()
-        return found
-
-    # Before the first turn nobody in particular had it: that may have been anyone.
-    assert asyncio.run(go()) == [True, False, False]
-
-
-def test_a_turn_that_another_had_is_told() -> None:
+async def test_a_process_that_keeps_its_turn_has_nothing_to_catch_up_with() -> None:
     turns = Turns()
-    with another(turns, hold_until_told) as (_, line):
+    found = []
+    for _ in range(3):
+        found.append(await turns.take())
+        turns.give()
+    # Before the first turn nobody in particular had it: that may have been anyone.
+    assert found == [True, False, False]
+
+
+async def test_take_says_that_another_had_the_turn() -> None:
+    turns = Turns()
+    with another(turns, hold_until_asked) as (_, line):
         assert line.recv() == "mine"
         line.send("give")
         assert line.recv() == "given"
-        assert asyncio.run(turns.take()) is True
+        assert await turns.take() is True
 
 
-def test_who_waits_gets_the_turn_when_it_is_given() -> None:
+async def test_a_process_that_waits_gets_the_turn_when_it_is_given() -> None:
     turns = Turns()
-
-    async def wait(line: Connection) -> bool:
+    with another(turns, hold_until_asked) as (_, line):
+        assert line.recv() == "mine"
         waiting = asyncio.create_task(turns.take())
         await asyncio.sleep(0)
         line.send("give")
-        return await waiting
-
-    with another(turns, hold_until_told) as (_, line):
-        assert line.recv() == "mine"
-        assert asyncio.run(wait(line)) is True
+        assert await waiting is True
 
 
-def test_nobody_waits_for_ever_for_one_that_is_stopped_or_dead() -> None:
+async def test_nobody_waits_for_ever_for_one_that_is_stopped_or_dead() -> None:
     turns = Turns()
-    with another(turns, hold_until_told) as (pid, line):
+    with another(turns, hold_until_asked) as (pid, line):
         assert line.recv() == "mine"
         os.kill(pid, signal.SIGSTOP)
-        assert asyncio.run(turns.take()) is False
+        assert await turns.take() is False
         turns.give()  # which it had not, so that there are not two from now on
-        assert asyncio.run(turns.take()) is False
+        assert await turns.take() is False
         os.kill(pid, signal.SIGCONT)
         line.send("give")
         assert line.recv() == "given"
-        assert asyncio.run(turns.take()) is True
+        assert await turns.take() is True
         turns.give()
-        assert asyncio.run(turns.take()) is False, "it had been given by this process last"
+        assert await turns.take() is False, "it had been given by this process last"
 
 
 def leave_some(turns: Turns, line: Connection) -> None:
@@ -97,21 +90,21 @@ def leave_some(turns: Turns, line: Connection) -> None:
     line.recv()
 
 
-def test_what_was_left_is_found_by_the_next_without_a_gap() -> None:
+async def test_what_was_left_is_found_by_the_next_without_a_gap() -> None:
     turns = Turns()
     with another(turns, leave_some) as (_, line):
         assert line.recv() == "left"
         assert turns.left_behind(4) == [], "it is for those whose turn it is"
-        asyncio.run(turns.take())
+        await turns.take()
         assert turns.left_behind(4) == [b"%d" % index * index for index in range(5, 9)]
         assert turns.left_behind(6) == [b"7" * 7, b"8" * 8]
         assert turns.left_behind(3) == []
         assert turns.left_behind(8) == []
 
 
-def test_what_is_left_has_a_bound() -> None:
+async def test_what_is_left_has_a_bound() -> None:
     turns = Turns()
-    asyncio.run(turns.take())
+    await turns.take()
     for index in range(1, 200):
         turns.leave(index, bytes(1000))
         assert turns.left_behind(index - 1) == [bytes(1000)]
@@ -121,7 +114,7 @@ def test_what_is_left_has_a_bound() -> None:
     assert turns.left_behind(200) == [b"x"]
     turns.give()
     turns.leave(202, b"y")
-    asyncio.run(turns.take())
+    await turns.take()
     assert turns.left_behind(201) == [], "nothing is left by those whose turn it is not"
 
 
@@ -132,7 +125,7 @@ def leave_and_hold(turns: Turns, line: Connection) -> None:
     line.recv()
 
 
-def test_a_turn_that_died_with_its_holder_is_given_to_the_others() -> None:
+async def test_a_turn_that_died_with_its_holder_is_given_to_the_others() -> None:
     turns = Turns()
     with another(turns, leave_and_hold) as (pid, line):
         assert line.recv() == "mine"
@@ -140,7 +133,7 @@ def test_a_turn_that_died_with_its_holder_is_given_to_the_others() -> None:
         assert turns._last_holder() is None, "somebody else's death is nothing to its holder"
         os.kill(pid, signal.SIGKILL)
         turns.recover(pid)
-        assert asyncio.run(turns.take()) is True
+        assert await turns.take() is True
         assert turns.left_behind(0) == [], "what it left may be half written"
         turns.leave(2, b"whole")
         assert turns.left_behind(1) == [b"whole"]

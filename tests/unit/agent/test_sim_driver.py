@@ -4,13 +4,14 @@ import asyncio
 from typing import get_args
 
 import pytest
+from anyio import wait_all_tasks_blocked
 
 from berth.agent.drivers import DriverError
 from berth.agent.drivers.behaviour import BehaviourError, Behaviours, Rule, SimBehaviour, read_behaviour
 from berth.agent.drivers.sim import Disk, ServerState, SimDriver
 from berth.runtime.ids import Ids
 from berth.sagas.saga import Verb
-from tests.unit.agent.conductors import QUICK, command, run, server_id
+from tests.unit.agent.conductors import QUICK, command, server_id
 
 pytestmark = pytest.mark.fast
 
@@ -22,18 +23,15 @@ def driver(disk: Disk, behaviour: SimBehaviour = QUICK, seed: int = 1) -> SimDri
     return SimDriver(HOST, disk, Behaviours(behaviour), Ids(seed).rng)
 
 
-def after(verb: Verb, before: ServerState | None, runs: bool = True) -> ServerState | None:
+async def after(verb: Verb, before: ServerState | None, runs: bool = True) -> ServerState | None:
     """What a verb makes of a server; the same, if it is repeated."""
     disk: Disk = {} if before is None else {server_id(): before}
     sim = driver(disk)
 
-    async def story() -> None:
-        await sim.carry_out(command(verb, runs=runs))
-        once = disk.get(server_id())
-        await sim.carry_out(command(verb, runs=runs))
-        assert disk.get(server_id()) == once
-
-    run(story)
+    await sim.carry_out(command(verb, runs=runs))
+    once = disk.get(server_id())
+    await sim.carry_out(command(verb, runs=runs))
+    assert disk.get(server_id()) == once
     assert set(sim.servers()) == set(disk)
     return disk.get(server_id())
 
@@ -63,101 +61,96 @@ def after(verb: Verb, before: ServerState | None, runs: bool = True) -> ServerSt
         ("stop", "running", "stopped"),
     ],
 )
-def test_what_a_verb_makes_of_a_server(
+async def test_what_a_verb_makes_of_a_server(
     verb: Verb, before: ServerState | None, expected: ServerState | None
 ) -> None:
-    assert after(verb, before) == expected
+    assert await after(verb, before) == expected
 
 
 @pytest.mark.parametrize(
     ("verb", "before"),
     [("build", None), ("receive", "incoming"), ("resume", "outgoing"), ("rebuild", "running")],
 )
-def test_a_server_that_is_not_to_run_is_stopped(verb: Verb, before: ServerState | None) -> None:
-    assert after(verb, before, runs=False) == "stopped"
+async def test_a_server_that_is_not_to_run_is_stopped(verb: Verb, before: ServerState | None) -> None:
+    assert await after(verb, before, runs=False) == "stopped"
 
 
 @pytest.mark.parametrize("verb", sorted(set(get_args(Verb)) - {"build", "destroy", "prepare"}))
-def test_what_is_not_there_cannot_be_worked_on(verb: Verb) -> None:
+async def test_what_is_not_there_cannot_be_worked_on(verb: Verb) -> None:
     disk: Disk = {}
     with pytest.raises(DriverError) as refusal:
-        asyncio.run(driver(disk).carry_out(command(verb)))
+        await driver(disk).carry_out(command(verb))
     assert str(refusal.value) == f"{verb} cannot be done: the server {server_id()} is not on the host {HOST}"
     assert disk == {}
 
 
-def test_what_is_in_the_wrong_state_is_refused_by_it() -> None:
+async def test_what_is_in_the_wrong_state_is_refused_by_it() -> None:
     with pytest.raises(DriverError, match=r"live_migrate cannot be done: the server .* is stopped on host"):
-        asyncio.run(driver({server_id(): "stopped"}).carry_out(command("live_migrate")))
+        await driver({server_id(): "stopped"}).carry_out(command("live_migrate"))
 
 
 @pytest.mark.parametrize("verb", ["build", "live_migrate", "stop"])
-def test_what_takes_long_can_be_aborted_and_has_done_nothing(verb: Verb) -> None:
+async def test_what_takes_long_can_be_aborted_and_has_done_nothing(verb: Verb) -> None:
     disk: Disk = {server_id(): "running"} if verb != "build" else {}
     before = dict(disk)
     sim = driver(disk, LONG)
 
-    async def story() -> None:
-        task = asyncio.create_task(sim.carry_out(command(verb)))
-        await asyncio.sleep(0)
-        sim.abort(server_id(2))
-        await asyncio.sleep(0)
-        assert not task.done()
-        sim.abort(server_id())
-        with pytest.raises(DriverError, match="aborted"):
-            await task
-
-    run(story)
+    task = asyncio.create_task(sim.carry_out(command(verb)))
+    await asyncio.sleep(0)
+    sim.abort(server_id(2))
+    await asyncio.sleep(0)
+    assert not task.done()
+    sim.abort(server_id())
+    with pytest.raises(DriverError, match="aborted"):
+        await task
     assert disk == before
 
 
-def carried_out(behaviour: SimBehaviour, count: int, seed: int = 1) -> list[bool]:
+async def carried_out(behaviour: SimBehaviour, count: int, seed: int = 1) -> list[bool]:
+    """Which of so many builds succeed."""
     sim = driver({}, behaviour, seed)
-
-    async def one() -> bool:
-        try:
-            await sim.carry_out(command("build"))
-        except DriverError:
-            return False
-        return True
-
-    async def story() -> list[bool]:
-        return [await one() for _ in range(count)]
-
-    return asyncio.run(story())
+    return [await builds(sim) for _ in range(count)]
 
 
-def test_failures_come_by_rate_and_the_same_with_the_same_seed() -> None:
+async def builds(sim: SimDriver) -> bool:
+    try:
+        await sim.carry_out(command("build"))
+    except DriverError:
+        return False
+    return True
+
+
+async def test_failures_come_by_rate_and_the_same_with_the_same_seed() -> None:
     behaviour = SimBehaviour(build_seconds=0, failure_rate=0.3)
-    luck = carried_out(behaviour, 200)
+    luck = await carried_out(behaviour, 200)
     assert 90 < sum(luck) < 190
-    assert carried_out(behaviour, 200) == luck
-    assert carried_out(behaviour, 200, seed=2) != luck
+    assert await carried_out(behaviour, 200) == luck
+    assert await carried_out(behaviour, 200, seed=2) != luck
 
 
-def test_the_rate_of_a_verb_is_in_place_of_the_overall_one() -> None:
+async def test_the_rate_of_a_verb_is_in_place_of_the_overall_one() -> None:
     spared = SimBehaviour(build_seconds=0, failure_rate=1, failure_rates={"build": 0})
-    assert carried_out(spared, 20) == [True] * 20
+    assert await carried_out(spared, 20) == [True] * 20
     struck = SimBehaviour(build_seconds=0, failure_rate=0, failure_rates={"build": 1, "stop": 0})
-    assert carried_out(struck, 20) == [False] * 20
+    assert await carried_out(struck, 20) == [False] * 20
 
 
-def outcome(rule: Rule, verb: Verb = "build", name: str = "web-1") -> str | None:
+async def outcome(rule: Rule, verb: Verb = "build", name: str = "web-1") -> str | None:
     sim = driver({}, SimBehaviour(build_seconds=0, other_seconds=0, rules=(rule,)))
     try:
-        asyncio.run(sim.carry_out(command(verb, name=name)))
+        await sim.carry_out(command(verb, name=name))
     except DriverError as error:
         return str(error)
     return None
 
 
-def test_a_rule_fails_what_it_matches_and_nothing_else() -> None:
+async def test_a_rule_fails_what_it_matches_and_nothing_else() -> None:
     rule = Rule(outcome="fail", verb="build", server="web-*", host="host-*", message="no disk left")
-    assert outcome(rule) == "no disk left"
-    assert outcome(rule, name="db-1") is None
-    assert outcome(rule, verb="prepare") is None
-    assert outcome(Rule(outcome="fail", host="other-*")) is None
-    assert outcome(Rule(outcome="fail", server=server_id(), message="by its id")) == "by its id"
+    assert await outcome(rule) == "no disk left"
+    assert await outcome(rule, name="db-1") is None
+    assert await outcome(rule, verb="prepare") is None
+    assert await outcome(Rule(outcome="fail", host="other-*")) is None
+    assert await outcome(Rule(outcome="fail", server=server_id(), message="by its id")) == "by its id"
 
 
 async def test_a_rule_with_a_count_applies_so_often_and_the_count_survives_a_change() -> None:
@@ -165,48 +158,35 @@ async def test_a_rule_with_a_count_applies_so_often_and_the_count_survives_a_cha
     behaviours = Behaviours(SimBehaviour(build_seconds=0, rules=(rule,)))
     sim = SimDriver(HOST, {}, behaviours, Ids(1).rng)
 
-    async def fails() -> bool:
-        try:
-            await sim.carry_out(command("build"))
-        except DriverError:
-            return True
-        return False
-
-    assert [await fails(), await fails()] == [True, True]
+    assert [await builds(sim), await builds(sim)] == [False, False]
     behaviours.replace(SimBehaviour(build_seconds=0, rules=(Rule(outcome="fail", verb="stop"), rule)))
-    assert [await fails(), await fails()] == [True, False]
+    assert [await builds(sim), await builds(sim)] == [False, True]
     behaviours.replace(SimBehaviour(build_seconds=0))
     behaviours.replace(SimBehaviour(build_seconds=0, rules=(rule,)))
-    assert await fails()
+    assert not await builds(sim)
 
 
-def test_what_hangs_never_ends_until_it_is_aborted() -> None:
+async def test_what_hangs_never_ends_until_it_is_aborted() -> None:
     disk: Disk = {}
     sim = driver(disk, SimBehaviour(build_seconds=0, rules=(Rule(outcome="hang"),)))
 
-    async def story() -> None:
-        task = asyncio.create_task(sim.carry_out(command("build")))
-        done, _ = await asyncio.wait((task,), timeout=0.05)
-        assert not done
-        sim.abort(server_id())
-        with pytest.raises(DriverError, match="aborted"):
-            await task
-
-    run(story)
+    task = asyncio.create_task(sim.carry_out(command("build")))
+    await wait_all_tasks_blocked()
+    assert not task.done()
+    sim.abort(server_id())
+    with pytest.raises(DriverError, match="aborted"):
+        await task
     assert disk == {}
 
 
-def test_what_is_late_is_done_all_the_same() -> None:
+async def test_what_is_late_is_done_all_the_same() -> None:
     disk: Disk = {}
     sim = driver(disk, SimBehaviour(build_seconds=0, rules=(Rule(outcome="late", seconds=0.05),)))
 
-    async def story() -> None:
-        task = asyncio.create_task(sim.carry_out(command("build")))
-        await asyncio.sleep(0)
-        assert disk == {}
-        await task
-
-    run(story)
+    task = asyncio.create_task(sim.carry_out(command("build")))
+    await asyncio.sleep(0)
+    assert disk == {}
+    await task
     assert disk == {server_id(): "running"}
 
 

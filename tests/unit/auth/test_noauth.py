@@ -1,7 +1,5 @@
 """noauth: what a token and the headers beside it make of a caller."""
 
-import asyncio
-
 import pytest
 
 from berth.api.kernel.auth.caller import Caller
@@ -40,5 +38,5 @@ MEMBER = ("member", "reader")
         ),
     ],
 )
-def test_callers(headers: dict[str, str], caller: Caller | None) -> None:
-    assert asyncio.run(NoAuth().identify(headers)) == caller
+async def test_a_caller_is_what_its_headers_say(headers: dict[str, str], caller: Caller | None) -> None:
+    assert await NoAuth().identify(headers) == caller

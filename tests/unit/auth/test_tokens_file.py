@@ -1,6 +1,5 @@
 """The file of tokens: who it lets in, what it refuses, and that changes are followed."""
 
-import asyncio
 import hashlib
 import logging
 from pathlib import Path
@@ -32,26 +31,26 @@ def write(directory: Path, text: str, mode: int = 0o600) -> str:
     return str(path)
 
 
-def identify(tokens: Tokens, token: str) -> Caller | None:
-    return asyncio.run(tokens.identify({"x-auth-token": token}))
+async def identify(tokens: Tokens, token: str) -> Caller | None:
+    return await tokens.identify({"x-auth-token": token})
 
 
-def test_plain_tokens_and_digests(tmp_path: Path) -> None:
+async def test_a_token_is_known_by_itself_or_by_its_digest(tmp_path: Path) -> None:
     digest = "sha256:" + hashlib.sha256(NEUTRON.encode()).hexdigest()
     tokens = Tokens(write(tmp_path, entry(NOVA) + entry(digest, "neutron", "")), FakeClock())
-    assert identify(tokens, NOVA) == Caller("nova", "service", ("service",))
-    assert identify(tokens, NEUTRON) == Caller("neutron", "service", ())
+    assert await identify(tokens, NOVA) == Caller("nova", "service", ("service",))
+    assert await identify(tokens, NEUTRON) == Caller("neutron", "service", ())
     # Knowing the digest is not knowing the token.
-    assert identify(tokens, digest) is None
-    assert identify(tokens, NOVA + "x") is None
-    assert asyncio.run(tokens.identify({})) is None
+    assert await identify(tokens, digest) is None
+    assert await identify(tokens, NOVA + "x") is None
+    assert await tokens.identify({}) is None
 
 
-def test_a_digest_is_of_the_bytes_that_are_sent(tmp_path: Path) -> None:
+async def test_a_digest_is_of_the_bytes_that_are_sent(tmp_path: Path) -> None:
     sent = "növa-token-0123456789".encode()
     digest = "sha256:" + hashlib.sha256(sent).hexdigest()
     tokens = Tokens(write(tmp_path, entry(digest)), FakeClock())
-    assert identify(tokens, sent.decode("latin-1")) is not None
+    assert await identify(tokens, sent.decode("latin-1")) is not None
 
 
 @pytest.mark.parametrize(
@@ -75,37 +74,37 @@ def test_a_digest_is_of_the_bytes_that_are_sent(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_refused_at_the_start(tmp_path: Path, text: str, why: str) -> None:
+def test_a_file_that_cannot_be_read_is_refused_at_the_start(tmp_path: Path, text: str, why: str) -> None:
     path = write(tmp_path, text)
     with pytest.raises(TokensFileError) as caught:
         Tokens(path, FakeClock())
     assert str(caught.value) == f"{path}: {why}"
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(TokensFileError, match="cannot read the tokens: No such file or directory"):
         Tokens(str(tmp_path / "none"), FakeClock())
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o660, 0o640, 0o620, 0o602])
-def test_a_file_that_others_may_use(tmp_path: Path, mode: int) -> None:
+def test_a_file_that_others_may_use_is_refused(tmp_path: Path, mode: int) -> None:
     path = write(tmp_path, entry(NOVA), mode)
     with pytest.raises(TokensFileError, match=f"run: chmod 600 {path}"):
         Tokens(path, FakeClock())
 
 
-def test_changes_are_followed_once_a_second(tmp_path: Path) -> None:
+async def test_changes_are_followed_once_a_second(tmp_path: Path) -> None:
     clock = FakeClock()
     tokens = Tokens(write(tmp_path, entry(NOVA)), clock)
     write(tmp_path, entry(NEUTRON, "neutron"))
     clock.advance(0.9)
-    assert identify(tokens, NOVA) is not None
+    assert await identify(tokens, NOVA) is not None
     clock.advance(0.1)
-    assert identify(tokens, NOVA) is None
-    assert identify(tokens, NEUTRON) is not None
+    assert await identify(tokens, NOVA) is None
+    assert await identify(tokens, NEUTRON) is not None
 
 
-def test_a_broken_change_is_reported_once_and_not_taken(
+async def test_a_broken_change_is_reported_once_and_not_taken(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = FakeClock()
@@ -114,6 +113,6 @@ def test_a_broken_change_is_reported_once_and_not_taken(
     with caplog.at_level(logging.ERROR):
         for _ in range(3):
             clock.advance(1)
-            assert identify(tokens, NOVA) is not None
+            assert await identify(tokens, NOVA) is not None
     assert len(caplog.records) == 1
     assert "token 1: token has 5 characters" in caplog.text

@@ -9,7 +9,7 @@ from berth.api.kernel.auth.waiting_room import RoomFull, WaitingRoom
 pytestmark = pytest.mark.fast
 
 
-class Story:
+class Queue:
     """One place, which is taken, and who got it afterwards."""
 
     def __init__(self) -> None:
@@ -38,69 +38,54 @@ class Story:
         return self.order
 
 
-def test_one_peer_keeps_its_order_and_peers_take_turns() -> None:
-    async def go() -> list[str]:
-        story = Story()
-        await story.begin()
-        await story.wait("a-1", "a-2", "a-3", "b-1", "c-1", "b-2")
-        return await story.end()
-
-    assert asyncio.run(go()) == ["a-1", "b-1", "c-1", "a-2", "b-2", "a-3"]
+async def test_one_peer_keeps_its_order_and_peers_take_turns() -> None:
+    queue = Queue()
+    await queue.begin()
+    await queue.wait("a-1", "a-2", "a-3", "b-1", "c-1", "b-2")
+    assert await queue.end() == ["a-1", "b-1", "c-1", "a-2", "b-2", "a-3"]
 
 
-def test_known_peers_go_first_and_the_others_are_not_starved() -> None:
-    async def go() -> list[str]:
-        story = Story()
-        await story.begin()
-        await story.wait("a-1", "a-2", *(f"K-{number}" for number in range(6)))
-        return await story.end()
-
-    assert asyncio.run(go()) == ["K-0", "K-1", "K-2", "a-1", "K-3", "K-4", "K-5", "a-2"]
+async def test_known_peers_go_first_and_the_others_are_not_starved() -> None:
+    queue = Queue()
+    await queue.begin()
+    await queue.wait("a-1", "a-2", *(f"K-{number}" for number in range(6)))
+    assert await queue.end() == ["K-0", "K-1", "K-2", "a-1", "K-3", "K-4", "K-5", "a-2"]
 
 
 @pytest.mark.parametrize("bound", ["PEER_MAX", "LANE_MAX"])
-def test_a_bound_is_of_one_peer_or_of_one_lane(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bound_is_of_one_peer_or_of_one_lane(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"berth.api.kernel.auth.waiting_room.{bound}", 2)
 
-    async def go() -> list[str]:
-        story = Story()
-        await story.begin()
-        await story.wait("a-1", "a-2")
+    queue = Queue()
+    await queue.begin()
+    await queue.wait("a-1", "a-2")
+    with pytest.raises(RoomFull):
+        await queue.room.enter("a", is_known=False)
+    if bound == "PEER_MAX":
+        await queue.wait("b-1")
+    else:
         with pytest.raises(RoomFull):
-            await story.room.enter("a", is_known=False)
-        if bound == "PEER_MAX":
-            await story.wait("b-1")
-        else:
-            with pytest.raises(RoomFull):
-                await story.room.enter("b", is_known=False)
-        await story.wait("K-1")
-        return await story.end()
-
-    assert len(asyncio.run(go())) == (4 if bound == "PEER_MAX" else 3)
+            await queue.room.enter("b", is_known=False)
+    await queue.wait("K-1")
+    assert len(await queue.end()) == (4 if bound == "PEER_MAX" else 3)
 
 
-def test_those_who_stop_waiting_take_nothing_along() -> None:
-    async def go() -> list[str]:
-        story = Story()
-        await story.begin()
-        await story.wait("a-1", "a-2", "b-1")
-        story.tasks[0].cancel()
-        story.tasks[2].cancel()
-        await asyncio.sleep(0)
-        return await story.end()
-
-    assert asyncio.run(go()) == ["a-2"]
+async def test_those_who_stop_waiting_take_nothing_along() -> None:
+    queue = Queue()
+    await queue.begin()
+    await queue.wait("a-1", "a-2", "b-1")
+    queue.tasks[0].cancel()
+    queue.tasks[2].cancel()
+    await asyncio.sleep(0)
+    assert await queue.end() == ["a-2"]
 
 
-def test_one_who_is_called_and_leaves_at_once_gives_the_place_on() -> None:
-    async def go() -> list[str]:
-        story = Story()
-        await story.begin()
-        await story.wait("a-1", "a-2")
-        story.room.leave()
-        story.tasks[0].cancel()
-        await asyncio.gather(*story.tasks, return_exceptions=True)
-        await asyncio.wait_for(story.room.enter("x", is_known=False), 1)
-        return story.order
-
-    assert asyncio.run(go()) == ["a-2"]
+async def test_one_who_is_called_and_leaves_at_once_gives_the_place_on() -> None:
+    queue = Queue()
+    await queue.begin()
+    await queue.wait("a-1", "a-2")
+    queue.room.leave()
+    queue.tasks[0].cancel()
+    await asyncio.gather(*queue.tasks, return_exceptions=True)
+    await asyncio.wait_for(queue.room.enter("x", is_known=False), 1)
+    assert queue.order == ["a-2"]

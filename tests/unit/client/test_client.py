@@ -51,18 +51,14 @@ def answering(*answers: bytes) -> Serve:
     return serve
 
 
-def ask(*answers: bytes) -> object:
+async def ask(*answers: bytes) -> object:
     """The body that the client reads out of a server's first answer."""
-
-    async def tell() -> object:
-        async with serving(answering(*answers)) as url:
-            client = Client(url)
-            try:
-                return (await client.ask("GET", "/", timeout_s=5)).body
-            finally:
-                await client.close()
-
-    return asyncio.run(tell())
+    async with serving(answering(*answers)) as url:
+        client = Client(url)
+        try:
+            return (await client.ask("GET", "/", timeout_s=5)).body
+        finally:
+            await client.close()
 
 
 @pytest.mark.parametrize(
@@ -77,67 +73,60 @@ def ask(*answers: bytes) -> object:
     ],
     ids=["counted", "ended by the connection", "chunked", "after early hints"],
 )
-def test_a_body_is_read_however_it_ends(answer: bytes) -> None:
-    assert ask(answer) == {"a": 1}
+async def test_a_body_is_read_however_it_ends(answer: bytes) -> None:
+    assert await ask(answer) == {"a": 1}
 
 
-def test_a_length_that_is_no_number_is_refused() -> None:
+async def test_a_length_that_is_no_number_is_refused() -> None:
     with pytest.raises(Unreachable, match="no answer from"):
-        ask(*[b"HTTP/1.1 200 OK\r\n" + JSON + b'content-length: 0_7\r\n\r\n{"a":1}'] * 2)
+        await ask(*[b"HTTP/1.1 200 OK\r\n" + JSON + b'content-length: 0_7\r\n\r\n{"a":1}'] * 2)
 
 
-def test_a_get_is_sent_again_where_its_connection_was_closed_and_nothing_else_is() -> None:
-    async def tell() -> None:
-        good = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
-        connections = 0
+async def test_a_get_is_sent_again_where_its_connection_was_closed_and_nothing_else_is() -> None:
+    good = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
+    connections = 0
 
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            nonlocal connections
-            connections += 1
-            await answering(good)(reader, writer)
-            # The next request is read, and the connection closed without an answer.
-            await reader.readuntil(b"\r\n\r\n")
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        await answering(good)(reader, writer)
+        # The next request is read, and the connection closed without an answer.
+        await reader.readuntil(b"\r\n\r\n")
 
-        async with serving(serve) as url:
-            client = Client(url)
-            for _ in range(3):
-                assert (await client.ask("GET", "/", timeout_s=5)).status == 200
-            assert connections == 3
-            with pytest.raises(Unreachable, match="POST /: no answer from"):
-                await client.ask("POST", "/", {}, timeout_s=5)
-            await client.close()
-
-    asyncio.run(tell())
+    async with serving(serve) as url:
+        client = Client(url)
+        for _ in range(3):
+            assert (await client.ask("GET", "/", timeout_s=5)).status == 200
+        assert connections == 3
+        with pytest.raises(Unreachable, match="POST /: no answer from"):
+            await client.ask("POST", "/", {}, timeout_s=5)
+        await client.close()
 
 
-def test_an_answer_has_a_deadline_and_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_answer_has_a_largest_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("berth.client.client._BODY_BYTES_MAX", 100)
     with pytest.raises(Unreachable, match="more than 100 bytes"):
-        ask(*[b"HTTP/1.1 200 OK\r\ncontent-length: 101\r\n\r\n" + b"x" * 101] * 2)
-
-    async def wait() -> None:
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read()
-
-        async with serving(serve) as url:
-            client = Client(url)
-            with pytest.raises(Unreachable, match=r"GET /x: no answer from .* in 0.05 s"):
-                await client.ask("GET", "/x", timeout_s=0.05)
-            await client.close()
-
-    asyncio.run(wait())
+        await ask(*[b"HTTP/1.1 200 OK\r\ncontent-length: 101\r\n\r\n" + b"x" * 101] * 2)
 
 
-def test_what_is_not_a_region_is_said_to_be_none() -> None:
-    async def tell() -> None:
-        page = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 4\r\n\r\nhtml"
-        async with serving(answering(page)) as url:
-            client = Client(url)
-            with pytest.raises(ClientError, match=r"the answer is not JSON; is .* a Berth region\?"):
-                await client.fetch("GET", "/berth/v1/clusters")
-            await client.close()
+async def test_an_answer_has_a_deadline() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
 
-    asyncio.run(tell())
+    async with serving(serve) as url:
+        client = Client(url)
+        with pytest.raises(Unreachable, match=r"GET /x: no answer from .* in 0.05 s"):
+            await client.ask("GET", "/x", timeout_s=0.05)
+        await client.close()
+
+
+async def test_an_answer_that_is_not_a_regions_is_named() -> None:
+    page = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: 4\r\n\r\nhtml"
+    async with serving(answering(page)) as url:
+        client = Client(url)
+        with pytest.raises(ClientError, match=r"the answer is not JSON; is .* a Berth region\?"):
+            await client.fetch("GET", "/berth/v1/clusters")
+        await client.close()
 
 
 # -- TLS ----------------------------------------------------------------------------------------
@@ -156,21 +145,18 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_server_is_trusted_by_its_ca_file_and_not_without(certificate: Path) -> None:
-    async def tell() -> None:
-        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        tls.load_cert_chain(certificate)
-        answer = b"HTTP/1.1 200 OK\r\n" + JSON + b"content-length: 2\r\n\r\n{}"
-        async with serving(answering(answer), tls) as url:
-            client = Client(url, ca_file=certificate)
-            assert await client.fetch("GET", "/") == {}
-            await client.close()
-            stranger = Client(url)
-            with pytest.raises(Unreachable, match="certificate verify failed: self-signed certificate"):
-                await stranger.ask("GET", "/", timeout_s=5)
-            await stranger.close()
-
-    asyncio.run(tell())
+async def test_a_server_is_trusted_by_its_ca_file_and_not_without(certificate: Path) -> None:
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(certificate)
+    answer = b"HTTP/1.1 200 OK\r\n" + JSON + b"content-length: 2\r\n\r\n{}"
+    async with serving(answering(answer), tls) as url:
+        client = Client(url, ca_file=certificate)
+        assert await client.fetch("GET", "/") == {}
+        await client.close()
+        stranger = Client(url)
+        with pytest.raises(Unreachable, match="certificate verify failed: self-signed certificate"):
+            await stranger.ask("GET", "/", timeout_s=5)
+        await stranger.close()
 
 
 def test_a_ca_file_must_have_certificates(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,10 @@ import pytest
 
 from berth.client import Client, Unreachable
 from berth.client.tokens import keystone_token
-from tests.keystone import PASSWORD, running
+from tests.keystone import PASSWORD, FakeKeystone, running
 
 
-class Door:
+class TokenServer:
     """A server that knows one token at a time, and counts those it did not know."""
 
     def __init__(self, token: str) -> None:
@@ -23,10 +23,10 @@ class Door:
         self._visits: list[asyncio.Task[Any]] = []
 
     @contextlib.asynccontextmanager
-    async def open(self) -> AsyncIterator["Door"]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with server:
+    async def open(self) -> AsyncIterator["TokenServer"]:
+        listener = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
+        async with listener:
             yield self
         await asyncio.gather(*self._visits)
 
@@ -46,63 +46,52 @@ class Door:
         await writer.wait_closed()
 
 
-def told(door: Door, story: Callable[[Door], Awaitable[None]]) -> None:
-    async def tell() -> None:
-        async with door.open():
-            await story(door)
-
-    asyncio.run(tell())
+@pytest.fixture
+async def server() -> AsyncIterator[TokenServer]:
+    async with TokenServer("first").open() as server:
+        yield server
 
 
-def test_a_file_is_read_again_when_its_token_is_not_good_any_more(tmp_path: Path) -> None:
+@pytest.fixture
+def keystone() -> Iterator[FakeKeystone]:
+    with running() as keystone:
+        yield keystone
+
+
+async def test_a_file_is_read_again_when_its_token_is_not_good_any_more(
+    server: TokenServer, tmp_path: Path
+) -> None:
     path = tmp_path / "token"
     path.write_text("first")
-
-    async def story(door: Door) -> None:
-        client = Client(door.url, token=path.read_text)
-        assert (await client.ask("GET", "/")).status == 200
-        door.token = "second"
-        assert (await client.ask("GET", "/")).status == 401, "the file has not changed yet"
-        path.write_text("second")
-        answers = await asyncio.gather(*(client.ask("GET", "/") for _ in range(5)))
-        assert [answer.status for answer in answers] == [200] * 5
-        await client.close()
-
-    told(Door("first"), story)
+    client = Client(server.url, token=path.read_text)
+    assert (await client.ask("GET", "/")).status == 200
+    server.token = "second"
+    assert (await client.ask("GET", "/")).status == 401, "the file has not changed yet"
+    path.write_text("second")
+    answers = await asyncio.gather(*(client.ask("GET", "/") for _ in range(5)))
+    assert [answer.status for answer in answers] == [200] * 5
+    await client.close()
 
 
-def test_a_token_of_keystones_is_renewed() -> None:
-    with running() as keystone:
-
-        async def story(door: Door) -> None:
-            token = keystone_token(keystone.url + "/v3", "berth", PASSWORD, "service")
-            client = Client(door.url, token=token)
-            assert (await client.ask("GET", "/")).status == 200
-            door.token = "service-token-2"
-            assert (await client.ask("GET", "/")).status == 200
-            assert (keystone.logins, door.refused) == (2, 1)
-            await client.close()
-
-        told(Door("service-token-1"), story)
+async def test_a_token_of_keystones_is_renewed(server: TokenServer, keystone: FakeKeystone) -> None:
+    client = Client(server.url, token=keystone_token(keystone.url + "/v3", "berth", PASSWORD, "service"))
+    server.token = "service-token-1"
+    assert (await client.ask("GET", "/")).status == 200
+    server.token = "service-token-2"
+    assert (await client.ask("GET", "/")).status == 200
+    assert (keystone.logins, server.refused) == (2, 1)
+    await client.close()
 
 
-def test_without_a_token_nothing_is_asked() -> None:
-    with running() as keystone:
-
-        async def story(door: Door) -> None:
-            token = keystone_token(keystone.url + "/v3", "berth", "wrong", "service")
-            client = Client(door.url, token=token)
-            with pytest.raises(Unreachable, match=r"no token for .*: Keystone at .* gives none"):
-                await client.ask("GET", "/")
-            assert door.refused == 0
-
-        told(Door("any"), story)
+async def test_without_a_token_nothing_is_asked(server: TokenServer, keystone: FakeKeystone) -> None:
+    client = Client(server.url, token=keystone_token(keystone.url + "/v3", "berth", "wrong", "service"))
+    with pytest.raises(Unreachable, match=r"no token for .*: Keystone at .* gives none"):
+        await client.ask("GET", "/")
+    assert server.refused == 0
 
 
-def test_a_token_that_is_no_header_is_not_sent() -> None:
-    async def story(door: Door) -> None:
-        client = Client(door.url, token=lambda: "a\r\nx: y")
-        with pytest.raises(Unreachable, match="cannot be sent"):
-            await client.ask("GET", "/")
-
-    told(Door("any"), story)
+async def test_a_token_that_is_no_header_is_not_sent(server: TokenServer) -> None:
+    client = Client(server.url, token=lambda: "a\r\nx: y")
+    with pytest.raises(Unreachable, match="cannot be sent"):
+        await client.ask("GET", "/")
+    assert server.refused == 0

@@ -1,6 +1,5 @@
 """Pauses grow and start over; retries end at their deadline; loops survive what they meet."""
 
-import asyncio
 import logging
 import random
 
@@ -29,7 +28,7 @@ def test_pauses_are_drawn_between_a_half_and_the_whole() -> None:
     assert len(set(pauses)) > 90
 
 
-def test_a_step_is_repeated_until_it_succeeds() -> None:
+async def test_a_step_is_repeated_until_it_succeeds() -> None:
     failures = [Away("first"), Away("second")]
     noticed: list[tuple[str, float]] = []
 
@@ -41,11 +40,11 @@ def test_a_step_is_repeated_until_it_succeeds() -> None:
     def notice(error: Exception, pause_s: float) -> None:
         noticed.append((str(error), pause_s))
 
-    assert asyncio.run(retry(step, (Away,), Backoff(0.001, 1), notice=notice)) == "done"
+    assert await retry(step, (Away,), Backoff(0.001, 1), notice=notice) == "done"
     assert noticed == [("first", 0.001), ("second", 0.002)]
 
 
-def test_a_retry_ends_at_its_deadline_and_at_what_it_does_not_expect() -> None:
+async def test_a_retry_ends_at_its_deadline_and_at_what_it_does_not_expect() -> None:
     clock = FakeClock()
 
     async def step() -> None:
@@ -53,17 +52,17 @@ def test_a_retry_ends_at_its_deadline_and_at_what_it_does_not_expect() -> None:
         raise Away("still")
 
     with pytest.raises(Away, match="still"):
-        asyncio.run(retry(step, (Away,), Backoff(0, 0), clock=clock, within_s=10))
+        await retry(step, (Away,), Backoff(0, 0), clock=clock, within_s=10)
     assert clock.monotonic_ns() - FakeClock().monotonic_ns() == 12_000_000_000
 
     async def fail() -> None:
         raise KeyError("a bug")
 
     with pytest.raises(KeyError):
-        asyncio.run(retry(fail, (Away,), Backoff(0, 0)))
+        await retry(fail, (Away,), Backoff(0, 0))
 
 
-def test_a_loop_survives_outages_and_bugs_and_reports_its_recovery(
+async def test_a_loop_survives_outages_and_bugs_and_reports_its_recovery(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     steps: list[Exception | None] = [None, Away("connection refused"), KeyError("a bug"), None, None]
@@ -74,15 +73,13 @@ def test_a_loop_survives_outages_and_bugs_and_reports_its_recovery(
             raise failure
 
     with caplog.at_level(logging.INFO):
-        asyncio.run(
-            keep_running(
-                "status sync of cell1",
-                step,
-                is_stopping=lambda: not steps,
-                outages=(Away,),
-                log=logging.getLogger("test"),
-                first_s=0.001,
-            )
+        await keep_running(
+            "status sync of cell1",
+            step,
+            is_stopping=lambda: not steps,
+            outages=(Away,),
+            log=logging.getLogger("test"),
+            first_s=0.001,
         )
     assert [record.getMessage() for record in caplog.records if record.name == "test"] == [
         "status sync of cell1: retrying in 0.001 s: connection refused",
