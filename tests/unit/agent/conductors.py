@@ -1,17 +1,15 @@
 """A conductor for tests, on a real socket, and what one would hand out.
 
-Its mailbox is the real one. It knows who has registered, keeps what it was told, and can be made to fail.
+Its mailbox is the real one. It knows who has registered, keeps what it has received, and can be made to fail.
 """
 
 import asyncio
 import contextlib
 import uuid
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
-import uvloop
 
 from berth.agent.conductor import ConductorClient
 from berth.agent.credentials import Credential
@@ -62,17 +60,6 @@ def command(
     )
 
 
-def run(story: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(story())
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(PATIENCE_S):
-        while not condition():
-            await asyncio.sleep(0.002)
-
-
 class FakeConductor:
     """``answers``: statuses to refuse with, for each path, before it is answered properly again."""
 
@@ -101,8 +88,10 @@ class FakeConductor:
         match path:
             case protocol.REGISTER:
                 await self._register(msgspec.json.decode(body, type=Register))
-                told = protocol.Registered(cell="cell1", heartbeat_timeout_seconds=self._heartbeat_timeout_s)
-                await _respond(send, 200, told)
+                answer = protocol.Registered(
+                    cell="cell1", heartbeat_timeout_seconds=self._heartbeat_timeout_s
+                )
+                await _respond(send, 200, answer)
             case protocol.POLL:
                 await self._poll(msgspec.json.decode(body, type=Poll), send)
             case protocol.REPORT:
@@ -121,7 +110,7 @@ class FakeConductor:
     async def _poll(self, poll: Poll, send: Send) -> None:
         self.polls.append(poll)
         if poll.host not in self.registered:
-            await _respond(send, 404, {"errors": [{"detail": "who is that?"}]})
+            await _respond(send, 404, {"errors": [{"detail": "unknown host"}]})
             return
         leftovers = tuple(leftover for leftover in self.leftovers if leftover.server in poll.servers)
         commands, aborts = self.mailbox.find_commands(poll.host, poll.busy)
@@ -149,7 +138,7 @@ async def served(application: Application, port: int = 0) -> AsyncIterator[str]:
 
 
 class Host:
-    """A host with a disk, whose agent can be started and killed again and again."""
+    """A host with a disk, whose agent can be started and killed."""
 
     def __init__(self, data: Path, url: str, behaviour: SimBehaviour = QUICK, pace: Pace = PACE) -> None:
         self.behaviours = Behaviours(behaviour)

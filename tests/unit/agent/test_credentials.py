@@ -5,7 +5,7 @@ import asyncio
 import json
 import re
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,7 +35,6 @@ from tests.unit.agent.conductors import (
     FakeConductor,
     Host,
     command,
-    run,
     served,
     server_id,
 )
@@ -80,7 +79,7 @@ def test_a_change_that_is_cut_short_anywhere_loses_nothing(tmp_path: Path) -> No
     assert [path.name for path in (tmp_path / "credentials").iterdir()] == ["h"]
 
 
-def test_a_credential_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_credential_is_refused(tmp_path: Path) -> None:
     path = credential_path(tmp_path, "h")
     path.parent.mkdir()
     path.write_text("nonsense")
@@ -97,7 +96,7 @@ def test_a_credential_that_is_none_is_refused(tmp_path: Path) -> None:
 # -- agents that run ----------------------------------------------------------------------------
 
 
-class Fleet:
+class RunningFleet:
     """Hosts of a cell whose agents run in this process, each with its own file, and the cell's address."""
 
     def __init__(self, cloud: SimCloud, url: str, data: Path) -> None:
@@ -143,19 +142,17 @@ class Fleet:
         return given
 
 
-def fleet_of(tmp_path: Path, story: Callable[[Fleet], Awaitable[None]]) -> None:
-    async def tell() -> None:
-        cloud = SimCloud(tmp_path, seed=5, hosts=0, join_token=TOKEN)
-        async with cloud.running(), served(cloud.cells["cell1"]) as url:
-            fleet = Fleet(cloud, url, tmp_path)
-            fleet.start(TOKEN)
-            try:
-                await fleet.are_up("host-0001", "host-0002")
-                await story(fleet)
-            finally:
-                await fleet.stop()
-
-    run(tell)
+@pytest.fixture
+async def fleet(tmp_path: Path) -> AsyncIterator[RunningFleet]:
+    cloud = SimCloud(tmp_path, seed=5, hosts=0, join_token=TOKEN)
+    async with cloud.running(), served(cloud.cells["cell1"]) as url:
+        fleet = RunningFleet(cloud, url, tmp_path)
+        fleet.start(TOKEN)
+        try:
+            await fleet.are_up("host-0001", "host-0002")
+            yield fleet
+        finally:
+            await fleet.stop()
 
 
 def guide_commands(heading: str) -> list[str]:
@@ -166,70 +163,62 @@ def guide_commands(heading: str) -> list[str]:
     return found
 
 
-def test_credentials_are_rotated_while_agents_run(tmp_path: Path) -> None:
-    async def story(fleet: Fleet) -> None:
-        path = credential_path(tmp_path / "agents", "host-0001")
-        before = path.read_text()
-        for words in guide_commands("Rotate a credential"):
-            await fleet.berth(words)
-        assert path.read_text() != before
-        # Longer than it takes to be down: the agents have found the new ones.
-        await asyncio.sleep(1.5 * fleet.cloud.heartbeat_timeout_s)
-        await fleet.are_up("host-0001", "host-0002")
-        await fleet.stop()
-        fleet.start()
-        await fleet.are_up("host-0001", "host-0002")
-
-    fleet_of(tmp_path, story)
+async def test_credentials_are_rotated_while_agents_run(fleet: RunningFleet, tmp_path: Path) -> None:
+    path = credential_path(tmp_path / "agents", "host-0001")
+    before = path.read_text()
+    for words in guide_commands("Rotate a credential"):
+        await fleet.berth(words)
+    assert path.read_text() != before
+    # Longer than it takes to be down: the agents have found the new ones.
+    await asyncio.sleep(1.5 * fleet.cloud.heartbeat_timeout_s)
+    await fleet.are_up("host-0001", "host-0002")
+    await fleet.stop()
+    fleet.start()
+    await fleet.are_up("host-0001", "host-0002")
 
 
-def test_an_answer_that_is_lost_leaves_nobody_without_a_credential(tmp_path: Path) -> None:
-    async def story(fleet: Fleet) -> None:
-        kept = kept_credential(tmp_path / "agents", "host-0001")
-        assert kept is not None
-        # The conductor has taken it, and whoever asked was killed before it knew.
-        digest = digest_of(kept.propose())
-        await write(fleet.cloud, kept.id, credential=digest)
-        await asyncio.sleep(1.5 * fleet.cloud.heartbeat_timeout_s)
-        await fleet.are_up("host-0001", "host-0002")
-        await fleet.berth(f"agent rotate host-0001 --data data/agents --conductor {fleet.url}")
-        assert sorted(path.name for path in (tmp_path / "agents" / "credentials").iterdir()) == [
-            "host-0001",
-            "host-0002",
-        ]
-
-    fleet_of(tmp_path, story)
-
-
-def test_a_host_that_is_revoked_is_shut_out_until_it_is_readmitted(tmp_path: Path) -> None:
-    async def story(fleet: Fleet) -> None:
-        for words in guide_commands("Revoke a host"):
-            await fleet.berth(words)
-        await fleet.are_up("host-0002")
-        # It has the join token, and that does not help it.
-        await fleet.stop()
-        credential_path(tmp_path / "agents", "host-0001").unlink()
-        fleet.start(TOKEN)
-        await asyncio.sleep(1.5 * fleet.cloud.heartbeat_timeout_s)
-        await fleet.are_up("host-0002")
-        for words in guide_commands("Readmit a host"):
-            await fleet.berth(words)
-        await fleet.are_up("host-0001", "host-0002")
-
-    fleet_of(tmp_path, story)
+async def test_an_answer_that_is_lost_leaves_nobody_without_a_credential(
+    fleet: RunningFleet, tmp_path: Path
+) -> None:
+    kept = kept_credential(tmp_path / "agents", "host-0001")
+    assert kept is not None
+    # The conductor has taken it, and whoever asked was killed before it knew.
+    digest = digest_of(kept.propose())
+    await write(fleet.cloud, kept.id, credential=digest)
+    await asyncio.sleep(1.5 * fleet.cloud.heartbeat_timeout_s)
+    await fleet.are_up("host-0001", "host-0002")
+    await fleet.berth(f"agent rotate host-0001 --data data/agents --conductor {fleet.url}")
+    assert sorted(path.name for path in (tmp_path / "agents" / "credentials").iterdir()) == [
+        "host-0001",
+        "host-0002",
+    ]
 
 
-def test_a_host_whose_folder_is_lost_joins_again(tmp_path: Path) -> None:
-    async def story(fleet: Fleet) -> None:
-        await fleet.stop()
-        credential_path(tmp_path / "agents", "host-0001").unlink()
-        fleet.start(TOKEN)
-        await fleet.are_up("host-0002")
-        for words in guide_commands("Readmit a host"):
-            await fleet.berth(words)
-        await fleet.are_up("host-0001", "host-0002")
+async def test_a_host_that_is_revoked_is_shut_out_until_it_is_readmitted(
+    fleet: RunningFleet, tmp_path: Path
+) -> None:
+    for words in guide_commands("Revoke a host"):
+        await fleet.berth(words)
+    await fleet.are_up("host-0002")
+    # It has the join token, and that does not help it.
+    await fleet.stop()
+    credential_path(tmp_path / "agents", "host-0001").unlink()
+    fleet.start(TOKEN)
+    await asyncio.sleep(1.5 * fleet.cloud.heartbeat_timeout_s)
+    await fleet.are_up("host-0002")
+    for words in guide_commands("Readmit a host"):
+        await fleet.berth(words)
+    await fleet.are_up("host-0001", "host-0002")
 
-    fleet_of(tmp_path, story)
+
+async def test_a_host_whose_folder_is_lost_joins_again(fleet: RunningFleet, tmp_path: Path) -> None:
+    await fleet.stop()
+    credential_path(tmp_path / "agents", "host-0001").unlink()
+    fleet.start(TOKEN)
+    await fleet.are_up("host-0002")
+    for words in guide_commands("Readmit a host"):
+        await fleet.berth(words)
+    await fleet.are_up("host-0001", "host-0002")
 
 
 @pytest.mark.parametrize(
@@ -243,7 +232,7 @@ def test_a_host_whose_folder_is_lost_joins_again(tmp_path: Path) -> None:
         ("agent --driver sim", "--conductor, --data must be given"),
     ],
 )
-def test_what_cannot_be_done_is_said(
+def test_a_command_that_cannot_be_done_says_why(
     words: str, why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("BERTH_DATABASE", raising=False)
@@ -288,7 +277,7 @@ class V1Poll(_V1, kw_only=True):
     wait_seconds: float = 0
 
 
-class V1Order(_V1, kw_only=True):
+class V1Command(_V1, kw_only=True):
     id: str
     fence: tuple[int, int]
     verb: str
@@ -298,15 +287,15 @@ class V1Order(_V1, kw_only=True):
     to_host: str | None = None
 
 
-class V1Stray(_V1, kw_only=True):
+class V1Leftover(_V1, kw_only=True):
     server: str
     fence: tuple[int, int]
 
 
-class V1Orders(_V1, kw_only=True):
-    orders: tuple[V1Order, ...] = ()
+class V1Commands(_V1, kw_only=True):
+    orders: tuple[V1Command, ...] = ()
     aborts: tuple[str, ...] = ()
-    strays: tuple[V1Stray, ...] = ()
+    strays: tuple[V1Leftover, ...] = ()
 
 
 class V1Report(_V1, kw_only=True):
@@ -344,7 +333,7 @@ async def test_an_agent_works_with_a_conductor_of_the_release_before(tmp_path: P
         await host.kill()
 
 
-class NewerOrder(protocol.AgentCommand, frozen=True, kw_only=True):
+class NewerCommand(protocol.AgentCommand, frozen=True, kw_only=True):
     colour: str = "green"
 
 
@@ -366,7 +355,7 @@ async def test_an_agent_works_with_a_conductor_of_a_release_to_come(tmp_path: Pa
     async with served(conductor) as url:
         host = Host(tmp_path, url)
         host.start()
-        newer = NewerOrder(
+        newer = NewerCommand(
             id="a",
             fence=(1, 0),
             verb="teleport",
@@ -453,7 +442,7 @@ async def test_an_agent_of_the_release_before_is_heard_until_it_is_upgraded(tmp_
             msgspec.convert(answer.body, V1Registered)
             for _ in range(3):
                 answer = await old.ask("POST", protocol.POLL, poll)
-                assert msgspec.convert(answer.body, V1Orders).strays[0].server == server_id(1)
+                assert msgspec.convert(answer.body, V1Commands).strays[0].server == server_id(1)
                 await asyncio.sleep(0.6 * cloud.heartbeat_timeout_s)
         report = {"host": THE_HOST.id, "order": "x", "error": None}
         assert (await old.ask("POST", protocol.REPORT, report)).status == 200
@@ -499,7 +488,6 @@ async def test_an_agent_of_a_release_to_come_is_understood(tmp_path: Path) -> No
 
 async def test_a_host_is_asked_to_register_again_once_it_is_upgraded(tmp_path: Path) -> None:
     """The conductor was upgraded first, and the agent polls with a credential that nobody knows yet."""
-
     cloud = SimCloud(tmp_path, seed=5, hosts=0, join_token=TOKEN)
     async with cloud.running():
         await write(cloud, THE_HOST.id, name=THE_HOST.name)

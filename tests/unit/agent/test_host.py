@@ -19,12 +19,11 @@ from tests.unit.agent.conductors import (
     FakeConductor,
     Host,
     command,
-    run,
     served,
     server_id,
-    until,
     world,
 )
+from tests.waiting import until
 
 LAST = 1 << 62
 HANGING = SimBehaviour(build_seconds=0, other_seconds=0, rules=(Rule(outcome="hang", server="slow-*"),))
@@ -210,17 +209,16 @@ async def test_a_host_that_is_not_known_registers_again(tmp_path: Path) -> None:
         assert conductor.registered[THE_HOST.id].servers == (server_id(),)
 
 
-def test_a_conductor_that_refuses_is_asked_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
-        conductor = FakeConductor()
-        conductor.answers = {protocol.REGISTER: [503, 401, 404], protocol.POLL: [500, 409]}
-        async with served(conductor) as url:
-            host = Host(tmp_path, url)
-            host.start()
-            assert await conductor.have(command("build")) is None
-            await host.kill()
-
-    run(story)
+async def test_a_conductor_that_refuses_is_asked_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    conductor = FakeConductor()
+    conductor.answers = {protocol.REGISTER: [503, 401, 404], protocol.POLL: [500, 409]}
+    async with served(conductor) as url:
+        host = Host(tmp_path, url)
+        host.start()
+        assert await conductor.have(command("build")) is None
+        await host.kill()
     assert "host-0001: registration refused: /agent/v1/register: 401: as the test wants it" in caplog.text
     assert "host-0001: poll refused: /agent/v1/poll: 409" in caplog.text
     assert "503" not in caplog.text

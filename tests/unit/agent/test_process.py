@@ -24,7 +24,8 @@ from berth.agent.process import (
 )
 from berth.agent.state import AgentState, StateError, state_path
 from berth.cell.protocol import Poll
-from tests.unit.agent.conductors import PACE, QUICK, FakeConductor, command, served, server_id, until
+from tests.unit.agent.conductors import PACE, QUICK, FakeConductor, command, served, server_id
+from tests.waiting import until
 
 
 def settings(url: str, data: Path, hosts: int = 2, behaviour: SimBehaviour = QUICK) -> AgentSettings:
@@ -162,16 +163,16 @@ def test_a_host_that_is_not_there_cannot_be_broken(tmp_path: Path) -> None:
     heal_host(tmp_path, "host-0001")
 
 
-def test_a_state_that_cannot_be_read_or_written_ends_the_start(tmp_path: Path) -> None:
+async def test_a_state_that_cannot_be_read_or_written_ends_the_start(tmp_path: Path) -> None:
     given = settings("http://127.0.0.1:1", tmp_path)
     path = state_path(tmp_path, "host-0002")
     path.parent.mkdir()
     path.write_text("no")
     with pytest.raises(StateError, match=r"host-0002\.json: this is not the state of a host"):
-        asyncio.run(run_agents(given, asyncio.Event()))
+        await run_agents(given, asyncio.Event())
     (tmp_path / "file").touch()
     with pytest.raises(StateError, match=r"host-0001\.json: the host's state cannot be "):
-        asyncio.run(run_agents(settings("http://127.0.0.1:1", tmp_path / "file"), asyncio.Event()))
+        await run_agents(settings("http://127.0.0.1:1", tmp_path / "file"), asyncio.Event())
 
 
 PROGRAM = """
