@@ -29,8 +29,8 @@ from berth.model.rejections import (
 )
 from berth.model.saga_runs import Instance
 from berth.model.servers import Action, Host, Migration, Server
-from berth.sagas.catalog import find_saga
 from berth.sagas.conflicts import held_now, same
+from berth.sagas.saga import find_saga
 from berth.sim.cloud import SimCloud
 from berth.view import View
 from tests.lifecycle.stories import BEGINNINGS, MORE, beginning, new_server

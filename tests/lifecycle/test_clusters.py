@@ -30,7 +30,7 @@ from berth.model.rejections import (
 )
 from berth.model.saga_runs import Outbox
 from berth.model.servers import Action, Migration, Record, Server
-from berth.sagas.catalog import find_saga
+from berth.sagas.saga import find_saga
 from berth.sim.cloud import SimCloud
 from berth.view import View
 from tests.lifecycle.chaos import EXPECTED, check_at_rest

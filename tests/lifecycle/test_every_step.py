@@ -15,9 +15,8 @@ from berth.doctor.findings import examine
 from berth.model.ids import ConsumerId
 from berth.model.saga_runs import Instance, Phase
 from berth.model.servers import Migration, Server
-from berth.sagas.catalog import all_sagas, find_saga
 from berth.sagas.conflicts import held_now, same
-from berth.sagas.saga import AS_BEFORE, GONE, PLACEMENT, Holds, Saga, Step
+from berth.sagas.saga import AS_BEFORE, GONE, PLACEMENT, Holds, Saga, Step, all_sagas, find_saga
 from berth.sagas.table import Ending, find_failure, find_success
 from berth.sim.cloud import SimCloud
 from berth.sim.faults import KINDS, Kind, StepFault

@@ -17,8 +17,8 @@ from berth.model.rejections import NoFit, Rejection, ServerChangedByOthers
 from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import Action, ConflictPolicy, Flavor, Migration, Server
 from berth.sagas import create, live_migrate, resize
-from berth.sagas.catalog import find_saga
 from berth.sagas.conflicts import as_dict, held_now
+from berth.sagas.saga import find_saga
 from berth.sim.cloud import SimCloud
 from berth.sim.faults import Kind, StepFault
 from tests.lifecycle.chaos import check_at_rest

@@ -31,8 +31,7 @@ from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.sagas import delete
-from berth.sagas.groups import leave_group
-from berth.sagas.proposals import Context, read_quotas
+from berth.sagas.proposals import Context, leave_group, read_quotas
 from berth.scheduler.options import SchedulerOptions
 from berth.view import View
 

@@ -36,11 +36,10 @@ from berth.model.servers import (
     VmState,
 )
 from berth.sagas.conflicts import plus
-from berth.sagas.endings import has_given_back
 from berth.sagas.hosts import cell_aggregate
 from berth.sagas.proposals import remove_server
 from berth.sagas.runner import find_outcome, is_finished, saga_of, step_of
-from berth.sagas.saga import AS_BEFORE, GONE, UNCHANGED
+from berth.sagas.saga import AS_BEFORE, GONE, UNCHANGED, has_given_back
 from berth.scheduler.hosts import CELL_KIND
 from berth.view import ProviderRecord, View
 

@@ -9,12 +9,11 @@ from dataclasses import replace
 import msgspec
 
 from berth.model.commands import Enact
-from berth.model.rejections import Rejection, RevertBegun, ServerStateWrong
-from berth.model.servers import Migration, Server
-from berth.sagas.conflicts import ServerHoldings, adopt_holdings, adopt_migration_holdings, find_holdings
-from berth.sagas.endings import arrive, keep
-from berth.sagas.proposals import Context, find_startable, start_run
-from berth.sagas.saga import AS_BEFORE, CHECK, RELEASE_MIGRATION, Outcome, Saga, Step, states
+from berth.model.rejections import Rejection, RevertBegun
+from berth.model.servers import Migration
+from berth.sagas.conflicts import adopt_holdings, adopt_migration_holdings
+from berth.sagas.proposals import Context, Resized, find_resized, start_run
+from berth.sagas.saga import AS_BEFORE, CHECK, RELEASE_MIGRATION, Outcome, Saga, Step, arrive, keep, states
 from berth.view import View
 
 SAGA = Saga(
@@ -42,18 +41,10 @@ SAGA = Saga(
 
 
 def propose(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
-    found = find_resized(view, id, SAGA)
-    if isinstance(found, Rejection):
+    found = find_resized(view, now_s, context, id, SAGA, _refuse_reverted)
+    if not isinstance(found, Resized):
         return found
-    before, migration = found
-    if migration.status not in ("finished", "confirming"):
-        return RevertBegun(id)
-    # A conflict is refused here already, where it can be told: the conductor would find the same.
-    holdings = find_holdings(
-        view, before, context.rules, SAGA.action, now_s, migration=migration, released=SAGA.released
-    )
-    if not isinstance(holdings, ServerHoldings):
-        return holdings
+    before, migration, holdings = found
     server = adopt_holdings(before, holdings)
     if not server.held:
         # Nothing is written for the server here. What it should hold is what the doctor claims again.
@@ -71,12 +62,5 @@ def propose(view: View, now_s: int, context: Context, id: str) -> Enact | Reject
     )
 
 
-def find_resized(view: View, id: str, saga: Saga) -> tuple[Server, Migration] | Rejection:
-    """A server that waits for its resize to be confirmed or reverted, and its migration."""
-    server = find_startable(view, id, saga)
-    if isinstance(server, Rejection):
-        return server
-    migration = None if server.migration is None else view.records.get(Migration, server.migration)
-    if migration is None:
-        return ServerStateWrong(id, saga.action, server.state, ("resized",))
-    return server, migration
+def _refuse_reverted(migration: Migration) -> RevertBegun | None:
+    return None if migration.status in ("finished", "confirming") else RevertBegun(migration.server)

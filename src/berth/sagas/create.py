@@ -15,10 +15,10 @@ from berth.model.quotas import amounts_of
 from berth.model.rejections import ConsumerGenerationConflict, HostUnknown, Rejection, ServerHoldsAlready
 from berth.model.scheduling import Placement
 from berth.model.servers import Action, ActionEvent, Fault, Server
-from berth.sagas.endings import arrive, leave
+from berth.sagas.hosts import place_of
 from berth.sagas.proposals import Context, start_at_place
-from berth.sagas.requests import ask_resources, make_request, place_of
-from berth.sagas.saga import BUILD, CLAIM_NEW, Outcome, Saga, states
+from berth.sagas.requests import ask_resources, make_request
+from berth.sagas.saga import BUILD, CLAIM_NEW, Outcome, Saga, arrive, leave, states
 from berth.scheduler.plan import plan
 from berth.view import View
 

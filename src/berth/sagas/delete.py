@@ -15,9 +15,8 @@ from berth.model.rejections import Rejection
 from berth.model.saga_runs import SagaRun
 from berth.model.servers import Migration, Server
 from berth.sagas.conflicts import ServerHoldings, adopt_holdings, adopt_migration_holdings, find_holdings
-from berth.sagas.endings import keep, stay
 from berth.sagas.proposals import Context, find_startable, remove_server, start_run
-from berth.sagas.saga import CHECK, DESTROY, GONE, RELEASE, UNCHANGED, Outcome, Saga, Step, states
+from berth.sagas.saga import CHECK, DESTROY, GONE, RELEASE, UNCHANGED, Outcome, Saga, Step, keep, states, stay
 from berth.view import View
 
 

@@ -8,11 +8,10 @@ Its migration holds the source until that host is back and clean (``release``).
 
 from berth.model.commands import Enact
 from berth.model.rejections import HostNotDown, Rejection
-from berth.sagas.endings import arrive, return_to_source
 from berth.sagas.hosts import is_down
 from berth.sagas.move import propose_move
 from berth.sagas.proposals import Context, find_startable, reject_unsettled
-from berth.sagas.saga import AS_BEFORE, BUILD, CLAIM_MOVE, Outcome, Saga, states
+from berth.sagas.saga import AS_BEFORE, BUILD, CLAIM_MOVE, Outcome, Saga, arrive, return_to_source, states
 from berth.view import View
 
 SAGA = Saga(

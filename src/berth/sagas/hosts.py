@@ -1,4 +1,4 @@
-"""What sagas know of hosts: whether they are up, and which cell they are in."""
+"""What sagas know of hosts: which cell they are in, and whether they are up."""
 
 import uuid
 from typing import Final
@@ -6,6 +6,7 @@ from typing import Final
 from berth.model.ids import AggregateId, ProviderId
 from berth.model.placement import HEALTHY, HostStatus
 from berth.model.servers import Host, Place
+from berth.scheduler.hosts import CELL_KIND, aggregate_names
 from berth.view import View
 
 _NAMESPACE: Final = uuid.UUID("5b3f1c1e-8d57-4f0e-9e0b-2f5f2f9c7a11")
@@ -14,6 +15,12 @@ _NAMESPACE: Final = uuid.UUID("5b3f1c1e-8d57-4f0e-9e0b-2f5f2f9c7a11")
 def cell_aggregate(cell: str) -> AggregateId:
     """The aggregate that all hosts of a cell are in."""
     return AggregateId(str(uuid.uuid5(_NAMESPACE, cell)))
+
+
+def place_of(view: View, host: ProviderId) -> Place:
+    record = view.providers[host]
+    cells = aggregate_names(view, CELL_KIND, record)
+    return Place(record.id, record.name, cells[0] if cells else "")
 
 
 def is_down(view: View, place: Place) -> bool:

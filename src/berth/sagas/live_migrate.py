@@ -15,7 +15,6 @@ from berth.model.rejections import (
 )
 from berth.model.saga_runs import Outbox
 from berth.model.servers import Migration, Server
-from berth.sagas.endings import arrive, return_to_source
 from berth.sagas.move import find_movable, propose_move
 from berth.sagas.proposals import Context
 from berth.sagas.saga import (
@@ -27,6 +26,8 @@ from berth.sagas.saga import (
     Outcome,
     Saga,
     Step,
+    arrive,
+    return_to_source,
     states,
 )
 from berth.view import View

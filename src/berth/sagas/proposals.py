@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from berth.ledger import remove_record, replace_record
-from berth.model.commands import ChangeMembers, Enact, LedgerCommand
-from berth.model.events import AnyRecord
-from berth.model.ids import ConsumerId
+from berth.model.commands import ChangeMembers, DeleteGroup, Enact, LedgerCommand
+from berth.model.events import AnyRecord, RecordChanged
+from berth.model.ids import ConsumerId, GroupId
 from berth.model.quotas import RESOURCES, Quotas
 from berth.model.rejections import (
     HostIsDown,
@@ -78,6 +78,40 @@ def find_startable(view: View, id: str, saga: Saga) -> Server | Rejection:
     if server.state not in saga.starts_in:
         return ServerStateWrong(id, saga.action, server.state, tuple(sorted(saga.starts_in)))
     return server
+
+
+class Resized(NamedTuple):
+    """A server that waits for its resize to be confirmed or reverted, its migration, and what both hold."""
+
+    server: Server
+    migration: Migration
+    holdings: ServerHoldings
+
+
+def find_resized(
+    view: View,
+    now_s: int,
+    context: Context,
+    id: str,
+    saga: Saga,
+    refuse: Callable[[Migration], Rejection | None],
+) -> Resized | Enact | Rejection:
+    """A server whose resize may be confirmed or reverted now, by ``saga``. ``refuse`` says why not, where
+    the migration is being settled the other way."""
+    server = find_startable(view, id, saga)
+    if isinstance(server, Rejection):
+        return server
+    migration = None if server.migration is None else view.records.get(Migration, server.migration)
+    if migration is None:
+        return ServerStateWrong(id, saga.action, server.state, ("resized",))
+    refused = refuse(migration)
+    if refused is not None:
+        return refused
+    # A conflict is refused here already, where it can be told: the conductor would find the same.
+    holdings = find_holdings(
+        view, server, context.rules, saga.action, now_s, migration=migration, released=saga.released
+    )
+    return Resized(server, migration, holdings) if isinstance(holdings, ServerHoldings) else holdings
 
 
 def reject_unsettled(server: Server, saga: Saga) -> Rejection:
@@ -255,6 +289,22 @@ def remove_server(view: View, server: Server) -> Enact:
     if membership is not None:
         commands = (ChangeMembers(membership.group, (), (ConsumerId(server.id),)),)
     return Enact(tuple(changes), commands)
+
+
+def delete_group(view: View, id: GroupId, *, is_forced: bool) -> Enact:
+    """The command that deletes a group; its servers stay, without a group."""
+    return Enact(leave_group(view, id), (DeleteGroup(id, force=is_forced),))
+
+
+def leave_group(view: View, id: GroupId) -> tuple[RecordChanged, ...]:
+    """The changes of a group's servers when it is deleted: they are in no group any more."""
+    record = view.groups.records.get(id)
+    servers = (view.records.get(Server, member) for member in record.members) if record is not None else ()
+    return tuple(
+        RecordChanged(server, msgspec.structs.replace(server, group=None))
+        for server in servers
+        if server is not None and server.group == id
+    )
 
 
 def _too_many(view: View, server: Server) -> list[Action | Migration]:

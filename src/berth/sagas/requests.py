@@ -9,12 +9,11 @@ from berth.model.rejections import SpecInvalid
 from berth.model.requests import RequestGroup
 from berth.model.saga_runs import Destination
 from berth.model.scheduling import ANY_CELL, Generation, Hints, HostCandidate, ScheduleRequest
-from berth.model.servers import Flavor, Held, Need, Place, Server, ServerHints
+from berth.model.servers import Flavor, Held, Need, Server, ServerHints
 from berth.model.vocabulary import INSTANCE, SHARES_VIA_AGGREGATE
 from berth.sagas.conflicts import overlap, plus
+from berth.sagas.hosts import place_of
 from berth.scheduler.flavors import FlavorAsk, FlavorSize, read_flavor
-from berth.scheduler.hosts import CELL_KIND as CELL
-from berth.scheduler.hosts import aggregate_names
 from berth.view import View
 
 
@@ -160,12 +159,6 @@ def _device_traits(view: View, provider: ProviderId) -> tuple[str, ...]:
     if record.parent is None:
         return ()
     return tuple(sorted(name for name in record.traits if name != SHARES_VIA_AGGREGATE))
-
-
-def place_of(view: View, host: ProviderId) -> Place:
-    record = view.providers[host]
-    cells = aggregate_names(view, CELL, record)
-    return Place(record.id, record.name, cells[0] if cells else "")
 
 
 def locate_needs(needs: tuple[Need, ...], planned: HostCandidate) -> tuple[Need, ...]:

@@ -12,10 +12,20 @@ import msgspec
 from berth.model.commands import Enact
 from berth.model.rejections import Rejection, SameFlavor
 from berth.model.servers import Flavor
-from berth.sagas.endings import await_confirmation, return_to_source
 from berth.sagas.move import find_movable, propose_move
 from berth.sagas.proposals import Context
-from berth.sagas.saga import AS_BEFORE, CLAIM_MOVE, PREPARE, RECEIVE, SEND, Outcome, Saga, states
+from berth.sagas.saga import (
+    AS_BEFORE,
+    CLAIM_MOVE,
+    PREPARE,
+    RECEIVE,
+    SEND,
+    Outcome,
+    Saga,
+    await_confirmation,
+    return_to_source,
+    states,
+)
 from berth.view import View
 
 SAGA = Saga(

@@ -16,20 +16,28 @@ from berth.model.requests import CandidatesRequest
 from berth.model.saga_runs import SagaRun
 from berth.model.servers import Held, Migration, Server
 from berth.model.vocabulary import MIGRATION
-from berth.sagas.confirm import find_resized
 from berth.sagas.conflicts import (
-    ServerHoldings,
     adopt_holdings,
     adopt_migration_holdings,
-    find_holdings,
     minus,
     overlap,
     plus,
 )
-from berth.sagas.endings import has_given_back, keep, return_to_source
-from berth.sagas.proposals import Context, start_run
+from berth.sagas.proposals import Context, Resized, find_resized, start_run
 from berth.sagas.requests import group_of, kept_needs
-from berth.sagas.saga import AS_BEFORE, CHECK, DESTROY, PLACEMENT, Outcome, Saga, Step, states
+from berth.sagas.saga import (
+    AS_BEFORE,
+    CHECK,
+    DESTROY,
+    PLACEMENT,
+    Outcome,
+    Saga,
+    Step,
+    has_given_back,
+    keep,
+    return_to_source,
+    states,
+)
 from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.options import CANDIDATES_TRIED_MAX
 from berth.view import View
@@ -61,18 +69,10 @@ SAGA = Saga(
 
 
 def propose(view: View, now_s: int, context: Context, id: str) -> Enact | Rejection:
-    found = find_resized(view, id, SAGA)
-    if isinstance(found, Rejection):
+    found = find_resized(view, now_s, context, id, SAGA, _refuse_confirmed)
+    if not isinstance(found, Resized):
         return found
-    server, migration = found
-    if migration.status == "confirming":
-        return ConfirmBegun(id)
-    # A conflict is refused here already, where it can be told: the conductor would find the same.
-    holdings = find_holdings(
-        view, server, context.rules, SAGA.action, now_s, migration=migration, released=SAGA.released
-    )
-    if not isinstance(holdings, ServerHoldings):
-        return holdings
+    server, migration, holdings = found
     added_since = minus(holdings.kept, server.kept)
     server = adopt_holdings(server, holdings)
     migration = adopt_migration_holdings(migration, holdings)
@@ -103,6 +103,10 @@ def propose(view: View, now_s: int, context: Context, id: str) -> Enact | Reject
         runs=server.state_before != "stopped",
         commands=claims,
     )
+
+
+def _refuse_confirmed(migration: Migration) -> ConfirmBegun | None:
+    return ConfirmBegun(migration.server) if migration.status == "confirming" else None
 
 
 def _take_along(

@@ -19,8 +19,7 @@ import msgspec
 
 from berth.model.saga_runs import ClaimSnapshot, Destination, SagaRun, StepLog
 from berth.model.servers import FoundConflict, Held, Place
-from berth.sagas.catalog import find_saga
-from berth.sagas.saga import PLACEMENT, ClaimChange, Outcome, Saga, Step, Verb
+from berth.sagas.saga import PLACEMENT, ClaimChange, Outcome, Saga, Step, Verb, find_saga
 
 LOG_MAX: Final = 60
 _ON_ONE_HOST: Final[dict[str, Verb | None]] = {"prepare": None, "destroy": None, "receive": "resume"}

@@ -1,5 +1,6 @@
-"""What a saga is made of, as data. The runner, the conductor, the status sync, the doctor and the table in
-the docs all read it, and know no saga by its name.
+"""What a saga is made of, as data: its steps, its outcomes, and where the server is at its end. The runner,
+the conductor, the status sync, the doctor and the table in the docs all read it, and know no saga by its
+name. Every ``Saga`` that a module of this package defines is found by being there (``all_sagas``).
 
 A step is a command to an agent, or a change of allocations in Placement. It can be repeated: an agent knows a
 command by its id, and a change that has been made is recognised. ``on_failure`` says what follows when it
@@ -20,14 +21,20 @@ is met by the conflict policy there, and nowhere else. From then on allocations 
 change, and so no conflict can stop a saga half-way.
 """
 
+import importlib
+import pkgutil
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from functools import cache
 from typing import Final, Literal
 
+import msgspec
+
+import berth.sagas
 from berth.model.commands import Enact
 from berth.model.saga_runs import SagaRun
 from berth.model.servers import Migration, MigrationStatus, Server, Task, VmState
-from berth.sagas.endings import stay
+from berth.sagas.conflicts import plus
 from berth.view import View
 
 Role = Literal["source", "dest"]
@@ -117,8 +124,65 @@ class Outcome:
     leaves_source: bool = False
 
 
+# -- where a server is when a run has ended --------------------------------------------------------
+
 EndOfServer = Callable[[Server, SagaRun, Migration | None], Server]
-"""What else changes in a server's record when a run has ended: where it is, which migration it has."""
+"""What else changes in a server's record when a run has ended: where it is, which migration it has. What it
+holds and its state follow from the run and the saga's outcome; the status sync has set them already."""
+
+
+def has_given_back(run: SagaRun) -> bool:
+    """Whether the migration has nothing left, in a run that may give back."""
+    return run.migration_claim is None or not run.migration_claim.held
+
+
+def stay(server: Server, run: SagaRun, migration: Migration | None) -> Server:
+    """It is where it was."""
+    return msgspec.structs.replace(server, state_before=None)
+
+
+def keep(server: Server, run: SagaRun, migration: Migration | None) -> Server:
+    """Nothing has changed: it waits for its resize to be confirmed or reverted, as before."""
+    return server
+
+
+def arrive(server: Server, run: SagaRun, migration: Migration | None) -> Server:
+    """It is at its destination, and a move is over."""
+    return msgspec.structs.replace(
+        server, place=run.dest, migration=None, flavor_before=None, state_before=None
+    )
+
+
+def await_confirmation(server: Server, run: SagaRun, migration: Migration | None) -> Server:
+    """It is at its destination, and its migration holds the source until the move is confirmed or
+    reverted."""
+    return msgspec.structs.replace(server, place=run.dest, migration=run.migration)
+
+
+def leave(server: Server, run: SagaRun, migration: Migration | None) -> Server:
+    """It is on no host, and its needs are met nowhere."""
+    needs = tuple(msgspec.structs.replace(need, held=()) for need in server.needs)
+    return msgspec.structs.replace(server, place=None, state_before=None, needs=needs)
+
+
+def return_to_source(server: Server, run: SagaRun, migration: Migration | None) -> Server:
+    """It is at its source again, as it was before the move."""
+    if migration is None or not has_given_back(run):
+        # Placement refused to give back. Both halves are held until an operator decides.
+        return stay(server, run, migration)
+    return msgspec.structs.replace(
+        server,
+        place=run.source,
+        migration=None,
+        flavor=server.flavor_before or server.flavor,
+        flavor_before=None,
+        kept=plus((migration.kept, run.claim.kept)),
+        needs=migration.needs,
+        state_before=None,
+    )
+
+
+# -- the saga ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,3 +280,27 @@ CHECK: Final = Step("check", at=PLACEMENT, do="check")
 DESTROY: Final = Step("destroy", at="dest", do="destroy", skip_if_down=True)
 RELEASE: Final = Step("release", at=PLACEMENT, do="release", on_failure="retry")
 RELEASE_MIGRATION: Final = Step("release", at=PLACEMENT, do="release_migration", on_failure="retry")
+
+
+# -- all of them ----------------------------------------------------------------------------------
+
+
+@cache
+def all_sagas() -> tuple[Saga, ...]:
+    """In the order of their files."""
+    found: dict[str, Saga] = {}
+    for module in pkgutil.iter_modules(berth.sagas.__path__):
+        values = vars(importlib.import_module(f"{berth.sagas.__name__}.{module.name}")).values()
+        for saga in (value for value in values if isinstance(value, Saga)):
+            assert found.setdefault(saga.name, saga) is saga, f"two sagas are called {saga.name}"
+    return tuple(found.values())
+
+
+def find_saga(key: str) -> Saga:
+    """The saga that a journal calls this."""
+    return _by_key()[key]
+
+
+@cache
+def _by_key() -> dict[str, Saga]:
+    return {saga.key: saga for saga in all_sagas()}

@@ -10,9 +10,8 @@ from dataclasses import replace
 
 from berth.model.commands import Enact
 from berth.model.rejections import Rejection
-from berth.sagas.endings import leave
 from berth.sagas.proposals import Context, propose_in_place
-from berth.sagas.saga import AS_BEFORE, CHECK, RELEASE, SNAPSHOT, STOP, Outcome, Saga, Step, states
+from berth.sagas.saga import AS_BEFORE, CHECK, RELEASE, SNAPSHOT, STOP, Outcome, Saga, Step, leave, states
 from berth.view import View
 
 SAGA = Saga(

@@ -6,9 +6,8 @@ a changed allocation or a failing host: SHELVED still
 
 from berth.model.commands import Enact
 from berth.model.rejections import Rejection
-from berth.sagas.endings import leave
 from berth.sagas.proposals import Context, propose_in_place
-from berth.sagas.saga import CHECK, DESTROY, RELEASE, Outcome, Saga, states
+from berth.sagas.saga import CHECK, DESTROY, RELEASE, Outcome, Saga, leave, states
 from berth.view import View
 
 SAGA = Saga(

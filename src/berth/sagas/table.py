@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from berth.model.servers import STATUS, VmState
-from berth.sagas.catalog import all_sagas
-from berth.sagas.saga import AS_BEFORE, PLACEMENT, UNCHANGED, ClaimChange, Holds, Saga, Step, Verb
+from berth.sagas.saga import AS_BEFORE, PLACEMENT, UNCHANGED, ClaimChange, Holds, Saga, Step, Verb, all_sagas
 
 
 class Ending(NamedTuple):

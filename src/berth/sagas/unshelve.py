@@ -12,10 +12,9 @@ from berth.model.ids import ConsumerId
 from berth.model.rejections import Rejection
 from berth.model.servers import Server
 from berth.sagas.conflicts import ServerHoldings, find_holdings
-from berth.sagas.endings import arrive, leave
 from berth.sagas.proposals import Context, find_startable, propose_in_place, start_at_place
 from berth.sagas.requests import ask_place, kept_needs
-from berth.sagas.saga import BUILD, CLAIM_NEW, Outcome, Saga, Step, states
+from berth.sagas.saga import BUILD, CLAIM_NEW, Outcome, Saga, Step, arrive, leave, states
 from berth.scheduler.plan import plan
 from berth.view import View
 

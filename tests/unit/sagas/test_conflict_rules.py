@@ -12,8 +12,8 @@ from berth.model.ids import ConsumerId, ProviderId
 from berth.model.rejections import Rejection, ServerChangedByOthers, ServerHoldsAlready
 from berth.model.saga_runs import SagaRun
 from berth.model.servers import ConflictPolicy, Held, Migration, Server
-from berth.sagas.catalog import find_saga
 from berth.sagas.conflicts import held_now, same
+from berth.sagas.saga import find_saga
 from tests.unit.sagas.regions import BANDWIDTH, Faults, Region, S, nic_id, prepared
 
 pytestmark = pytest.mark.fast

@@ -7,9 +7,8 @@ import pytest
 
 from berth.doctor.findings import examine
 from berth.model.servers import Held, Migration, Server, VmState
-from berth.sagas.catalog import all_sagas, find_saga
 from berth.sagas.conflicts import as_dict, held_now
-from berth.sagas.saga import AS_BEFORE, GONE, PLACEMENT, Holds
+from berth.sagas.saga import AS_BEFORE, GONE, PLACEMENT, Holds, all_sagas, find_saga
 from berth.sagas.table import Ending, find_failure, find_success, may_end_in_error
 from tests.unit.sagas.regions import LARGE, SMALL, Faults, Region, S, prepared
 

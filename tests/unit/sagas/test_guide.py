@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from berth.sagas import catalog
+from berth.sagas import saga as sagas
 from berth.sagas.saga import Saga
 from berth.sagas.table import Ending, find_failure, find_success
 from tests.servers import ROOT
@@ -26,11 +26,11 @@ def reboot(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     module = ModuleType("berth.sagas.reboot")
     exec(compile(code, str(GUIDE), "exec"), vars(module))
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    found = (*catalog.all_sagas(), module.SAGA)
-    monkeypatch.setattr(catalog, "all_sagas", lambda: found)
-    catalog._by_key.cache_clear()
+    found = (*sagas.all_sagas(), module.SAGA)
+    monkeypatch.setattr(sagas, "all_sagas", lambda: found)
+    sagas._by_key.cache_clear()
     yield module
-    catalog._by_key.cache_clear()
+    sagas._by_key.cache_clear()
 
 
 def rebooted(reboot: Any, faults: Faults) -> Region:

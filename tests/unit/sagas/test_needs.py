@@ -25,8 +25,8 @@ from berth.model.rejections import (
 from berth.model.servers import ConflictPolicy, Need
 from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.sagas import needs
-from berth.sagas.catalog import all_sagas
 from berth.sagas.conflicts import ConflictRules, as_dict
+from berth.sagas.saga import all_sagas
 from tests.unit.sagas.regions import BANDWIDTH, Faults, Region, S, host_id, nic_id, prepared
 
 pytestmark = pytest.mark.fast

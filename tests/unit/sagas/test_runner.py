@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from berth.model.ids import ProviderId
 from berth.model.saga_runs import ClaimSnapshot, Destination, SagaRun, Spec
 from berth.model.servers import Held, Place
-from berth.sagas.catalog import all_sagas, find_saga
 from berth.sagas.runner import (
     LOG_MAX,
     AgentTask,
@@ -27,6 +26,7 @@ from berth.sagas.runner import (
     step_of,
     task_of,
 )
+from berth.sagas.saga import all_sagas, find_saga
 from tests.unit.sagas.regions import SMALL
 
 pytestmark = pytest.mark.fast

@@ -4,8 +4,7 @@ from typing import get_args
 
 import pytest
 
-from berth.sagas.catalog import all_sagas
-from berth.sagas.saga import PLACEMENT, ClaimChange, Verb
+from berth.sagas.saga import PLACEMENT, ClaimChange, Verb, all_sagas
 from berth.sagas.table import CHANGES, VERBS, find_failure, find_success, render_page
 from tests.servers import ROOT
 

@@ -25,7 +25,7 @@ from berth.model.commands import Command, CreateGroup, Enact
 from berth.model.groups import HOST, MEMBERS_MAX, Group, Policy
 from berth.model.ids import GroupId
 from berth.model.servers import Server
-from berth.sagas.groups import delete_group
+from berth.sagas.proposals import delete_group
 from berth.view import View
 from berth.view.groups import GroupRecord
 

@@ -26,7 +26,7 @@ from berth.model import commands as c
 from berth.model.groups import HOST, MEMBERS_MAX, Group, Policy
 from berth.model.ids import GroupId
 from berth.model.rejections import GroupNotFound, Rejection
-from berth.sagas.groups import delete_group as propose_deletion
+from berth.sagas.proposals import delete_group as propose_deletion
 from berth.view import View
 from berth.view.groups import GroupRecord
 
