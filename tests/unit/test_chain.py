@@ -276,7 +276,7 @@ def test_a_database_without_checksums_is_upgraded_and_says_what_is_not_verified(
     assert "checksum" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("content", [b"", b"\xc1", "a text", 7, b"\x91" * 100_000])
+@pytest.mark.parametrize("content", [b"", b"\xc1", b"\xc1not deflated", "a text", 7, b"\x91" * 100_000])
 def test_an_old_entry_that_cannot_be_read_is_named(path: Path, content: object) -> None:
     change(path, *SCHEMA_1, insert_old)
     change(

@@ -22,7 +22,7 @@ from berth.api.kernel.rejections import explain_rejection
 from berth.api.native.usage import UsageQuery, _Usage
 from berth.clusters import proposals as cluster_operations
 from berth.engine import engine as engine_module
-from berth.journal.journal import Encoded, encode_entry, encode_events
+from berth.journal.body import Encoded, encode_entry, encode_events, join_entries
 from berth.ledger import decide
 from berth.model.batches import Origin
 from berth.model.clusters import Cluster, NodeGroup
@@ -63,6 +63,9 @@ CALLS_MAX: Final = 150_000
 """Some 20 ms of an idle machine."""
 
 IN_TURN_CALLS_MAX: Final = 200_000
+WRITTEN_MAX: Final = 500_000
+"""A SQLite file takes some 2 ms for as much, and 20 for 2.4 MB."""
+
 ORIGIN: Final = Origin("req", None, None, "test")
 OPTIONS: Final = scheduler_options()
 FLAT: Final = (("VCPU", 1), ("MEMORY_MB", 512))
@@ -421,10 +424,11 @@ def test_to_judge_a_thousand_members_is_linear(fleet: View, group: Group) -> Non
     assert judging(400) < 5 * judging(100)
 
 
-def in_turn(view: View, command: Enact) -> list[int]:
+def in_turn(view: View, command: Enact) -> tuple[list[int], int]:
     """How many calls each thing takes that the writer does with a command, one after the other: to judge it,
-    to encode what comes of it, and to apply that. It is taken back."""
+    to encode what comes of it, and to apply that. And how many bytes are written. It is taken back."""
     events: list[Event] = []
+    bodies: list[bytes] = []
 
     def judge(view: View) -> None:
         verdict = decide(view, command, 0)
@@ -432,7 +436,9 @@ def in_turn(view: View, command: Enact) -> list[int]:
         events.extend(verdict)
 
     def encode(view: View) -> None:
-        assert encode_entry(ORIGIN, events, 8 << 20, end) is not None
+        entry = encode_entry(ORIGIN, events, 8 << 20, end)
+        assert entry is not None
+        bodies.append(join_entries([entry]))
 
     def apply(view: View) -> None:
         for event in events:
@@ -444,20 +450,23 @@ def in_turn(view: View, command: Enact) -> list[int]:
     calls = [calls_of(view, work, sys.maxsize)[0] for work in (judge, encode, apply)]
     for event in reversed(events):
         view.apply(inverse(event))
-    return calls
+    return calls, len(bodies[0])
 
 
 @pytest.mark.parametrize("ratio", [None, 1, 100], ids=["plain", "apart", "a hundred groups"])
 def test_what_was_planned_for_a_thousand_nodes_costs_little_in_turn(fleet: View, ratio: int | None) -> None:
     """Others wait for the sum of this, and for the database to write it."""
-    judge, encode, apply = in_turn(fleet, created(fleet, 1_000, ratio))
+    (judge, encode, apply), written = in_turn(fleet, created(fleet, 1_000, ratio))
     assert judge + encode + apply <= IN_TURN_CALLS_MAX
     # Records are encoded already.
     assert encode < 10_000
+    assert written <= WRITTEN_MAX
 
 
 def test_to_scale_in_a_thousand_nodes_costs_little_in_turn(fleet: View) -> None:
     with carried_out(fleet, created(fleet, 1_000, 1)):
         command = scaling(10)(fleet)
         assert isinstance(command, Enact)
-        assert sum(in_turn(fleet, command)) <= IN_TURN_CALLS_MAX
+        calls, written = in_turn(fleet, command)
+        assert sum(calls) <= IN_TURN_CALLS_MAX
+        assert written <= WRITTEN_MAX

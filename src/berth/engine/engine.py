@@ -39,7 +39,15 @@ from berth.journal import (
     Pruned,
     RowRefused,
 )
-from berth.journal.journal import NOTHING, Encoded, encode_entry, encode_events, join_entries
+from berth.journal.body import (
+    NOTHING,
+    Deflated,
+    Encoded,
+    EncodedEntry,
+    encode_entry,
+    encode_events,
+    join_entries,
+)
 from berth.ledger import decide
 from berth.model.batches import Batch, Entry, Origin
 from berth.model.commands import Command, Enact
@@ -135,7 +143,7 @@ class _Plan(NamedTuple):
     """What comes out of a child: what was made there, and the records that it changes as they are written."""
 
     made: Command | Planned
-    changes: bytes
+    changes: Deflated
 
 
 Proposal = Command | Callable[[View, int], Command | Planned | Rejection | None]
@@ -601,7 +609,7 @@ class Engine:
         now_s = now_ns // 1_000_000_000
         view = self.view
         entries: list[Entry] = []
-        bodies: list[bytearray] = []
+        bodies: list[EncodedEntry] = []
         size = 0
         for number, pending in enumerate(waiting):
             if may_put_off and number and self._clock.monotonic_ns() > end_ns:
@@ -626,15 +634,16 @@ class Engine:
                     self._observer.rejected(CommandTooLarge.__name__)
                     pending.outcome = CommandTooLarge(len(verdict), self._command_bytes_max)
                     continue
-                is_full = size + len(body) > self._batch_bytes_max or len(body) > _LARGE_BYTES
+                is_large = body.size > _LARGE_BYTES
+                is_full = is_large or size + body.size > self._batch_bytes_max
                 if may_put_off and bodies and is_full:
                     self._put_off(waiting, number)
                     break
-                if len(body) > _LARGE_BYTES and not bodies:
+                if is_large and not bodies:
                     # Twice: what has arrived is read the first time, and answered the second.
                     await asyncio.sleep(0)
                     await asyncio.sleep(0)
-                size += len(body)
+                size += body.size
                 bodies.append(body)
                 entries.append(Entry(pending.origin, tuple(verdict)))
             for event in verdict:

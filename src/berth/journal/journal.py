@@ -23,23 +23,18 @@ every one of them a place to lose a race.
 What is different between databases is a ``Dialect``: how to connect, and what an error means. The two
 statements that every request may cost, the append and the look at the tail, go to the driver as they are:
 SQLAlchemy's part in them would take as long as the driver's.
-
-The body of a batch is its entries in msgpack, encoded one by one. A command is charged by what it writes, so
-the writer must know the size of an entry before it takes it into a batch. A command may write a thousand
-records that share a large text in memory: encoding stops as soon as the limit is passed, and costs no more
-than the limit and one event.
 """
 
 import contextlib
-import operator
-from collections.abc import Callable, Iterator, Sequence
-from struct import pack
-from typing import Any, Final, NamedTuple, TypeVar
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeVar
 
 import msgspec
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
+from berth.journal.body import decode_entries, encode_entries
 from berth.journal.database import (
     STATEMENT_TIMEOUT_S,
     Conflict,
@@ -62,73 +57,16 @@ from berth.journal.schema import (
     digest_of,
     verify,
 )
-from berth.model.batches import Batch, Entry, Origin
-from berth.model.events import Event
+from berth.model.batches import Batch
 from berth.model.ids import Index
 
 T = TypeVar("T")
-
-_ENCODER: Final = msgspec.msgpack.Encoder()
 
 _READ_BATCHES: Final = 1000
 
 _PROBE_INDEX: Final = -1
 _PROBE_BYTES: Final = 16 << 10
 """More than a page of any database: there has to be room for it."""
-
-
-class Encoded(NamedTuple):
-    """Events, and how they are written one after the other."""
-
-    events: Sequence[Event]
-    body: bytes
-
-
-NOTHING: Final = Encoded((), b"")
-
-
-def encode_events(events: Sequence[Event], bytes_max: int) -> bytes | None:
-    """Events as the end of an entry has them; None if they have more than ``bytes_max`` bytes."""
-    body = bytearray()
-    return bytes(body) if _extend(body, events, bytes_max) else None
-
-
-def encode_entry(
-    origin: Origin, events: Sequence[Event], bytes_max: int, end: Encoded = NOTHING
-) -> bytearray | None:
-    """An ``Entry`` of these events; None if it has more than ``bytes_max`` bytes. If the last of them are
-    those of ``end``, they are not encoded again."""
-    body = bytearray(_array(2))
-    _ENCODER.encode_into(origin, body, -1)
-    body += _array(len(events))
-    others = len(events) - len(end.events)
-    if others < 0 or not all(map(operator.is_, events[others:], end.events)):
-        others, end = len(events), NOTHING
-    if not _extend(body, events[:others], bytes_max - len(end.body)):
-        return None
-    body += end.body
-    return body
-
-
-def _extend(body: bytearray, events: Sequence[Event], bytes_max: int) -> bool:
-    """Append events; False as soon as there are more than ``bytes_max`` bytes."""
-    for event in events:
-        _ENCODER.encode_into(event, body, -1)
-        if len(body) > bytes_max:
-            return False
-    return len(body) <= bytes_max
-
-
-def join_entries(entries: Sequence[bytearray]) -> bytes:
-    """The body of a batch of these entries."""
-    return b"".join((_array(len(entries)), *entries))
-
-
-def _array(length: int) -> bytes:
-    """How msgpack begins an array."""
-    if length < 1 << 4:
-        return bytes((0x90 | length,))
-    return pack(">BH", 0xDC, length) if length < 1 << 16 else pack(">BI", 0xDD, length)
 
 
 class Journal:
@@ -141,7 +79,6 @@ class Journal:
         # The newest row that was read, written or taken over: its index, the id of its batch, its digest.
         self._seen: tuple[int, str, str | None] | None = None
         self._watchdog = Watchdog(STATEMENT_TIMEOUT_S) if dialect.interrupt is not None else None
-        self._decoder = msgspec.msgpack.Decoder(tuple[Entry, ...])
         sql = dialect.engine.dialect
         assert sql.loaded_dbapi is not None, "an engine has loaded its driver"
         self._driver_error: type[Exception] = sql.loaded_dbapi.Error
@@ -198,7 +135,7 @@ class Journal:
 
     def row_of(self, batch: Batch, previous: str | None) -> JournalRow:
         """The row of a batch, behind the row whose digest is ``previous``. Nothing is written."""
-        body = _ENCODER.encode(batch.entries) if batch.body is None else batch.body
+        body = encode_entries(batch.entries) if batch.body is None else batch.body
         digest = digest_of(previous, batch.index, batch.id, batch.at_ns, body)
         return JournalRow(batch.index, batch.id, batch.at_ns, body, digest)
 
@@ -396,8 +333,8 @@ class Journal:
 
     def _batch_of(self, row: JournalRow) -> Batch:
         try:
-            entries = self._decoder.decode(row.body)
-        except (msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
+            entries = decode_entries(row.body)
+        except (msgspec.MsgspecError, zlib.error, ValueError, TypeError, RecursionError) as error:
             # A text that is no UTF-8 is a ValueError, a body that is none of bytes a TypeError.
             raise Damaged(f"journal entry {row.index} cannot be read: {error}") from error
         return Batch(row.index, row.batch_id, row.at_ns, entries)

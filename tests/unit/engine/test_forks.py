@@ -24,7 +24,7 @@ from berth.engine import ASKER, Asker, Engine, Forks, Overloaded, Planned, Unava
 from berth.engine import engine as engine_module
 from berth.engine import forks as forks_module
 from berth.journal import SqliteAddress, open_journal
-from berth.journal import journal as journal_module
+from berth.journal import body as body_module
 from berth.model.batches import Origin
 from berth.model.commands import Claim, CreateProvider, Enact, ReplaceAllocations, SetInventories
 from berth.model.events import RecordChanged
@@ -490,7 +490,7 @@ async def test_what_a_child_has_encoded_is_written_as_it_would_be_here(
 ) -> None:
     changes = tuple(new_flavor(f"{number}", "small") for number in range(250))
     encoded_here: list[int] = []
-    encode = journal_module._extend
+    encode = body_module._extend
 
     def noted(body: bytearray, events: Any, bytes_max: int) -> bool:
         encoded_here.append(len(events))
@@ -500,7 +500,7 @@ async def test_what_a_child_has_encoded_is_written_as_it_would_be_here(
         lengthy(view)
         return Enact(changes, (claim("one"),))
 
-    monkeypatch.setattr(journal_module, "_extend", noted)
+    monkeypatch.setattr(body_module, "_extend", noted)
     await engine.submit(choose, ORIGIN, lambda view, changed: None)
     (batch,) = await engine.history(Index(2), 10)
     (entry,) = batch.entries
