@@ -36,6 +36,7 @@ from berth.cell.journal import open_cell
 from berth.clusters.reconciler import ClusterReconciler
 from berth.engine import Engine, Forks
 from berth.engine.engine import Observer
+from berth.engine.journal_thread import JournalCalls
 from berth.journal import Address, Journal, JournalFailure, SqliteAddress, open_journal, parse_address
 from berth.region.cell_links import CellLinks, OpenCell
 from berth.runtime.backoff import Backoff, retry
@@ -215,8 +216,25 @@ async def _open_engine(
     address = parse_address(settings.database)
     # Only a file can be known to be ours alone.
     shared = settings.workers > 1 or not isinstance(address, SqliteAddress)
+    journal = await _opened(address, shared, settings.database_outage_seconds)
+    return make_engine(settings, journal, clock, ids, observer, shared=shared, turns=turns, forks=Forks(ids))
+
+
+def make_engine(
+    settings: Settings,
+    journal: Journal,
+    clock: Clock,
+    ids: Ids,
+    observer: Observer,
+    *,
+    shared: bool,
+    turns: Turns | None = None,
+    forks: Forks | None = None,
+    calls: JournalCalls | None = None,
+) -> Engine:
+    """The engine of a region's journal."""
     return Engine(
-        await _opened(address, shared, settings.database_outage_seconds),
+        journal,
         clock,
         ids,
         observer,
@@ -226,7 +244,8 @@ async def _open_engine(
         batch_commands_max=settings.batch_commands_max,
         command_bytes_max=settings.command_bytes_max,
         outage_seconds=settings.database_outage_seconds,
-        forks=Forks(ids),
+        forks=forks,
+        calls=calls,
     )
 
 

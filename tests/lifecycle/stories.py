@@ -130,7 +130,7 @@ async def host_dies(cloud: SimCloud, server: Server) -> Place:
     assert found is not None
     assert found.place is not None
     place = found.place
-    await cloud.kill_host(place.name)
+    cloud.hosts[place.name].kill()
     await cloud.until(lambda view: any(view.record(row).id == place.id for row in view.down))
     return place
 

@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Observer
-from berth.engine.journal_thread import JournalThread
+from berth.engine.journal_thread import JournalCalls, JournalThread
 from berth.journal import Journal, JournalError, open_journal, parse_address
 from berth.model.ids import Index
 from berth.runtime.backoff import Backoff, retry
@@ -34,17 +34,34 @@ class NoObserver:
     def rejected(self, kind: str) -> None: ...
 
 
-def make_cell_engine(database: str, clock: Clock, ids: Ids, observer: Observer | None = None) -> Engine:
-    """The engine of a cell's journal, which conductor and region share."""
-    return _make_engine(_open(database), clock, ids, observer)
-
-
 def _open(database: str) -> Journal:
     return open_journal(parse_address(database), shared=True)
 
 
-def _make_engine(journal: Journal, clock: Clock, ids: Ids, observer: Observer | None) -> Engine:
-    return Engine(journal, clock, ids, observer or NoObserver(), shared=True, follow_every_s=FOLLOW_S)
+def open_cell_engine(database: str, clock: Clock, ids: Ids) -> Engine:
+    """The engine of the journal in a database, not started."""
+    return make_cell_engine(_open(database), clock, ids)
+
+
+def make_cell_engine(
+    journal: Journal,
+    clock: Clock,
+    ids: Ids,
+    observer: Observer | None = None,
+    *,
+    follow_every_s: float = FOLLOW_S,
+    calls: JournalCalls | None = None,
+) -> Engine:
+    """The engine of a cell's journal, which conductor and region share."""
+    return Engine(
+        journal,
+        clock,
+        ids,
+        observer or NoObserver(),
+        shared=True,
+        follow_every_s=follow_every_s,
+        calls=calls,
+    )
 
 
 async def open_cell(database: str, clock: Clock, ids: Ids, observer: Observer | None = None) -> Engine:
@@ -66,7 +83,7 @@ async def open_cell(database: str, clock: Clock, ids: Ids, observer: Observer | 
 
     async def open_engine() -> Engine:
         await thread.call(open_once)
-        engine = _make_engine(opened.pop(), clock, ids, observer)
+        engine = make_cell_engine(opened.pop(), clock, ids, observer)
         try:
             await engine.start()
         except BaseException:

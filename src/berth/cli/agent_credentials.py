@@ -15,7 +15,7 @@ from berth.agent.conductor import ConductorClient, ConductorRefuses, ConductorUn
 from berth.agent.credentials import Credential, hosts_with_credentials, kept_credential
 from berth.agent.state import StateError
 from berth.cell import agents
-from berth.cell.journal import make_cell_engine
+from berth.cell.journal import open_cell_engine
 from berth.cell.protocol import NewCredential
 from berth.cli.command import CommandError
 from berth.cli.settings import format_value
@@ -99,7 +99,7 @@ async def _change(arguments: argparse.Namespace, make: Callable[[View, str], Ena
     database = arguments.database or os.environ.get("BERTH_DATABASE", "")
     if not database:
         raise CommandError("--database or BERTH_DATABASE must name the cell's database")
-    engine = make_cell_engine(database, SystemClock(), Ids())
+    engine = open_cell_engine(database, SystemClock(), Ids())
     try:
         await engine.start()
         agent = await engine.read(lambda view: agents.find_agent(view, arguments.host_named))

@@ -59,7 +59,7 @@ def sqlite_dialect(path: Path, *, shared: bool | None, creates: bool | None) -> 
     sa.event.listen(engine, "close", file.forget)
     return Dialect(
         engine,
-        _meaning,
+        meaning_of,
         missing=file.missing,
         prepared=lambda: _mark(lock) if lock is not None else None,
         close=close,
@@ -161,7 +161,8 @@ def sqlite_reader(path: Path) -> sa.Engine:
     return sa.create_engine(url, poolclass=sa.pool.NullPool)
 
 
-def _meaning(error: BaseException | None) -> type[JournalError]:
+def meaning_of(error: BaseException | None) -> type[JournalError]:
+    """What an error of the driver means."""
     if isinstance(error, sqlite3.IntegrityError):
         return Conflict
     # The extended code's low byte is the primary one.

@@ -1,224 +1,350 @@
-"""A whole cloud in one process: a region, cells with their conductors, and simulated hosts, on real journals.
+"""A whole cloud in one thread: the workers of a region, cells with their conductors, and hosts.
 
-Nothing in it is a stand-in but the network between its parts and the hypervisors. Parts can be killed and
-started again at any moment: what they knew is in the journals, or lost.
+Every part is a process that can be killed at any moment and started again: what it knew is in the journals
+and on the disks of hosts, or lost. The parts are composed by ``main`` and ``cell.application``, as in
+production.
 """
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, Self, TypeVar
 
 import msgspec
 
 from berth.agent.conductor import ConductorClient
 from berth.agent.credentials import Credential
 from berth.agent.drivers.behaviour import Behaviours, SimBehaviour
-from berth.agent.drivers.sim import SimDriver
 from berth.agent.fleet import SimHost, register, simulated_fleet
 from berth.agent.host import HostAgent, Pace
-from berth.agent.state import AgentState, state_path
-from berth.api.kernel.application import Application
+from berth.agent.state import AgentState, Files, state_path
 from berth.api.kernel.http import Receive, Scope, Send
-from berth.cell.agent_api import AgentApi
+from berth.cell.application import Cell, CellSettings, Edges
 from berth.cell.conductor import Deadlines
-from berth.cell.hosts import HostRegistry
-from berth.cell.journal import make_cell_engine, open_cell
-from berth.cell.placement import VERSION, ClaimWriter
-from berth.cell.providers import HostTreeWriter
-from berth.client import Unreachable, connect_directly
+from berth.cell.journal import NoObserver, make_cell_engine
+from berth.cell.placement import VERSION
+from berth.client import Client
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Observer
-from berth.journal import open_journal, parse_address
-from berth.main import Composition, compose
+from berth.main import Composition, compose, make_engine
 from berth.model.batches import Origin
 from berth.model.commands import Enact
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import ConflictPolicy, Host, Server
-from berth.runtime.clock import SystemClock
-from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
-from berth.runtime.telemetry import Telemetry
 from berth.sagas.proposals import Context
 from berth.scheduler.options import scheduler_options
-from berth.sim.faults import FaultPlan, FaultyConductor, FaultyMailbox
+from berth.sim.database import Database, SimCalls
+from berth.sim.faults import FaultyDriver, StepFaults
+from berth.sim.network import Network
+from berth.sim.world import Process, World
 from berth.view import View
 
 T = TypeVar("T")
 
-QUICK: Final = Deadlines(0.6, 0.6, 1.0)
-_PATIENCE_S: Final = 30
+REGION: Final = "region"
+"""The address of the region's API."""
+
+_PATIENCE_S: Final = 600.0
+_LOOK_S: Final = 0.25
+_FOLLOW_S: Final = 1.0
+"""How often a part looks for what others write into its journal, where nothing else tells it."""
 _ORIGIN: Final = Origin("req-sim", "sim", None, "sim")
 _HEADERS: Final = {"x-auth-token": "admin", "openstack-api-version": VERSION}
+_FOLDER: Final = Path("/")
 
 Begin = Callable[[View, int], Enact | Rejection]
 
 
-class SimCell:
-    """One cell: its journal, and a conductor that can be killed."""
+class MemoryFiles(Files):
+    """The disk of a host: it survives its host."""
+
+    def __init__(self) -> None:
+        self._content: dict[Path, bytes] = {}
+
+    def read(self, path: Path) -> bytes:
+        try:
+            return self._content[path]
+        except KeyError:
+            raise FileNotFoundError(path) from None
+
+    def remove(self, path: Path) -> None:
+        self._content.pop(path, None)
+
+    def replace(self, path: Path, content: bytes) -> None:
+        self._content[path] = content
+
+
+class Part:
+    """Something that runs as a process: killed where it is, started on what it has left behind."""
 
     def __init__(self, cloud: "SimCloud", name: str) -> None:
+        self.cloud = cloud
         self.name = name
-        self._cloud = cloud
-        self._database = f"sqlite:///{cloud.folder / name}.db"
-        self._api: AgentApi | None = None
-        self._ending: list[asyncio.Task[None]] = []
-        self._engine: Engine | None = None
-        self.from_region = make_cell_engine(self._database, cloud.clock, cloud.ids)
+        self.process: Process | None = None
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """What an agent reaches, if anything."""
-        if self._api is None:
-            raise Unreachable(f"the conductor of {self.name} is down")
-        await self._api(scope, receive, send)
+    @property
+    def is_alive(self) -> bool:
+        return self.process is not None and self.process.is_alive
 
-    async def open(self) -> Engine:
-        """Another way into its journal, for the region; once there is one."""
-        while self.name in self._cloud.unreachable:
-            await asyncio.sleep(0.05)
-        return await open_cell(self._database, self._cloud.clock, self._cloud.ids)
+    def start(self) -> None:
+        """Begin; when it has started is another matter."""
+        assert not self.is_alive, f"{self.name} runs already"
+        self.process = self.cloud.world.process(self.name)
+        self.process.spawn(self._run(self.process))
 
-    async def start(self) -> None:
-        cloud = self._cloud
-        engine = self._engine = make_cell_engine(self._database, cloud.clock, cloud.ids)
-        await engine.start()
-        mailbox = FaultyMailbox()
-        client = connect_directly(cloud.call_api, _HEADERS)
-        conductor = FaultyConductor(
-            engine, ClaimWriter(client), mailbox, cloud.clock, cloud.deadlines, cloud.plan, self._crash_soon
+    def kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+
+    def restart(self) -> None:
+        self.kill()
+        self.start()
+
+    async def _run(self, process: Process) -> None:
+        raise NotImplementedError
+
+
+class RegionWorker(Part):
+    """One process of the region. The first one dispatches saga runs and reconciles clusters."""
+
+    def __init__(self, cloud: "SimCloud", number: int) -> None:
+        super().__init__(cloud, f"region-{number}")
+        self._is_first = number == 1
+        self.parts: Composition | None = None
+
+    def kill(self) -> None:
+        super().kill()
+        self.parts = None
+
+    async def _run(self, process: Process) -> None:
+        cloud = self.cloud
+        parts = await compose(
+            cloud.settings, lambda observer: self._open(process, observer), process.clock, process.ids
         )
-        hosts = HostRegistry(
-            engine,
-            HostTreeWriter(client, self.name),
-            mailbox,
-            cloud.clock,
-            cloud.ids,
-            cloud.heartbeat_timeout_s,
-            lambda: conductor.term,
+        self.parts = parts
+        cloud.network.listen(REGION, process, parts.application)
+        if self._is_first:
+            cells = {name: cell.opener(process) for name, cell in cloud.cells.items()}
+            async with asyncio.TaskGroup() as group:
+                group.create_task(parts.link_cells(cells))
+                group.create_task(parts.reconcile_clusters())
+
+    async def _open(self, process: Process, observer: Observer) -> Engine:
+        database = self.cloud.database
+        return make_engine(
+            self.cloud.settings,
+            database.open(process),
+            process.clock,
+            process.ids,
+            observer,
+            shared=self.cloud.settings.workers > 1,
+            calls=SimCalls(database, process),
         )
-        telemetry = Telemetry(Settings(), cloud.clock)
-        self._api = AgentApi(
-            engine,
-            hosts,
-            mailbox,
-            telemetry,
-            cloud.clock,
-            self.name,
-            cloud.heartbeat_timeout_s,
-            cloud.join_token,
+
+
+class SimCell(Part):
+    """One cell: its journal, and the process of its conductor."""
+
+    def __init__(self, cloud: "SimCloud", name: str) -> None:
+        super().__init__(cloud, name)
+        self.database = Database(cloud.world, name)
+
+    def opener(self, process: Process) -> Callable[[], Awaitable[Engine]]:
+        """How another process opens the cell's journal."""
+
+        async def open() -> Engine:
+            while self.name in self.cloud.unreachable:
+                await asyncio.sleep(_LOOK_S)
+            engine = self._engine(process, NoObserver())
+            await engine.start()
+            return engine
+
+        return open
+
+    async def _run(self, process: Process) -> None:
+        cloud = self.cloud
+        settings = CellSettings(
+            name=self.name,
+            database="",
+            placement="",
+            placement_token=lambda: "admin",
+            agent_token=cloud.join_token,
+            heartbeat_timeout_seconds=cloud.heartbeat_timeout_s,
+            deadlines=cloud.deadlines,
         )
-        await conductor.take_over()
-        self._ending = [asyncio.create_task(conductor.run()), asyncio.create_task(hosts.watch())]
+        cell = Cell(settings, lambda _: self._edges(process))
+        async with cell.running() as conducting:
+            cloud.network.listen(self.name, process, cell)
+            await conducting
 
-    async def kill(self) -> None:
-        """End the conductor where it is."""
-        self._api = None
-        tasks, self._ending = self._ending, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if self._engine is not None:
-            await self._engine.stop()
-            self._engine = None
+    def _edges(self, process: Process) -> Edges:
+        async def open_engine(observer: Observer) -> Engine:
+            engine = self._engine(process, observer)
+            await engine.start()
+            return engine
 
-    def _crash_soon(self) -> None:
-        self._api = None
-        self._cloud.spawn(self._restart())
+        client = self.cloud.network.client(process, REGION, dict(_HEADERS))
+        return Edges(process.clock, process.ids, open_engine, client)
 
-    async def _restart(self) -> None:
-        await self.kill()
-        await self.start()
+    def _engine(self, process: Process, observer: Observer) -> Engine:
+        return make_cell_engine(
+            self.database.open(process),
+            process.clock,
+            process.ids,
+            observer,
+            follow_every_s=_FOLLOW_S,
+            calls=SimCalls(self.database, process),
+        )
+
+
+class HostPart(Part):
+    """One host with its agent. Its disk survives it."""
+
+    def __init__(self, cloud: "SimCloud", host: SimHost) -> None:
+        super().__init__(cloud, host.name)
+        self.host = host
+        self._files = MemoryFiles()
+        self.state = AgentState(state_path(_FOLDER, host.name), self._files)
+
+    def start(self) -> None:
+        # What was not written to the disk is lost.
+        self.state = AgentState(state_path(_FOLDER, self.host.name), self._files)
+        super().start()
+
+    async def _run(self, process: Process) -> None:
+        cloud, host = self.cloud, self.host
+        rng = process.ids.rng
+        driver = FaultyDriver(host.name, self.state.disk, cloud.behaviours, rng, cloud.faults)
+        client = cloud.network.client(process, host.cell or "")
+        agent = HostAgent(
+            register(host, driver.name),
+            driver,
+            self.state,
+            Credential(_FOLDER, host.name, host.id, self._files, lambda: f"{rng.getrandbits(256):064x}"),
+            ConductorClient(client, cloud.join_token),
+            rng,
+            asyncio.Semaphore(1),
+            Pace(),
+        )
+        await agent.run()
 
 
 class SimCloud:
+    """Made in a running event loop whose time is virtual; ``running`` starts it."""
+
     def __init__(
         self,
-        folder: Path,
         *,
         seed: int,
         cells: int = 1,
         hosts: int = 5,
         racks: int = 0,
+        workers: int = 1,
         behaviour: SimBehaviour | None = None,
-        deadlines: Deadlines = QUICK,
-        heartbeat_timeout_s: float = 1.0,
+        deadlines: Deadlines | None = None,
+        heartbeat_timeout_s: float = 30.0,
         join_token: str | None = None,
     ) -> None:
-        self.folder = folder
-        self.clock = SystemClock()
-        self.ids = Ids(seed)
-        self.deadlines = deadlines
+        self.world = World(seed)
+        self.network = Network(self.world)
+        self.database = Database(self.world, REGION)
+        self.deadlines = deadlines or Deadlines()
         self.heartbeat_timeout_s = heartbeat_timeout_s
         self.join_token = join_token
-        self.plan = FaultPlan()
         self.unreachable: set[str] = set()
         """Cells whose journals the region cannot open when it starts its links."""
+        names = [f"cell{number}" for number in range(1, cells + 1)]
         self.settings = Settings(
-            cells=tuple(f"cell{number}=sqlite:///cell{number}.db" for number in range(1, cells + 1))
+            cells=tuple(f"{name}=sqlite:///{name}.db" for name in names), workers=workers, log_level="error"
         )
+        self.behaviours = Behaviours(behaviour or SimBehaviour())
+        self.workers = [RegionWorker(self, number) for number in range(1, workers + 1)]
+        self.cells = {name: SimCell(self, name) for name in names}
+        self.hosts: dict[str, HostPart] = {}
+        for number, host in enumerate(simulated_fleet(hosts)):
+            in_racks = (f"rack{number % racks + 1}",) if racks else ()
+            placed = msgspec.structs.replace(host, cell=names[number % cells], aggregates=in_racks)
+            self.hosts[host.name] = HostPart(self, placed)
+        self.faults = StepFaults(self)
         self.scheduler = scheduler_options()
-        quick = SimBehaviour(build_seconds=0, live_migrate_seconds=0.05, other_seconds=0)
-        self.behaviours = Behaviours(behaviour or quick)
-        self._seed = seed
-        self._host_count = hosts
-        self._rack_count = racks
-        self._links: asyncio.Task[None] | None = None
-        self._reconciler: asyncio.Task[None] | None = None
-        self._background: set[asyncio.Task[None]] = set()
-        self._agents: dict[str, asyncio.Task[None]] = {}
-        self._turns = asyncio.Semaphore(20)
-        self.fleet: dict[str, SimHost] = {}
-        self.states: dict[str, AgentState] = {}
-        self.parts: Composition
-        self.region: Engine
-        self.api: Application
-        self.cells = {f"cell{number}": SimCell(self, f"cell{number}") for number in range(1, cells + 1)}
+        self.outside = self.world.process("outside")
+        """Where users and operators are."""
+        self.ids = self.outside.ids
+        self.readers: dict[str, Engine] = {}
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator["SimCloud"]:
+    async def running(self) -> AsyncIterator[Self]:
         """The cloud with all its hosts up."""
-        await self._start_region()
+        for part in self.parts():
+            part.start()
         for cell in self.cells.values():
-            await cell.from_region.start()
-            await cell.start()
-        self.start_links()
-        self.start_reconciler()
-        self._start_agents()
+            self.readers[cell.name] = await cell.opener(self.outside)()
+        await self.until(self._all_up)
         try:
-            await self.until(self._all_up)
             yield self
         finally:
-            await self._stop()
+            for part in self.parts():
+                part.kill()
+            self.outside.kill()
+            for database in (self.database, *(cell.database for cell in self.cells.values())):
+                database.close()
 
-    def spawn(self, run: Coroutine[Any, Any, None]) -> None:
-        """Have something done beside everything else."""
-        task = asyncio.create_task(run)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+    def parts(self) -> list[Part]:
+        return [*self.workers, *self.cells.values(), *self.hosts.values()]
+
+    def _all_up(self, view: View) -> bool:
+        return view.records.count(Host) == len(self.hosts) and not len(view.down)
 
     # -- asking ---------------------------------------------------------------------------------
+
+    def client(self) -> Client:
+        """A client of the region's API, at its users'."""
+        return self.network.client(self.outside, REGION, dict(_HEADERS))
 
     def context(self, policy: ConflictPolicy = "fail") -> Context:
         return Context(self.ids.request_id(), "project", "user", self.ids, self.scheduler, policy)
 
+    @property
+    def region(self) -> Engine:
+        """The engine of a worker that lives; Unavailable if none does."""
+        for worker in self.workers:
+            if worker.is_alive and worker.parts is not None:
+                return worker.parts.services.engine
+        raise Unavailable("no worker of the region lives")
+
     async def begin(self, propose: Begin) -> Rejection | None:
         """Begin an operation; why not, if it is refused."""
-        outcome = await self._asked(lambda: self.region.submit(propose, _ORIGIN, lambda view, changed: None))
+        outcome = await self._asked(
+            lambda region: region.submit(propose, _ORIGIN, lambda view, changed: None)
+        )
         return outcome if isinstance(outcome, Rejection) else None
 
     async def read(self, answer: Callable[[View], T]) -> T:
-        return await self._asked(lambda: self.region.read(answer))
+        return await self._asked(lambda region: region.read(answer))
 
-    async def _asked(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _asked(self, ask: Callable[[Engine], Awaitable[T]]) -> T:
         """What the region says, when there is one."""
         async with asyncio.timeout(_PATIENCE_S):
             while True:
                 try:
-                    return await ask()
+                    return await self._ask(ask)
                 except Unavailable:
-                    await asyncio.sleep(0.02)
+                    await asyncio.sleep(_LOOK_S)
+
+    async def _ask(self, ask: Callable[[Engine], Awaitable[T]]) -> T:
+        """Unavailable, if the worker that is asked dies."""
+        worker = next((one for one in self.workers if one.is_alive and one.parts is not None), None)
+        if worker is None or worker.process is None or worker.parts is None:
+            raise Unavailable("no worker of the region lives")
+        asking = asyncio.ensure_future(ask(worker.parts.services.engine))
+        await asyncio.wait((asking, worker.process.ended), return_when=asyncio.FIRST_COMPLETED)
+        if not asking.done():
+            asking.cancel()
+            raise Unavailable("the worker has died")
+        return asking.result()
 
     async def server(self, id: str) -> Server | None:
         return await self.read(lambda view: view.records.get(Server, id))
@@ -227,7 +353,7 @@ class SimCloud:
         """Wait until something holds in the region."""
         async with asyncio.timeout(patience_s):
             while not await self.read(holds):
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(_LOOK_S)
 
     async def at_rest(self, id: str) -> Server | None:
         """The server when nothing is being done to it any more; None if it is gone."""
@@ -235,111 +361,23 @@ class SimCloud:
         return await self.server(id)
 
     async def all_at_rest(self) -> None:
-        """Wait until nothing is under way anywhere, and every host has what it is to have."""
+        """Wait until nothing is under way anywhere."""
         await self.until(
             lambda view: all(map(_is_idle, view.records.all(Server))) and not view.records.count(Outbox)
         )
         async with asyncio.timeout(_PATIENCE_S):
-            for cell in self.cells.values():
-                while await cell.from_region.read(lambda view: view.records.count(SagaRun) > 0):
-                    await asyncio.sleep(0.02)
+            for reader in self.readers.values():
+                while await reader.read(lambda view: view.records.count(SagaRun) > 0):
+                    await asyncio.sleep(_LOOK_S)
 
     def hosts_with(self, server: str) -> set[str]:
         """The names of the hosts on whose disks a server is."""
-        return {name for name, state in self.states.items() if server in state.disk}
-
-    # -- hosts ----------------------------------------------------------------------------------
-
-    async def kill_host(self, name: str) -> None:
-        """The host dies in the middle of what it does. Its disk stays."""
-        task = self._agents.pop(name)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    def is_alive(self, name: str) -> bool:
-        return name in self._agents
-
-    def start_host(self, name: str) -> None:
-        host = self.fleet[name]
-        rng = Ids(self._seed + list(self.fleet).index(name)).rng
-        driver = SimDriver(name, self.states[name].disk, self.behaviours, rng)
-        cell = self.cells[host.cell or ""]
-        conductor = ConductorClient(connect_directly(cell), self.join_token)
-        pace = Pace(first=0.05, longest=0.3, refused=1.0, restless_longest=0.05)
-        agent = HostAgent(
-            register(host, driver.name),
-            driver,
-            self.states[name],
-            Credential(self.folder, name, host.id),
-            conductor,
-            rng,
-            self._turns,
-            pace,
-        )
-        self._agents[name] = asyncio.create_task(agent.run(), name=f"host {name}")
-
-    # -- parts ----------------------------------------------------------------------------------
-
-    async def _start_region(self) -> None:
-        self.parts = await compose(self.settings, self._open_region, self.clock, self.ids)
-        self.region, self.api = self.parts.services.engine, self.parts.application
-
-    async def _open_region(self, observer: Observer) -> Engine:
-        database = f"sqlite:///{self.folder / 'region.db'}"
-        return Engine(open_journal(parse_address(database), shared=False), self.clock, self.ids, observer)
+        return {name for name, host in self.hosts.items() if server in host.state.disk}
 
     async def call_api(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """What reaches the region's API, whichever serves it now."""
-        await self.api(scope, receive, send)
-
-    async def restart_region(self) -> None:
-        """The region's process ends, with all that is in it, and starts again on its journal."""
-        await self.kill_reconciler()
-        await self.kill_links()
-        await self.region.stop()
-        await self._start_region()
-        self.start_links()
-        self.start_reconciler()
-
-    def start_links(self) -> None:
-        cells = {name: cell.open for name, cell in self.cells.items()}
-        self._links = asyncio.create_task(self.parts.link_cells(cells))
-
-    async def kill_links(self) -> None:
-        if self._links is not None:
-            self._links.cancel()
-            await asyncio.gather(self._links, return_exceptions=True)
-
-    def start_reconciler(self) -> None:
-        self._reconciler = asyncio.create_task(self.parts.reconcile_clusters())
-
-    async def kill_reconciler(self) -> None:
-        if self._reconciler is not None:
-            self._reconciler.cancel()
-            await asyncio.gather(self._reconciler, return_exceptions=True)
-
-    def _start_agents(self) -> None:
-        names = list(self.cells)
-        for number, host in enumerate(simulated_fleet(self._host_count)):
-            racks = (f"rack{number % self._rack_count + 1}",) if self._rack_count else ()
-            placed = msgspec.structs.replace(host, cell=names[number % len(names)], aggregates=racks)
-            self.fleet[host.name] = placed
-            self.states[host.name] = AgentState(state_path(self.folder, host.name))
-            self.start_host(host.name)
-
-    def _all_up(self, view: View) -> bool:
-        return view.records.count(Host) == self._host_count and not len(view.down)
-
-    async def _stop(self) -> None:
-        await self.kill_reconciler()
-        await self.kill_links()
-        for task in [*self._agents.values(), *self._background]:
-            task.cancel()
-        await asyncio.gather(*self._agents.values(), *self._background, return_exceptions=True)
-        for cell in self.cells.values():
-            await cell.kill()
-            await cell.from_region.stop()
-        await self.region.stop()
+        """The region's API, without a network in between."""
+        parts = next(worker.parts for worker in self.workers if worker.parts is not None)
+        await parts.application(scope, receive, send)
 
 
 def _is_idle(server: Server | None) -> bool:

@@ -1,29 +1,52 @@
-"""Faults at single steps of sagas: a conductor and a mailbox that go wrong where they are told to.
+"""Faults at single steps of sagas, made at the edges of the parts: no part knows of them.
 
 A fault is for one step of one server's saga run, forward or while undoing, and happens once:
 
-* ``fail``: the step is refused;
-* ``repeat``: it is done twice;
-* ``crash before`` and ``crash after``: the conductor dies, before the step, or when it is done and not yet
-written down;
-* ``lose``: it is done, and the answer is lost on its way, once;
-* ``late``: it is done, and no answer is heard before the deadline.
+* ``fail``: the driver fails, or Placement refuses;
+* ``repeat``: the agent's report, or the request to Placement, arrives twice;
+* ``crash before`` and ``crash after``: the conductor dies before the step, or when it is done and not written
+down;
+* ``lose``: the agent's report, or Placement's answer, is lost on its way, once;
+* ``late``: no report arrives before the deadline, or the request to Placement is lost.
+
+Where a run stands is read off the rows that get into the cells' journals.
 """
 
-import asyncio
-from collections.abc import Callable
-from typing import Final, Literal, NamedTuple
+import functools
+import random
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from berth.cell.conductor import Conductor, Deadlines
-from berth.cell.mailbox import Mailbox
-from berth.cell.placement import ClaimWriter, PlacementUnavailable
-from berth.engine import Engine
+import httpx
+
+from berth.agent.drivers import DriverError
+from berth.agent.drivers.behaviour import Behaviours
+from berth.agent.drivers.sim import Disk, SimDriver
+from berth.cell.protocol import REPORT, AgentCommand
+from berth.journal import JournalRow
+from berth.model.batches import Batch
+from berth.model.events import RecordChanged
 from berth.model.saga_runs import Phase, SagaRun
-from berth.runtime.clock import Clock
-from berth.sagas.runner import AgentTask, Skip, record_failure, task_of
+from berth.sagas.runner import AgentTask, Skip, is_finished, task_of
+from berth.sim.database import Trouble
+from berth.sim.network import Mishap
+from berth.sim.world import Process
+
+if TYPE_CHECKING:
+    from berth.sim.cloud import SimCloud
 
 Kind = Literal["fail", "repeat", "crash before", "crash after", "lose", "late"]
 KINDS: Final[tuple[Kind, ...]] = ("fail", "repeat", "crash before", "crash after", "lose", "late")
+
+_RESTART_S: Final = 2.0
+
+_AT_AGENT: Final[dict[str, Mishap]] = {"repeat": "sent twice", "lose": "request lost", "late": "request lost"}
+_AT_PLACEMENT: Final[dict[str, Mishap]] = {
+    "fail": "refused",
+    "repeat": "sent twice",
+    "lose": "answer lost",
+    "late": "request lost",
+}
 
 
 class StepFault(NamedTuple):
@@ -36,103 +59,123 @@ class StepFault(NamedTuple):
     kind: Kind
 
 
-class FaultPlan:
+class StepFaults:
     """The faults that are still to happen. ``happened`` are those that have."""
 
-    def __init__(self) -> None:
+    def __init__(self, cloud: "SimCloud") -> None:
+        self._cloud = cloud
         self._waiting: list[StepFault] = []
         self.happened: list[StepFault] = []
+        self._runs: dict[str, SagaRun] = {}
+        # Commands whose outcome the conductor is never told.
+        self._unheard: set[str] = set()
+        cloud.network.decide = self._on_request
+        for cell in cloud.cells.values():
+            cell.database.appended.append(functools.partial(self._on_appended, cell.name))
+            cell.database.decide = self._on_call
 
     def add(self, fault: StepFault) -> None:
         self._waiting.append(fault)
 
-    def take(self, run: SagaRun) -> StepFault | None:
-        """The fault that is due at the step of a run, if one is."""
+    # -- where runs stand -----------------------------------------------------------------------
+
+    def _on_appended(self, cell: str, process: Process, row: JournalRow, batch: Batch) -> None:
+        for before, run in _changes(batch):
+            if run is None or is_finished(run):
+                ended = run or before
+                assert ended is not None, "a change has one side at least"
+                self._runs.pop(ended.server, None)
+                continue
+            self._runs[run.server] = run
+            if not isinstance(task_of(run), Skip) and self._take(run, "crash before"):
+                self._crash(cell)
+
+    def _take(self, run: SagaRun, *kinds: Kind) -> StepFault | None:
+        """The fault of one of these kinds that is due where a run stands, if one is."""
+        at = (run.server, run.saga, run.step, run.phase)
         for fault in self._waiting:
-            if (fault.server, fault.saga, fault.step, fault.phase) == (
-                run.server,
-                run.saga,
-                run.step,
-                run.phase,
-            ):
+            if fault[:4] == at and fault.kind in kinds:
                 self._waiting.remove(fault)
                 self.happened.append(fault)
+                self._cloud.world.trace.note("faults", f"{fault.kind} at {run.saga} {run.step} {run.phase}")
                 return fault
         return None
 
+    def _crash(self, cell: str) -> None:
+        part = self._cloud.cells[cell]
+        part.kill()
+        self._cloud.world.call_later(_RESTART_S, part.start)
 
-class FaultyMailbox(Mailbox):
-    """Loses the answers to some commands: the next one, or all."""
+    # -- edges ----------------------------------------------------------------------------------
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._deaf_once: set[str] = set()
-        self._deaf: set[str] = set()
+    def _on_call(self, process: Process, name: str, arguments: tuple[Any, ...]) -> Trouble | None:
+        """A conductor that is to die after a step dies when it writes the step's outcome."""
+        if name != "append" or process.name not in self._cloud.cells:
+            return None
+        for run, after in _changes(arguments[0]):
+            if run is None or after is None or after.log == run.log or isinstance(task_of(run), Skip):
+                continue
+            if self._take(run, "crash after"):
+                self._crash(process.name)
+                return "unsent"
+        return None
 
-    def lose(self, command: str) -> None:
-        self._deaf_once.add(command)
+    def _on_request(self, source: str, address: str, request: httpx.Request) -> Mishap | None:
+        if request.url.path == REPORT:
+            return self._on_report(request.content.decode())
+        if source not in self._cloud.cells:
+            return None
+        about = request.url.path + request.content.decode()
+        for run in self._runs.values():
+            consumers = (run.server, run.migration or run.server)
+            if not isinstance(task_of(run), AgentTask | Skip) and any(one in about for one in consumers):
+                fault = self._take(run, "fail", "repeat", "lose", "late")
+                return None if fault is None else _AT_PLACEMENT[fault.kind]
+        return None
 
-    def never_hear(self, command: str) -> None:
-        self._deaf.add(command)
+    def _on_report(self, report: str) -> Mishap | None:
+        if any(command in report for command in self._unheard):
+            return "request lost"
+        for run in self._runs.values():
+            task = task_of(run)
+            if isinstance(task, AgentTask) and f'"{task.id}"' in report:
+                fault = self._take(run, "repeat", "lose", "late")
+                if fault is None:
+                    return None
+                if fault.kind == "late":
+                    self._unheard.add(task.id)
+                return _AT_AGENT[fault.kind]
+        return None
 
-    def settle(self, host: str, command: str, error: str | None) -> bool:
-        if command in self._deaf:
-            return True
-        if command in self._deaf_once:
-            self._deaf_once.remove(command)
-            return True
-        return super().settle(host, command, error)
+    def fails(self, command: AgentCommand) -> bool:
+        """Whether a driver is to fail at a command."""
+        run = self._runs.get(command.server)
+        task = None if run is None else task_of(run)
+        if run is None or not isinstance(task, AgentTask) or task.id != command.id:
+            return False
+        return self._take(run, "fail") is not None
 
 
-class FaultyConductor(Conductor):
-    """``crashed`` is called where it dies: from then on it does nothing, until somebody buries it."""
+class FaultyDriver(SimDriver):
+    """A hypervisor that fails where it is told to."""
 
     def __init__(
-        self,
-        engine: Engine,
-        claim: ClaimWriter,
-        mailbox: FaultyMailbox,
-        clock: Clock,
-        deadlines: Deadlines,
-        plan: FaultPlan,
-        crashed: Callable[[], None],
+        self, host: str, disk: Disk, behaviours: Behaviours, rng: random.Random, faults: StepFaults
     ) -> None:
-        super().__init__(engine, claim, mailbox, clock, deadlines)
-        self._faulty_mailbox = mailbox
-        self._plan = plan
-        self._crashed = crashed
+        super().__init__(host, disk, behaviours, rng)
+        self._faults = faults
 
-    async def _step(self, run: SagaRun) -> Callable[[SagaRun], SagaRun]:
-        task = task_of(run)
-        fault = None if isinstance(task, Skip) else self._plan.take(run)
-        if fault is None:
-            return await super()._step(run)
-        is_agents = isinstance(task, AgentTask)
-        match fault.kind:
-            case "fail":
-                if run.phase == "back" and not is_agents:
-                    # Undoing in Placement is never refused; it may have to wait.
-                    raise PlacementUnavailable("injected")
-                return lambda run: record_failure(run, self._clock.now_ns(), "injected")
-            case "repeat":
-                await super()._step(run)
-            case "crash before":
-                await self._die()
-            case "crash after":
-                await super()._step(run)
-                await self._die()
-            case "lose" | "late" if isinstance(task, AgentTask):
-                if fault.kind == "lose":
-                    self._faulty_mailbox.lose(task.id)
-                else:
-                    self._faulty_mailbox.never_hear(task.id)
-            case "lose":
-                await super()._step(run)
-                raise PlacementUnavailable("injected: the answer was lost")
-            case "late":
-                raise PlacementUnavailable("injected: no answer in time")
-        return await super()._step(run)
+    async def carry_out(self, command: AgentCommand) -> None:
+        if self._faults.fails(command):
+            raise DriverError("injected")
+        await super().carry_out(command)
 
-    async def _die(self) -> None:
-        self._crashed()
-        await asyncio.Event().wait()
+
+def _changes(batch: Batch) -> Iterator[tuple[SagaRun | None, SagaRun | None]]:
+    """The saga runs that a batch changes, before and after."""
+    for entry in batch.entries:
+        for event in entry.events:
+            if isinstance(event, RecordChanged):
+                before, after = event.before, event.after
+                if isinstance(before, SagaRun | None) and isinstance(after, SagaRun | None):
+                    yield before, after

@@ -12,9 +12,11 @@ order in every run.
 """
 
 import asyncio
+import contextlib
 import contextvars
 import heapq
 import sys
+import weakref
 from asyncio.tasks import _unregister_task
 from collections import deque
 from collections.abc import Callable
@@ -80,6 +82,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     _ready: deque[_Handle | _TimerHandle]
     _stopping: bool
+    _asyncgens: weakref.WeakSet[Any]
 
     def __init__(self) -> None:
         super().__init__()
@@ -193,13 +196,21 @@ class VirtualLoop(asyncio.BaseEventLoop):
             _unregister_task(task)
             task._log_destroy_pending = False  # type: ignore[attr-defined]
             self._dead.append(task)
+        life.tasks.clear()
+
+    async def shutdown_asyncgens(self) -> None:
+        """Generators that the dead have left are not ended."""
+        self._asyncgens.clear()
 
     def close(self) -> None:
         super().close()
         self._timers.clear()
-        # What the dead would still do as they are thrown away is of no interest.
+        # Whatever the dead would still do as they are thrown away fails, and is of no interest.
         hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
         try:
+            for task in self._dead:
+                with contextlib.suppress(BaseException):
+                    task.get_coro().close()
             self._dead.clear()
         finally:
             sys.unraisablehook = hook

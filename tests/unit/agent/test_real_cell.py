@@ -15,7 +15,7 @@ from berth.agent.process import AgentSettings, break_host, heal_host, run_agents
 from berth.agent.state import AgentState, state_path
 from berth.cell import saga_runs
 from berth.cell.application import Cell, CellSettings
-from berth.cell.journal import make_cell_engine
+from berth.cell.journal import open_cell_engine
 from berth.client import Client
 from berth.engine import Engine
 from berth.model.batches import Origin
@@ -122,7 +122,7 @@ async def world(placement: Server, directory: Path, hosts: int) -> AsyncIterator
     placement_client = Client(placement.url, headers)
     cell = Cell(given)
     async with cell.running(), served(cell) as url:
-        engine = make_cell_engine(database, SystemClock(), Ids())
+        engine = open_cell_engine(database, SystemClock(), Ids())
         await engine.start()
         agents = AgentSettings(
             conductor=url, data=directory / "agents", hosts=fleet, token=TOKEN, behaviour=QUICK, pace=PACE

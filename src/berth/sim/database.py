@@ -1,0 +1,167 @@
+"""A database in memory that fails like a real one, and the journals in it.
+
+The journals are real ones, over SQLite in memory: the key, the chain of checksums, snapshots and pruning are
+those of production. What fails is the way to the database, which production's thread stands for:
+
+* a call takes its time, now and then much of it;
+* ``unknown``: an append fails, and is in or not;
+* ``refused``: the database writes nothing for a while;
+* ``away``: it answers nothing for a while;
+* ``hangs``: one call is carried out, but long after its caller has given up;
+* ``unsent``: its caller dies before it leaves.
+
+A process that dies while a call is on its way has made it, or has not.
+"""
+
+import asyncio
+import itertools
+import sqlite3
+from collections.abc import Callable
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+
+import sqlalchemy as sa
+
+from berth.engine.journal_thread import NoAnswer
+from berth.journal import Journal, JournalFailure, JournalRow, NotWritten
+from berth.journal.database import Dialect
+from berth.journal.sqlite import meaning_of
+from berth.model.batches import Batch
+from berth.sim.world import Process, World
+
+T = TypeVar("T")
+
+Trouble = Literal["unknown in", "unknown out", "hangs", "unsent"]
+TROUBLES: Final[tuple[Trouble, ...]] = ("unknown in", "unknown out", "hangs")
+
+_names = itertools.count(1)
+
+
+class Condition(NamedTuple):
+    """``troubles``: how likely one call goes wrong. ``delay_s``: the longest that one takes otherwise."""
+
+    troubles: float = 0.0
+    delay_s: float = 0.003
+
+
+class Database:
+    """``decide`` may choose what goes wrong with a call, in place of luck. ``appended`` is told of every row
+    that has got in, and by whom."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.name = name
+        self.world = world
+        self.rng = world.rng(f"database {name}")
+        self.condition = Condition()
+        self.is_away = False
+        self.refuses = False
+        self.appended: list[Callable[[Process, JournalRow, Batch], None]] = []
+        self.decide: Callable[[Process, str, tuple[Any, ...]], Trouble | None] | None = None
+        self.happened: dict[str, int] = {}
+        # In memory it lasts for as long as somebody has it open.
+        self._uri = f"file:sim{next(_names)}?mode=memory&cache=shared"
+        self._kept = self._connect()
+
+    def open(self, process: Process) -> Journal:
+        """A process's way into the journal."""
+        engine = sa.create_engine("sqlite://", creator=self._connect, poolclass=sa.pool.StaticPool)
+        journal = _Observed(Dialect(engine, meaning_of), self, process)
+        journal.prepare()
+        return journal
+
+    def close(self) -> None:
+        self._kept.close()
+
+    def _connect(self) -> sqlite3.Connection:
+        return sqlite3.connect(self._uri, uri=True, isolation_level=None, check_same_thread=False)
+
+
+class _Observed(Journal):
+    """A journal that tells its database who has written what."""
+
+    def __init__(self, dialect: Dialect, database: Database, process: Process) -> None:
+        super().__init__(dialect)
+        self._database = database
+        self._process = process
+
+    def append(self, batch: Batch) -> JournalRow:
+        row = super().append(batch)
+        database, process = self._database, self._process
+        database.world.trace.note(process.name, f"writes {database.name} {row.index} {row.digest}")
+        for told in database.appended:
+            told(process, row, batch)
+        return row
+
+
+class SimCalls:
+    """Carries the calls of one process out, in place of a thread."""
+
+    def __init__(self, database: Database, process: Process, answer_s: float = 30) -> None:
+        self._database = database
+        self._process = process
+        self._answer_s = answer_s
+        self._late = 0
+        # When the calls made so far have been carried out: one after the other, as by a thread.
+        self._free_s = 0.0
+
+    @property
+    def is_silent(self) -> bool:
+        return self._late > 0
+
+    async def call(self, function: Callable[..., T], *arguments: Any, answer_s: float | None = None) -> T:
+        if self._late:
+            raise NoAnswer("the database does not answer")
+        limit_s = answer_s or self._answer_s
+        database, process = self._database, self._process
+        writes = function.__name__ in ("append", "probe")
+        trouble = None
+        if database.decide is not None:
+            trouble = database.decide(process, function.__name__, arguments)
+        if trouble is None and database.rng.random() < database.condition.troubles:
+            trouble = database.rng.choice(TROUBLES)
+        if trouble is not None:
+            database.happened[trouble] = database.happened.get(trouble, 0) + 1
+            database.world.trace.note(process.name, f"{function.__name__} in {database.name}: {trouble}")
+        outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def carry_out() -> None:
+            """The database's part, which does not end with the process."""
+            if not process.is_alive and database.rng.random() < 0.5:
+                return
+            try:
+                if database.is_away:
+                    raise JournalFailure("the database is away")
+                if trouble == "unknown out":
+                    raise JournalFailure("the connection to the database was lost")
+                if database.refuses and writes:
+                    raise NotWritten("the database is read-only")
+                result = function(*arguments)
+                if trouble == "unknown in":
+                    raise JournalFailure("the connection to the database was lost")
+            except BaseException as error:
+                settle(outcome.set_exception, error)
+            else:
+                settle(outcome.set_result, result)
+
+        def settle(how: Callable[[Any], None], value: Any) -> None:
+            if not outcome.done():
+                how(value)
+            elif self._late:
+                self._late -= 1
+
+        if trouble == "unsent":
+            await asyncio.Event().wait()
+        delay_s = database.rng.uniform(0, database.condition.delay_s)
+        if trouble == "hangs":
+            delay_s += limit_s * database.rng.uniform(0.5, 2)
+        now_s = database.world.loop.time()
+        self._free_s = max(self._free_s, now_s) + delay_s
+        database.world.call_later(self._free_s - now_s, carry_out)
+        try:
+            async with asyncio.timeout(limit_s):
+                return await asyncio.shield(outcome)
+        except TimeoutError:
+            self._late += 1
+            outcome.cancel()
+            raise NoAnswer(f"the database has not answered for {limit_s:g} s") from None
+
+    def stop(self) -> None: ...

@@ -1,0 +1,208 @@
+"""HTTP between simulated processes: late, lost, cut, sent twice, or not let through.
+
+A request has two ways to make, there and back, each with a delay of its own: requests overtake each other. In
+between the application of the other process serves it, in that process: with it, it dies.
+
+    sent -> (delay) -> arrives -> served -> (delay) -> answered
+      |                  |          |
+      black hole         |          process dies: connection reset
+                         no process: refused
+
+What goes wrong is drawn from ``Weather``. On a fine day nothing does but small delays.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
+from typing import Any, Final, Literal, NamedTuple
+from urllib.parse import unquote
+
+import httpx
+
+from berth.client import Client
+from berth.sim.world import Process, World
+
+Application = Callable[..., Coroutine[Any, Any, None]]
+Mishap = Literal[
+    "request lost", "answer lost", "request cut", "answer cut", "sent twice", "delayed", "refused"
+]
+MISHAPS: Final[tuple[Mishap, ...]] = (
+    "request lost",
+    "answer lost",
+    "request cut",
+    "answer cut",
+    "sent twice",
+    "delayed",
+)
+
+
+class Weather(NamedTuple):
+    """``mishaps``: how likely something goes wrong with one request. ``delay_s``: the longest delay of one
+    way, when nothing does; ``delayed_s``: when it is delayed."""
+
+    mishaps: float = 0.0
+    delay_s: float = 0.002
+    delayed_s: float = 20.0
+
+
+FINE: Final = Weather()
+
+
+class _Cut(Exception):
+    """The connection is gone."""
+
+
+class Network:
+    """``decide``: may choose the mishap of a request in place of luck; None leaves it to luck."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._rng = world.rng("network")
+        self._listening: dict[str, list[tuple[Process, Application]]] = {}
+        self._blocked: set[tuple[str, str]] = set()
+        self.weather = FINE
+        self.decide: Callable[[str, str, httpx.Request], Mishap | None] | None = None
+        self.happened: dict[str, int] = {}
+
+    def listen(self, address: str, process: Process, application: Application) -> None:
+        """Serve an address, for as long as the process lives. Of several that do, luck chooses."""
+        alive = [entry for entry in self._listening.get(address, ()) if entry[0].is_alive]
+        self._listening[address] = [*alive, (process, application)]
+
+    def client(self, source: Process, address: str, headers: dict[str, str] | None = None) -> Client:
+        """A client in a process, of whoever serves an address at the time of a request."""
+        return Client(f"http://{address}", headers, transport=_Transport(self, source, address))
+
+    def block(self, source: str, address: str) -> None:
+        """Let nothing through from one to the other; answers the other way still are."""
+        self._blocked.add((source, address))
+
+    def unblock_all(self) -> None:
+        self._blocked.clear()
+
+    def is_blocked(self, source: str, address: str) -> bool:
+        return (source, address) in self._blocked
+
+    # -- one exchange ---------------------------------------------------------------------------
+
+    async def exchange(self, client: Process, address: str, request: httpx.Request) -> httpx.Response:
+        source = client.name
+        mishap = self.decide(source, address, request) if self.decide is not None else None
+        if mishap is None and self.weather.mishaps and self._rng.random() < self.weather.mishaps:
+            mishap = self._rng.choice(MISHAPS)
+        what = f"{request.method} {request.url.raw_path.decode()} at {address}"
+        if mishap is not None:
+            self.happened[mishap] = self.happened.get(mishap, 0) + 1
+            self._world.trace.note(source, f"{what}: {mishap}")
+        await self._travel(source, address, delayed=mishap == "delayed")
+        if mishap == "request lost":
+            await asyncio.Event().wait()
+        if mishap == "refused":
+            # By a gateway in between.
+            return httpx.Response(403, json={"errors": [{"detail": "injected"}]}, request=request)
+        if mishap == "request cut":
+            raise httpx.ReadError("connection reset")
+        try:
+            answer = await self._serve(client, address, request)
+            if mishap == "sent twice":
+                answer = await self._serve(client, address, request)
+        except _Cut as cut:
+            raise httpx.ReadError(str(cut)) from cut
+        await self._travel(address, source, delayed=False)
+        if mishap == "answer lost":
+            await asyncio.Event().wait()
+        if mishap == "answer cut":
+            raise httpx.ReadError("connection reset")
+        self._world.trace.note(source, f"{what}: {answer.status_code}")
+        return answer
+
+    async def _travel(self, source: str, target: str, *, delayed: bool) -> None:
+        if self.is_blocked(source, target):
+            await asyncio.Event().wait()
+        longest_s = self.weather.delayed_s if delayed else self.weather.delay_s
+        await asyncio.sleep(self._rng.uniform(0, longest_s))
+
+    async def _serve(self, client: Process, address: str, request: httpx.Request) -> httpx.Response:
+        alive = [entry for entry in self._listening.get(address, ()) if entry[0].is_alive]
+        if not alive:
+            raise httpx.ConnectError("connection refused")
+        process, application = self._rng.choice(alive)
+        answer = _Answer()
+        gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        scope = _scope(request, client.name)
+        body = request.content
+        task = process.spawn(application(scope, _receive(body, gone, client.ended), answer.take))
+        try:
+            await asyncio.wait((task, process.ended), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # Served or not: nobody reads any more.
+            if not gone.done():
+                gone.set_result(None)
+        if not task.done() or task.exception() is not None:
+            raise _Cut("connection reset: the server died")
+        return answer.response(request)
+
+
+class _Transport(httpx.AsyncBaseTransport):
+    def __init__(self, network: Network, source: Process, address: str) -> None:
+        self._network = network
+        self._source = source
+        self._address = address
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        return await self._network.exchange(self._source, self._address, request)
+
+
+class _Answer:
+    """What an application sends."""
+
+    def __init__(self) -> None:
+        self._status = 500
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._body = bytearray()
+
+    async def take(self, message: MutableMapping[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self._status = message["status"]
+            self._headers = list(message["headers"])
+        else:
+            self._body += message.get("body", b"")
+
+    def response(self, request: httpx.Request) -> httpx.Response:
+        return httpx.Response(
+            self._status, headers=self._headers, stream=_Body(bytes(self._body)), request=request
+        )
+
+
+class _Body(httpx.AsyncByteStream):
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        yield self._body
+
+
+def _scope(request: httpx.Request, source: str) -> dict[str, Any]:
+    path = request.url.raw_path
+    plain, _, query = path.partition(b"?")
+    return {
+        "type": "http",
+        "method": request.method,
+        "path": unquote(plain.decode("ascii")),
+        "raw_path": plain,
+        "query_string": query,
+        "headers": [(name.lower(), value) for name, value in request.headers.raw],
+        "client": (source, 0),
+        "scheme": "http",
+    }
+
+
+def _receive(body: bytes, *gone: "asyncio.Future[None]") -> Callable[[], Awaitable[MutableMapping[str, Any]]]:
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> MutableMapping[str, Any]:
+        if messages:
+            return messages.pop()
+        await asyncio.wait(gone, return_when=asyncio.FIRST_COMPLETED)
+        return {"type": "http.disconnect"}
+
+    return receive

@@ -1,0 +1,10 @@
+"""Lifecycle tests run in the simulator: on virtual time, with processes that die."""
+
+import pytest
+
+from berth.sim.loop import VirtualLoop
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> tuple[str, dict[str, object]]:
+    return "asyncio", {"loop_factory": VirtualLoop}
