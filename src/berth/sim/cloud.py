@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
@@ -27,9 +27,11 @@ from berth.cell.placement import VERSION
 from berth.client import Client
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Observer
+from berth.journal import JournalError
 from berth.main import Composition, compose, make_engine
 from berth.model.batches import Origin
 from berth.model.commands import Enact
+from berth.model.quotas import RESOURCES
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import ConflictPolicy, Host, Server
@@ -38,7 +40,7 @@ from berth.sagas.proposals import Context
 from berth.scheduler.options import scheduler_options
 from berth.sim.database import Database, SimCalls
 from berth.sim.faults import FaultyDriver, StepFaults
-from berth.sim.network import Network
+from berth.sim.network import FINE, Network
 from berth.sim.world import Process, World
 from berth.view import View
 
@@ -49,11 +51,14 @@ REGION: Final = "region"
 
 _PATIENCE_S: Final = 600.0
 _LOOK_S: Final = 0.25
+_RESTART_S: Final = 2.0
 _FOLLOW_S: Final = 1.0
 """How often a part looks for what others write into its journal, where nothing else tells it."""
 _ORIGIN: Final = Origin("req-sim", "sim", None, "sim")
 _HEADERS: Final = {"x-auth-token": "admin", "openstack-api-version": VERSION}
 _FOLDER: Final = Path("/")
+
+NO_QUOTAS: Final[dict[str, Any]] = {f"quota_{name}": -1 for name in RESOURCES if name != "metadata_items"}
 
 Begin = Callable[[View, int], Enact | Rejection]
 
@@ -93,15 +98,30 @@ class Part:
         """Begin; when it has started is another matter."""
         assert not self.is_alive, f"{self.name} runs already"
         self.process = self.cloud.world.process(self.name)
-        self.process.spawn(self._run(self.process))
+        self.process.spawn(self._live(self.process))
 
     def kill(self) -> None:
         if self.process is not None:
             self.process.kill()
 
+    def revive(self) -> None:
+        """Start again what is dead."""
+        if not self.is_alive:
+            self.start()
+
     def restart(self) -> None:
         self.kill()
         self.start()
+
+    async def _live(self, process: Process) -> None:
+        """A process that ends by itself, because its database does not answer, or because another has
+        replaced it, is started again by its supervisor."""
+        try:
+            await self._run(process)
+        except (Unavailable, JournalError) as error:
+            self.cloud.world.trace.note(self.name, f"ends: {error}")
+        self.cloud.world.call_later(_RESTART_S, self.revive)
+        process.kill()
 
     async def _run(self, process: Process) -> None:
         raise NotImplementedError
@@ -131,6 +151,8 @@ class RegionWorker(Part):
             async with asyncio.TaskGroup() as group:
                 group.create_task(parts.link_cells(cells))
                 group.create_task(parts.reconcile_clusters())
+        else:
+            await process.ended
 
     async def _open(self, process: Process, observer: Observer) -> Engine:
         database = self.cloud.database
@@ -258,7 +280,10 @@ class SimCloud:
         """Cells whose journals the region cannot open when it starts its links."""
         names = [f"cell{number}" for number in range(1, cells + 1)]
         self.settings = Settings(
-            cells=tuple(f"{name}=sqlite:///{name}.db" for name in names), workers=workers, log_level="error"
+            cells=tuple(f"{name}=sqlite:///{name}.db" for name in names),
+            workers=workers,
+            log_level="error",
+            **NO_QUOTAS,
         )
         self.behaviours = Behaviours(behaviour or SimBehaviour())
         self.workers = [RegionWorker(self, number) for number in range(1, workers + 1)]
@@ -289,8 +314,20 @@ class SimCloud:
             for part in self.parts():
                 part.kill()
             self.outside.kill()
-            for database in (self.database, *(cell.database for cell in self.cells.values())):
+            for database in self.databases():
                 database.close()
+
+    def heal(self) -> None:
+        """Nothing goes wrong any more, and every part lives."""
+        self.network.weather = FINE
+        self.network.unblock_all()
+        for database in self.databases():
+            database.heal()
+        for part in self.parts():
+            part.revive()
+
+    def databases(self) -> list[Database]:
+        return [self.database, *(cell.database for cell in self.cells.values())]
 
     def parts(self) -> list[Part]:
         return [*self.workers, *self.cells.values(), *self.hosts.values()]
@@ -302,7 +339,8 @@ class SimCloud:
 
     def client(self) -> Client:
         """A client of the region's API, at its users'."""
-        return self.network.client(self.outside, REGION, dict(_HEADERS))
+        versions = f"{VERSION}, compute 2.94"
+        return self.network.client(self.outside, REGION, {**_HEADERS, "openstack-api-version": versions})
 
     def context(self, policy: ConflictPolicy = "fail") -> Context:
         return Context(self.ids.request_id(), "project", "user", self.ids, self.scheduler, policy)
@@ -360,12 +398,13 @@ class SimCloud:
         await self.until(lambda view: _is_idle(view.records.get(Server, id)))
         return await self.server(id)
 
-    async def all_at_rest(self) -> None:
+    async def all_at_rest(self, patience_s: float = _PATIENCE_S) -> None:
         """Wait until nothing is under way anywhere."""
         await self.until(
-            lambda view: all(map(_is_idle, view.records.all(Server))) and not view.records.count(Outbox)
+            lambda view: all(map(_is_idle, view.records.all(Server))) and not view.records.count(Outbox),
+            patience_s,
         )
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(patience_s):
             for reader in self.readers.values():
                 while await reader.read(lambda view: view.records.count(SagaRun) > 0):
                     await asyncio.sleep(_LOOK_S)

@@ -68,6 +68,11 @@ class Database:
         journal.prepare()
         return journal
 
+    def heal(self) -> None:
+        """Nothing goes wrong any more."""
+        self.condition = Condition()
+        self.is_away = self.refuses = False
+
     def close(self) -> None:
         self._kept.close()
 

@@ -104,7 +104,7 @@ class StepFaults:
     def _crash(self, cell: str) -> None:
         part = self._cloud.cells[cell]
         part.kill()
-        self._cloud.world.call_later(_RESTART_S, part.start)
+        self._cloud.world.call_later(_RESTART_S, part.revive)
 
     # -- edges ----------------------------------------------------------------------------------
 

@@ -93,7 +93,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._numbers = 0
         self._timers: list[tuple[float, int, _TimerHandle]] = []
         self._cancelled = 0
-        self._dead: list[SimTask] = []
+        self._dead: list[asyncio.Task[Any]] = []
         self.set_task_factory(self._make_task)
 
     def time(self) -> float:
@@ -140,7 +140,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         life = LIFE.get() if context is None else context.get(LIFE)
         if life is not None:
             life.tasks[task] = None
-            task.add_done_callback(life.tasks.pop)
+            task.add_done_callback(lambda task: life.tasks.pop(task, None))
         return task
 
     def _next_number(self) -> int:
@@ -193,16 +193,22 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Nothing of a process runs any more, from now on."""
         life.is_alive = False
         for task in life.tasks:
-            _unregister_task(task)
-            task._log_destroy_pending = False  # type: ignore[attr-defined]
-            self._dead.append(task)
+            self._bury(task)
         life.tasks.clear()
+
+    def _bury(self, task: asyncio.Task[Any]) -> None:
+        _unregister_task(task)
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        self._dead.append(task)
 
     async def shutdown_asyncgens(self) -> None:
         """Generators that the dead have left are not ended."""
         self._asyncgens.clear()
 
     def close(self) -> None:
+        """Everything ends where it is."""
+        for task in asyncio.all_tasks(self):
+            self._bury(task)
         super().close()
         self._timers.clear()
         # Whatever the dead would still do as they are thrown away fails, and is of no interest.

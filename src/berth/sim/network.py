@@ -12,7 +12,7 @@ What goes wrong is drawn from ``Weather``. On a fine day nothing does but small 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, MutableMapping
+from collections.abc import Awaitable, Callable, Coroutine, MutableMapping
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import unquote
 
@@ -76,6 +76,9 @@ class Network:
         """Let nothing through from one to the other; answers the other way still are."""
         self._blocked.add((source, address))
 
+    def unblock(self, source: str, address: str) -> None:
+        self._blocked.discard((source, address))
+
     def unblock_all(self) -> None:
         self._blocked.clear()
 
@@ -112,7 +115,8 @@ class Network:
             await asyncio.Event().wait()
         if mishap == "answer cut":
             raise httpx.ReadError("connection reset")
-        self._world.trace.note(source, f"{what}: {answer.status_code}")
+        said = "" if answer.status_code < 400 or answer.status_code == 503 else f" {answer.content.decode()}"
+        self._world.trace.note(source, f"{what}: {answer.status_code}{said}")
         return answer
 
     async def _travel(self, source: str, target: str, *, delayed: bool) -> None:
@@ -168,17 +172,7 @@ class _Answer:
             self._body += message.get("body", b"")
 
     def response(self, request: httpx.Request) -> httpx.Response:
-        return httpx.Response(
-            self._status, headers=self._headers, stream=_Body(bytes(self._body)), request=request
-        )
-
-
-class _Body(httpx.AsyncByteStream):
-    def __init__(self, body: bytes) -> None:
-        self._body = body
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        yield self._body
+        return httpx.Response(self._status, headers=self._headers, content=bytes(self._body), request=request)
 
 
 def _scope(request: httpx.Request, source: str) -> dict[str, Any]:

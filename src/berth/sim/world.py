@@ -77,6 +77,11 @@ class Process:
     def is_alive(self) -> bool:
         return self._life.is_alive
 
+    @property
+    def tasks(self) -> int:
+        """How many tasks it has begun and not ended."""
+        return len(self._life.tasks)
+
     def spawn(self, work: Coroutine[Any, Any, Any]) -> SimTask:
         """A task of this process."""
         return self._world.loop.create_task(work, context=self._context.copy())  # type: ignore[return-value]

@@ -1,0 +1,274 @@
+"""The auditor: follows every row that gets into a journal, and judges it by a naive model of its own.
+
+It decodes rows as they lie in the database, keeps plain maps, and shares no rule with ``ledger`` or ``view``.
+After every command in a region's journal:
+
+* what an event says was there before is what was there: nobody has decided on something stale;
+* the generation of whatever was written has grown;
+* no provider whose use has grown is over its capacity;
+* no hard policy of a group is broken: members are counted per domain, a server's migration with it;
+* a server with which nothing is being done holds what its record says, unless others write allocations too.
+
+And in a cell's: a saga run goes on from where it was, and does nothing after its end.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, Final
+
+from berth.model.events import (
+    AggregateLabelled,
+    AggregatesChanged,
+    ConsumerChanged,
+    Event,
+    GroupChanged,
+    InventoryChanged,
+    MemberChanged,
+    ProviderChanged,
+    ProviderStamped,
+    RecordChanged,
+    ResourceClassChanged,
+)
+from berth.model.groups import HOST, Group
+from berth.model.placement import Holdings, Inventory
+from berth.model.saga_runs import SagaRun
+from berth.model.servers import Server
+from berth.model.vocabulary import STANDARD_CLASSES
+
+FINISHED: Final = ("done", "failed")
+_NOTHING: Final[Any] = None
+
+Fail = Callable[[str], None]
+"""Told of what must not be."""
+
+
+class Ledger:
+    """What a region's journal says, as plain maps, judged after every command. ``is_ours``: nobody but Berth
+    writes allocations of servers."""
+
+    def __init__(self, fail: Fail, *, is_ours: bool) -> None:
+        self._fail = fail
+        self._is_ours = is_ours
+        self._facts: dict[Hashable, Any] = {}
+        self._holders: dict[str, set[str]] = {}
+        self._members: dict[str, set[str]] = {}
+        self._parents: dict[str, str | None] = {}
+        self.requests: dict[str, list[int]] = {}
+        """At which indices a request has written."""
+        self.servers: dict[str, Server] = {}
+
+    def take(self, index: int, entries: Iterable[Any]) -> None:
+        for entry in entries:
+            if entry.origin.request_id:
+                self.requests.setdefault(entry.origin.request_id, []).append(index)
+            before = {key: self.used(*key) for event in entry.events for key in _touched(event)}
+            for event in entry.events:
+                self._apply(index, event)
+            self._judge(index, entry.events, before)
+
+    # -- facts ----------------------------------------------------------------------------------
+
+    def held(self, consumer: str) -> Holdings:
+        found: Holdings = self._facts.get(("held", consumer), ())
+        return found
+
+    def generation(self, consumer: str) -> int | None:
+        found = self._facts.get(("consumer", consumer))
+        return None if found is None else found.generation
+
+    def used(self, provider: str, class_id: int) -> int:
+        """The sum of what consumers hold there."""
+        return sum(
+            amount
+            for consumer in self._holders.get(provider, ())
+            for id, amounts in self.held(consumer)
+            if id == provider
+            for held_class, amount in amounts
+            if held_class == class_id
+        )
+
+    def _class_name(self, class_id: int) -> str:
+        named = self._facts.get(("class", class_id))
+        return STANDARD_CLASSES[class_id] if named is None else str(named.name)
+
+    def root(self, provider: str) -> str:
+        parent = self._parents.get(provider)
+        return provider if parent is None else self.root(parent)
+
+    def _apply(self, index: int, event: Event) -> None:
+        match event:
+            case ConsumerChanged():
+                self._expect(index, ("held", event.id), event.held_before or _NOTHING)
+                self._set(index, ("consumer", event.id), event.before, event.after)
+                self._put(("held", event.id), event.held_after or None)
+                for provider, _ in event.held_before:
+                    self._holders[provider].discard(event.id)
+                for provider, _ in event.held_after:
+                    self._holders.setdefault(provider, set()).add(event.id)
+                if None not in (event.before, event.after):
+                    grows = event.after.generation > event.before.generation  # type: ignore[union-attr]
+                    self._demand(grows, index, f"the generation of consumer {event.id} does not grow")
+            case ResourceClassChanged():
+                self._set(index, ("class", event.id), event.before, event.after)
+            case ProviderChanged():
+                self._set(index, ("provider", event.id), event.before, event.after)
+                if event.after is None:
+                    self._parents.pop(event.id)
+                else:
+                    self._parents[event.id] = event.after.parent
+            case ProviderStamped():
+                # The first stamp of a provider is that of its creation.
+                if ("stamp", event.id) in self._facts:
+                    self._expect(index, ("stamp", event.id), event.before)
+                    grows = event.after.generation > event.before.generation
+                    self._demand(grows, index, f"the generation of provider {event.id} does not grow")
+                self._put(("stamp", event.id), event.after)
+            case InventoryChanged():
+                key = ("inventory", event.provider, event.resource_class)
+                self._set(index, key, event.before, event.after)
+            case AggregatesChanged():
+                self._set(index, ("aggregates", event.provider), event.before or None, event.after or None)
+            case AggregateLabelled():
+                self._set(index, ("label", event.id), event.before, event.after)
+            case GroupChanged():
+                self._set(index, ("group", event.id), event.before, event.after)
+            case MemberChanged():
+                self._set(index, ("member", event.consumer), event.before, event.after)
+                if event.before is not None:
+                    self._members[event.before.group].discard(event.consumer)
+                if event.after is not None:
+                    self._members.setdefault(event.after.group, set()).add(event.consumer)
+            case RecordChanged():
+                record: Any = event.after or event.before
+                self._set(index, (type(record).__name__, record.id), event.before, event.after)
+                if isinstance(record, Server):
+                    self.servers[record.id] = record
+                    if event.after is None:
+                        del self.servers[record.id]
+
+    def _set(self, index: int, key: Hashable, before: Any, after: Any) -> None:
+        self._expect(index, key, before)
+        self._put(key, after)
+
+    def _put(self, key: Hashable, after: Any) -> None:
+        if after is None:
+            self._facts.pop(key, None)
+        else:
+            self._facts[key] = after
+
+    def _expect(self, index: int, key: Hashable, before: Any) -> None:
+        found = self._facts.get(key)
+        self._demand(found == before, index, f"{key} was {found}, and the event says {before}")
+
+    def _demand(self, holds: bool, index: int, otherwise: str) -> None:
+        if not holds:
+            self._fail(f"region {index}: {otherwise}")
+
+    # -- judging --------------------------------------------------------------------------------
+
+    def _judge(self, index: int, events: Iterable[Event], before: dict[tuple[str, int], int]) -> None:
+        for (provider, class_id), was in before.items():
+            used = self.used(provider, class_id)
+            inventory: Inventory | None = self._facts.get(("inventory", provider, class_id))
+            capacity = 0 if inventory is None else inventory.capacity
+            self._demand(
+                used <= max(was, capacity),
+                index,
+                f"{provider} has {capacity} of class {class_id}, and {used} are held",
+            )
+        groups = {self._group_of(id) for id in _consumers(events)} - {None}
+        for group in sorted(groups, key=str):
+            self._judge_group(index, str(group))
+        if self._is_ours:
+            for id in _consumers(events):
+                self._judge_server(index, id)
+
+    def _group_of(self, consumer: str) -> str | None:
+        member = self._facts.get(("member", consumer))
+        return None if member is None else member.group
+
+    def _judge_group(self, index: int, id: str) -> None:
+        group: Group | None = self._facts.get(("group", id))
+        if group is None or not group.is_hard:
+            return
+        # A server and its migration are one member; it is in every domain where either holds something.
+        where: set[tuple[str, str]] = set()
+        for consumer in self._members.get(id, ()):
+            member = self._facts["member", consumer]
+            for provider, _ in self.held(consumer):
+                for domain in self._domains(group.domain, self.root(provider)):
+                    where.add((domain, member.stands_for))
+        counts = Counter(domain for domain, _ in where)
+        if group.is_apart:
+            most = max(counts.values(), default=0)
+            limit = group.max_per_domain
+            self._demand(
+                limit is None or most <= limit, index, f"{most} members of {group.name} are together"
+            )
+        elif len({member for _, member in where}) > 1:
+            # A member that is alone may be moved: then it is in two places for a while.
+            self._demand(len(counts) == 1, index, f"members of {group.name} are apart: {dict(counts)}")
+
+    def _domains(self, kind: str, root: str) -> Iterable[str]:
+        if kind == HOST:
+            return (root,)
+        aggregates = self._facts.get(("aggregates", root)) or ()
+        labels = ((id, self._facts.get(("label", id))) for id in aggregates)
+        return [id for id, label in labels if label is not None and label.kind == kind]
+
+    def _judge_server(self, index: int, id: str) -> None:
+        server = self.servers.get(id)
+        if server is None or server.run is not None:
+            return
+        held = {(provider, self._class_name(c), n) for provider, amounts in self.held(id) for c, n in amounts}
+        said = {(provider, name, n) for provider, amounts in server.held for name, n in amounts}
+        self._demand(held == said, index, f"server {id} holds {held}, and its record says {said}")
+
+
+class Runs:
+    """What a cell's journal says of saga runs."""
+
+    def __init__(self, cell: str, fail: Fail) -> None:
+        self._cell = cell
+        self._fail = fail
+        self.runs: dict[str, SagaRun] = {}
+
+    def take(self, index: int, entries: Iterable[Any]) -> None:
+        for entry in entries:
+            for event in entry.events:
+                if isinstance(event, RecordChanged) and isinstance(event.after or event.before, SagaRun):
+                    self._follow(index, event.before, event.after)
+
+    def _follow(self, index: int, before: Any, after: Any) -> None:
+        id = (after or before).id
+        if self.runs.get(id) != before:
+            self._fail(f"{self._cell} {index}: run {id} was {self.runs.get(id)}, and the event says {before}")
+        if after is None:
+            self.runs.pop(id, None)
+            return
+        if before is not None and before.phase in FINISHED:
+            self._fail(f"{self._cell} {index}: run {id} goes on after its end")
+        if before is not None and after.version <= before.version:
+            self._fail(
+                f"{self._cell} {index}: run {id} goes from version {before.version} to {after.version}"
+            )
+        self.runs[id] = after
+
+
+def _touched(event: Event) -> Iterable[tuple[str, int]]:
+    if not isinstance(event, ConsumerChanged):
+        return ()
+    both = (*event.held_before, *event.held_after)
+    return {(provider, class_id) for provider, amounts in both for class_id, _ in amounts}
+
+
+def _consumers(events: Iterable[Event]) -> list[str]:
+    found: dict[str, None] = {}
+    for event in events:
+        if isinstance(event, ConsumerChanged):
+            found[event.id] = None
+        elif isinstance(event, MemberChanged):
+            found[event.consumer] = None
+        elif isinstance(event, RecordChanged) and isinstance(event.after, Server):
+            found[event.after.id] = None
+    return list(found)

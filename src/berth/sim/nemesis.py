@@ -1,0 +1,103 @@
+"""What goes wrong in a simulation: acts that break something, and mend it after a while.
+
+Each is a coroutine that ends when what it broke is whole again; the end of a simulation mends everything.
+"""
+
+import asyncio
+import random
+from typing import Final
+
+from berth.sim.cloud import REGION, Part
+from berth.sim.database import Condition, Database
+from berth.sim.network import Weather
+from berth.sim.simulation import Act, Simulation
+
+
+async def kill_conductor(simulation: Simulation, rng: random.Random) -> None:
+    await _kill(simulation, rng.choice(list(simulation.cloud.cells.values())), rng.uniform(0, 20))
+
+
+async def kill_worker(simulation: Simulation, rng: random.Random) -> None:
+    await _kill(simulation, rng.choice(simulation.cloud.workers), rng.uniform(0, 10))
+
+
+async def kill_host(simulation: Simulation, rng: random.Random) -> None:
+    """Shorter or longer than a heartbeat timeout: some are evacuated meanwhile."""
+    host = rng.choice(list(simulation.cloud.hosts.values()))
+    timeout_s = simulation.cloud.heartbeat_timeout_s
+    await _kill(simulation, host, rng.choice((rng.uniform(0, timeout_s), rng.uniform(2, 20) * timeout_s)))
+
+
+async def _kill(simulation: Simulation, part: Part, away_s: float) -> None:
+    part.kill()
+    await asyncio.sleep(away_s)
+    part.revive()
+
+
+async def storm(simulation: Simulation, rng: random.Random) -> None:
+    """Requests are lost, cut, delayed and sent twice, for a while."""
+    network = simulation.cloud.network
+    network.weather = Weather(mishaps=rng.choice((0.01, 0.1, 0.4)), delay_s=rng.choice((0.002, 0.5)))
+    await asyncio.sleep(rng.uniform(1, 120))
+    network.weather = Weather()
+
+
+async def partition(simulation: Simulation, rng: random.Random) -> None:
+    """A cell and the region, or a host and its cell, do not reach each other: one way, or both."""
+    cloud = simulation.cloud
+    cell = rng.choice(list(cloud.cells))
+    host = rng.choice(list(cloud.hosts.values()))
+    one, other = rng.choice(((cell, REGION), (host.name, host.host.cell or "")))
+    ways = rng.choice((((one, other),), ((other, one),), ((one, other), (other, one))))
+    for way in ways:
+        cloud.network.block(*way)
+    await asyncio.sleep(rng.uniform(1, 180))
+    for way in ways:
+        cloud.network.unblock(*way)
+
+
+async def trouble_database(simulation: Simulation, rng: random.Random) -> None:
+    """Calls of a database fail with an unknown outcome, hang or take long."""
+    database = _database(simulation, rng)
+    database.condition = Condition(troubles=rng.choice((0.01, 0.1, 0.5)), delay_s=rng.choice((0.003, 2.0)))
+    await asyncio.sleep(rng.uniform(1, 60))
+    database.condition = Condition()
+
+
+async def take_database_away(simulation: Simulation, rng: random.Random) -> None:
+    database = _database(simulation, rng)
+    database.is_away = True
+    await asyncio.sleep(rng.uniform(0.1, 90))
+    database.is_away = False
+
+
+async def fill_disk(simulation: Simulation, rng: random.Random) -> None:
+    """A database refuses to write."""
+    database = _database(simulation, rng)
+    database.refuses = True
+    await asyncio.sleep(rng.uniform(0.1, 90))
+    database.refuses = False
+
+
+async def turn_clock(simulation: Simulation, rng: random.Random) -> None:
+    """The clock of a host is set: forwards or backwards."""
+    part = rng.choice(simulation.cloud.parts())
+    if part.process is not None:
+        part.process.clock.jump(rng.choice((-3600.0, -1.0, 1.0, 3600.0)))
+
+
+def _database(simulation: Simulation, rng: random.Random) -> Database:
+    return rng.choice(simulation.cloud.databases())
+
+
+FAULTS: Final[list[tuple[float, str, Act]]] = [
+    (3, "kill a conductor", kill_conductor),
+    (2, "kill a worker", kill_worker),
+    (4, "kill a host", kill_host),
+    (2, "storm", storm),
+    (2, "partition", partition),
+    (2, "trouble a database", trouble_database),
+    (1, "take a database away", take_database_away),
+    (1, "fill a disk", fill_disk),
+    (1, "turn a clock", turn_clock),
+]

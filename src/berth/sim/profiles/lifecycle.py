@@ -1,0 +1,205 @@
+"""All operations on all kinds of servers, through the compute API, while everything breaks."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+import httpx
+
+from berth.cell.conductor import Deadlines
+from berth.model.saga_runs import Instance
+from berth.model.servers import Migration, Server
+from berth.sim.cloud import REGION, SimCloud
+from berth.sim.nemesis import FAULTS
+from berth.sim.simulation import Act, Simulation
+from berth.view import View
+
+COMPUTE: Final = "/compute/v2.1"
+SERVERS_MAX: Final = 60
+_FLAVORS: Final = {"small": (1, 512, 1), "large": (2, 1024, 2)}
+_IMAGE: Final = "cirros"
+_LOOK_S: Final = 5.0
+
+Body = Callable[[random.Random, Server], Any]
+
+
+class Lifecycle:
+    name = "lifecycle"
+
+    def cloud(self, seed: int) -> SimCloud:
+        return SimCloud(seed=seed, cells=2, hosts=20, racks=4, workers=2, deadlines=Deadlines(60, 300, 600))
+
+    async def prepare(self, simulation: Simulation) -> None:
+        users = simulation.users
+        for number, (name, (vcpus, ram, disk)) in enumerate(_FLAVORS.items(), 1):
+            flavor = {"id": str(number), "name": name, "vcpus": vcpus, "ram": ram, "disk": disk}
+            await users.must("POST", f"{COMPUTE}/flavors", {"flavor": flavor})
+        image = await users.must(
+            "POST", "/image/v2/images", {"name": _IMAGE, "disk_format": "raw", "container_format": "bare"}
+        )
+        simulation.facts["image"] = image["id"]
+        await upload(simulation, image["id"])
+        groups = []
+        for policy in ("affinity", "anti-affinity", "soft-anti-affinity"):
+            body = {"server_group": {"name": policy, "policy": policy}}
+            made = await users.must("POST", f"{COMPUTE}/os-server-groups", body)
+            groups.append(made["server_group"]["id"])
+        simulation.facts["groups"] = groups
+
+    def choices(self) -> list[tuple[float, str, Act]]:
+        operations: list[tuple[float, str, Act]] = [
+            (20, "create", create),
+            (4, "delete", delete),
+            *((weight, name, _Operation(name, body)) for weight, name, body in _ACTIONS),
+        ]
+        return [*operations, *((weight, name, act) for weight, name, act in FAULTS)]
+
+    async def check_at_rest(self, simulation: Simulation) -> None:
+        cloud = simulation.cloud
+        await cloud.until(lambda view: not len(view.down), patience_s=float("inf"))
+        await cloud.all_at_rest(patience_s=float("inf"))
+        # A host that is back cleans up what was evacuated from it; then its migration is released.
+        await cloud.until(_is_released, patience_s=float("inf"))
+        await cloud.all_at_rest(patience_s=float("inf"))
+        await check_disks(simulation)
+        await check_doctor(simulation)
+
+
+async def upload(simulation: Simulation, image: str) -> None:
+    """Give an image its content: it can be used then."""
+    cloud = simulation.cloud
+    headers = {"x-auth-token": "admin", "content-type": "application/octet-stream"}
+    request = httpx.Request(
+        "PUT", f"http://{REGION}/image/v2/images/{image}/file", headers=headers, content=b"content"
+    )
+    answer = await cloud.network.exchange(cloud.outside, REGION, request)
+    assert answer.status_code == 204, answer.text
+
+
+def _is_released(view: View) -> bool:
+    return all(migration.status != "done" for migration in view.records.all(Migration))
+
+
+# -- what users do ------------------------------------------------------------------------------
+
+
+async def create(simulation: Simulation, rng: random.Random) -> None:
+    """One server or some, in a group or not."""
+    if len(simulation.ledger.servers) >= SERVERS_MAX:
+        return
+    body: dict[str, Any] = {
+        "server": {
+            "name": f"s{rng.getrandbits(32):08x}",
+            "flavorRef": rng.choice(("1", "2")),
+            "imageRef": simulation.facts["image"],
+            "networks": "none",
+        }
+    }
+    if rng.random() < 0.3:
+        body["os:scheduler_hints"] = {"group": rng.choice(simulation.facts["groups"])}
+    if rng.random() < 0.2:
+        body["server"] |= {"min_count": 2, "max_count": 4}
+    await simulation.users.ask("POST", f"{COMPUTE}/servers", body)
+
+
+async def delete(simulation: Simulation, rng: random.Random) -> None:
+    server = _choose(simulation, rng)
+    if server is not None:
+        await simulation.users.ask("DELETE", f"{COMPUTE}/servers/{server.id}")
+
+
+class _Operation:
+    """An action on a server: mostly one that can begin."""
+
+    def __init__(self, name: str, body: Body) -> None:
+        self._name = name
+        self._body = body
+
+    async def __call__(self, simulation: Simulation, rng: random.Random) -> None:
+        server = _choose(simulation, rng, _STATES.get(self._name))
+        if server is not None:
+            path = f"{COMPUTE}/servers/{server.id}/action"
+            await simulation.users.ask("POST", path, {self._name: self._body(rng, server)})
+
+
+def _choose(
+    simulation: Simulation, rng: random.Random, states: tuple[str, ...] | None = None
+) -> Server | None:
+    """A server, mostly in one of these states and idle; now and then whichever."""
+    servers = list(simulation.ledger.servers.values())
+    fitting = [one for one in servers if one.run is None and (states is None or one.state in states)]
+    candidates = servers if rng.random() < 0.1 else fitting
+    return rng.choice(candidates) if candidates else None
+
+
+_NOTHING: Final[Body] = lambda rng, server: None  # noqa: E731
+_ACTIONS: Final[list[tuple[float, str, Body]]] = [
+    (4, "resize", lambda rng, server: {"flavorRef": "2" if server.flavor.name == "small" else "1"}),
+    (4, "confirmResize", _NOTHING),
+    (3, "revertResize", _NOTHING),
+    (3, "migrate", _NOTHING),
+    (4, "os-migrateLive", lambda rng, server: {"host": None, "block_migration": "auto"}),
+    (6, "evacuate", lambda rng, server: {}),
+    (2, "shelve", _NOTHING),
+    (2, "shelveOffload", _NOTHING),
+    (3, "unshelve", _NOTHING),
+    (2, "os-stop", _NOTHING),
+    (2, "os-start", _NOTHING),
+    (1, "forceDelete", _NOTHING),
+]
+_STATES: Final[dict[str, tuple[str, ...]]] = {
+    "resize": ("active", "stopped"),
+    "migrate": ("active", "stopped"),
+    "os-migrateLive": ("active",),
+    "evacuate": ("active", "stopped", "error"),
+    "confirmResize": ("resized",),
+    "revertResize": ("resized",),
+    "shelve": ("active", "stopped"),
+    "shelveOffload": ("shelved",),
+    "unshelve": ("shelved", "shelved_offloaded"),
+    "os-stop": ("active",),
+    "os-start": ("stopped",),
+}
+
+
+# -- what must hold at rest ---------------------------------------------------------------------
+
+
+async def check_doctor(simulation: Simulation) -> None:
+    """The doctor finds nothing."""
+    answer = await simulation.users.must("GET", "/berth/v1/doctor")
+    if answer["findings"]:
+        simulation.fail(f"the doctor finds: {answer['findings']}")
+
+
+async def check_disks(simulation: Simulation) -> None:
+    """Each host has the servers that it is to have, as soon as it has destroyed its leftovers."""
+    cloud = simulation.cloud
+    while (wrong := await _wrong_disks(cloud)) and cloud.world.loop.time():
+        simulation.facts["wrong disks"] = wrong
+        await asyncio.sleep(_LOOK_S)
+
+
+async def _wrong_disks(cloud: SimCloud) -> list[str]:
+    names = {part.host.id: name for name, part in cloud.hosts.items()}
+    expected: dict[str, set[str]] = {name: set() for name in cloud.hosts}
+    for reader in cloud.readers.values():
+        for instance in await reader.read(lambda view: list(view.records.all(Instance))):
+            for host in instance.hosts:
+                expected[names[host]].add(instance.id)
+    wrong = [
+        f"{server} is on {name}"
+        for name, part in cloud.hosts.items()
+        for server in part.state.disk.keys() - expected[name]
+    ]
+    running = await cloud.read(
+        lambda view: [
+            one for one in view.records.all(Server) if one.state in ("active", "stopped", "resized")
+        ]
+    )
+    return wrong + [
+        f"{server.id} ({server.state}) is not on {server.place.name}"
+        for server in running
+        if server.place is not None and server.id not in cloud.hosts[server.place.name].state.disk
+    ]

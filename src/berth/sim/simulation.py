@@ -1,0 +1,233 @@
+"""One simulation: a profile played from a seed, with everything checked while it happens and when it rests.
+
+    up -> actions, one after the other at times drawn before -> all faults stop -> rest -> last checks
+
+What happens is a list of actions that is drawn from the seed before the first of them. So a history can be
+cut short: the first N actions of a seed are played as they were, and the cloud comes to rest after them.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Final, NamedTuple, Protocol
+
+from berth.journal import JournalRow
+from berth.journal.body import decode_entries
+from berth.model.batches import Batch
+from berth.sim.audit import Ledger, Runs
+from berth.sim.cloud import SimCloud
+from berth.sim.loop import StandsStill, VirtualLoop
+from berth.sim.users import Users
+from berth.sim.world import Process
+
+REST_S: Final = 4 * 3600.0
+"""How long a cloud without faults may take to come to rest."""
+_TASKS_MAX: Final = 5_000
+"""How many tasks one process may have: what it has queued, and more."""
+
+
+class Act(Protocol):
+    """Something that happens. It may take long: the next does not wait for it."""
+
+    def __call__(self, simulation: "Simulation", rng: random.Random) -> Awaitable[None]: ...
+
+
+class Action(NamedTuple):
+    """What happens at which second after the cloud is up, with a seed of its own."""
+
+    at_s: float
+    name: str
+    act: Act
+    seed: int
+
+
+class Profile(Protocol):
+    """What a kind of simulation consists of."""
+
+    name: str
+
+    def cloud(self, seed: int) -> SimCloud: ...
+
+    def choices(self) -> list[tuple[float, str, Act]]:
+        """What can happen, and how often against the others."""
+
+    async def prepare(self, simulation: "Simulation") -> None:
+        """Make what everybody needs, in fine weather."""
+
+    async def check_at_rest(self, simulation: "Simulation") -> None:
+        """Fail, if something is not as it must be when nothing happens any more."""
+
+
+class CheckFailed(Exception):
+    """Something that must hold does not."""
+
+
+class Outcome(NamedTuple):
+    """``failure`` None: all checks held."""
+
+    failure: str | None
+    digest: str
+    trace: list[str]
+    actions: int
+    virtual_s: float
+    events: int
+    counts: dict[str, int]
+
+
+def draw_actions(profile: Profile, seed: int, minutes: float, every_s: float) -> list[Action]:
+    """All that is to happen."""
+    rng = random.Random(f"{seed} actions of {profile.name}")
+    choices = profile.choices()
+    weights = [weight for weight, _, _ in choices]
+    actions = []
+    at_s = 0.0
+    while (at_s := at_s + rng.expovariate(1 / every_s)) < minutes * 60:
+        _, name, act = rng.choices(choices, weights)[0]
+        actions.append(Action(at_s, name, act, rng.getrandbits(64)))
+    return actions
+
+
+class Simulation:
+    def __init__(self, profile: Profile, seed: int, *, is_ours: bool = True) -> None:
+        self.profile = profile
+        self.cloud = profile.cloud(seed)
+        self.world = self.cloud.world
+        self.failed: asyncio.Future[str] = self.world.loop.create_future()
+        self.ledger = Ledger(self.fail, is_ours=is_ours)
+        self.runs = {name: Runs(name, self.fail) for name in self.cloud.cells}
+        self.users = Users(self.cloud.client(), self.ledger, self.world.loop.time, self.fail)
+        self.counts: dict[str, int] = {}
+        self.facts: dict[str, Any] = {}
+        """What the profile remembers."""
+        self.cloud.database.appended.append(self._on_region)
+        for name, cell in self.cloud.cells.items():
+            cell.database.appended.append(self._follow(name))
+        self.world.loop.set_exception_handler(self._on_exception)
+
+    def fail(self, why: str) -> None:
+        """Note the first thing that must not be; the simulation ends there."""
+        if not self.failed.done():
+            self.world.trace.note("checks", f"FAILED: {why}")
+            self.failed.set_result(why)
+
+    def count(self, what: str) -> None:
+        self.counts[what] = self.counts.get(what, 0) + 1
+
+    def _on_region(self, process: Process, row: JournalRow, batch: Batch) -> None:
+        self.ledger.take(row.index, decode_entries(row.body))
+        self._check_queues()
+
+    def _follow(self, cell: str) -> Callable[[Process, JournalRow, Batch], None]:
+        return lambda process, row, batch: self.runs[cell].take(row.index, decode_entries(row.body))
+
+    def _check_queues(self) -> None:
+        for part in self.cloud.parts():
+            if part.process is not None and part.process.tasks > _TASKS_MAX:
+                self.fail(f"{part.name} has {part.process.tasks} tasks")
+
+    def _on_exception(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        self.fail(f"{context.get('message')}: {context.get('exception')!r}")
+
+    # -- playing --------------------------------------------------------------------------------
+
+    async def play(self, actions: list[Action]) -> None:
+        """CheckFailed as soon as a check fails."""
+        playing = asyncio.ensure_future(self._play(actions))
+        await asyncio.wait((playing, self.failed), return_when=asyncio.FIRST_COMPLETED)
+        if self.failed.done():
+            playing.cancel()
+            raise CheckFailed(self.failed.result())
+        playing.result()
+
+    async def _play(self, actions: list[Action]) -> None:
+        async with self.cloud.running():
+            await self.profile.prepare(self)
+            up_s = self.world.loop.time()
+            async with asyncio.TaskGroup() as group:
+                for action in actions:
+                    await asyncio.sleep(max(0, up_s + action.at_s - self.world.loop.time()))
+                    self.world.trace.note("actions", action.name)
+                    self.count(action.name)
+                    group.create_task(self._do(action))
+            self.heal()
+            try:
+                async with asyncio.timeout(REST_S):
+                    await self.profile.check_at_rest(self)
+            except TimeoutError:
+                self.fail(f"not at rest {REST_S:g} s after all faults have stopped")
+
+    async def _do(self, action: Action) -> None:
+        await action.act(self, random.Random(action.seed))
+
+    def heal(self) -> None:
+        """All faults stop, and everybody lives."""
+        self.world.trace.note("actions", "all faults stop")
+        self.cloud.heal()
+
+
+def simulate(
+    profile: Profile, seed: int, *, minutes: float, every_s: float, first: int | None = None
+) -> Outcome:
+    """Play the actions of a seed, or the ``first`` of them."""
+    actions = draw_actions(profile, seed, minutes, every_s)[:first]
+    loop = VirtualLoop()
+    asyncio.set_event_loop(loop)
+    simulation: Simulation | None = None
+
+    async def main() -> None:
+        nonlocal simulation
+        simulation = Simulation(profile, seed)
+        await simulation.play(actions)
+
+    failure = None
+    try:
+        with _bugs_reported(lambda why: simulation.fail(why) if simulation else None):
+            loop.run_until_complete(main())
+    except (CheckFailed, StandsStill, AssertionError) as failed:
+        failure = str(failed) or repr(failed)
+    finally:
+        events, virtual_s = loop.events, loop.time()
+        asyncio.set_event_loop(None)
+        loop.close()
+    assert simulation is not None
+    trace = simulation.world.trace
+    return Outcome(
+        failure,
+        trace.digest,
+        trace.lines,
+        len(actions),
+        virtual_s,
+        events,
+        dict(sorted(simulation.counts.items())),
+    )
+
+
+class _BugHandler(logging.Handler):
+    """What is logged with a traceback is a bug."""
+
+    def __init__(self, fail: Callable[[str], None]) -> None:
+        super().__init__(logging.ERROR)
+        self._fail = fail
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info:
+            formatted = logging.Formatter().formatException(record.exc_info)
+            self._fail(f"{record.getMessage()}: {formatted}")
+
+
+@contextlib.contextmanager
+def _bugs_reported(fail: Callable[[str], Any]) -> Iterator[None]:
+    handler = _BugHandler(fail)
+    log = logging.getLogger("berth")
+    propagates, level = log.propagate, log.level
+    log.addHandler(handler)
+    log.propagate = False
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.propagate = propagates
+        log.setLevel(level)

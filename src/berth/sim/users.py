@@ -1,0 +1,74 @@
+"""Users and operators of a simulated cloud: what they ask, what they are answered, and what that promises.
+
+An answer is a promise. What was answered with success is in the journal by then, and was not before it was
+asked; what was refused is not there; an internal error is a bug. Of a request without an answer, or with one
+that says that the outcome is unknown, nothing is known.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from berth.client import Answer, Client, Unreachable
+from berth.sim.audit import Fail, Ledger
+
+_REQUEST_ID = "x-openstack-request-id"
+READS = ("GET", "HEAD", "OPTIONS")
+
+
+class Asked(NamedTuple):
+    """One request: when, what, and how it was answered. ``answer`` None: not at all."""
+
+    method: str
+    path: str
+    body: object
+    from_s: float
+    to_s: float
+    answer: Answer | None
+
+
+class Users:
+    """``asked`` is told of every request that has ended."""
+
+    def __init__(self, client: Client, ledger: Ledger, now_s: Callable[[], float], fail: Fail) -> None:
+        self._client = client
+        self._ledger = ledger
+        self._now_s = now_s
+        self._fail = fail
+        self.counts: dict[str, int] = {}
+        self.asked: list[Callable[[Asked], None]] = []
+
+    async def ask(self, method: str, path: str, body: object = None, timeout_s: float = 60) -> Answer | None:
+        """The answer; None if there is none."""
+        from_s = self._now_s()
+        try:
+            answer = await self._client.ask(method, path, body, timeout_s)
+        except Unreachable:
+            answer = None
+        asked = Asked(method, path, body, from_s, self._now_s(), answer)
+        self._count(asked)
+        if answer is not None:
+            self._judge(asked, answer)
+        for told in self.asked:
+            told(asked)
+        return answer
+
+    async def must(self, method: str, path: str, body: object = None) -> Any:
+        """The body of an answer that says yes, in a cloud where nothing goes wrong."""
+        answer = await self.ask(method, path, body)
+        if answer is None or answer.status >= 300:
+            raise AssertionError(f"{method} {path}: {answer}")
+        return answer.body
+
+    def _count(self, asked: Asked) -> None:
+        outcome = "no answer" if asked.answer is None else f"{asked.answer.status // 100}xx"
+        self.counts[outcome] = self.counts.get(outcome, 0) + 1
+
+    def _judge(self, asked: Asked, answer: Answer) -> None:
+        about = f"{asked.method} {asked.path}: {answer.status}"
+        if answer.status == 500:
+            self._fail(f"{about}: {answer.body}")
+        written = self._ledger.requests.get(str(answer.headers.get(_REQUEST_ID)), [])
+        if written and (400 <= answer.status < 500 or asked.method in READS):
+            self._fail(f"{about}, and it has written at {written}")
+        if len(written) > 1:
+            self._fail(f"{about}, and it has written more than once: at {written}")
