@@ -35,6 +35,11 @@ MISHAPS: Final[tuple[Mishap, ...]] = (
 )
 
 
+_WINDOW_S: Final = 10.0
+_REQUESTS_MAX: Final = 1_000
+"""How many requests one process may send in that time: whoever sends more does not wait for anything."""
+
+
 class Weather(NamedTuple):
     """``mishaps``: how likely something goes wrong with one request. ``delay_s``: the longest delay of one
     way, when nothing does; ``delayed_s``: when it is delayed."""
@@ -62,6 +67,9 @@ class Network:
         self.weather = FINE
         self.decide: Callable[[str, str, httpx.Request], Mishap | None] | None = None
         self.happened: dict[str, int] = {}
+        self.restless: Callable[[str], None] | None = None
+        """Told of who asks without a pause."""
+        self._sent: dict[str, tuple[int, int]] = {}
 
     def listen(self, address: str, process: Process, application: Application) -> None:
         """Serve an address, for as long as the process lives. Of several that do, luck chooses."""
@@ -89,6 +97,7 @@ class Network:
 
     async def exchange(self, client: Process, address: str, request: httpx.Request) -> httpx.Response:
         source = client.name
+        self._count(source)
         mishap = self.decide(source, address, request) if self.decide is not None else None
         if mishap is None and self.weather.mishaps and self._rng.random() < self.weather.mishaps:
             mishap = self._rng.choice(MISHAPS)
@@ -118,6 +127,14 @@ class Network:
         said = "" if answer.status_code < 400 or answer.status_code == 503 else f" {answer.content.decode()}"
         self._world.trace.note(source, f"{what}: {answer.status_code}{said}")
         return answer
+
+    def _count(self, source: str) -> None:
+        window = int(self._world.loop.time() / _WINDOW_S)
+        last, count = self._sent.get(source, (window, 0))
+        count = count + 1 if last == window else 1
+        self._sent[source] = window, count
+        if count > _REQUESTS_MAX and self.restless is not None:
+            self.restless(f"{source} has sent {count} requests in {_WINDOW_S:g} s")
 
     async def _travel(self, source: str, target: str, *, delayed: bool) -> None:
         if self.is_blocked(source, target):

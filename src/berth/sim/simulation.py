@@ -44,9 +44,12 @@ class Action(NamedTuple):
 
 
 class Profile(Protocol):
-    """What a kind of simulation consists of."""
+    """What a kind of simulation consists of. ``every_s``: an action happens so often, on average.
+    ``is_ours``: nobody but Berth writes allocations of servers."""
 
     name: str
+    every_s: float
+    is_ours: bool
 
     def cloud(self, seed: int) -> SimCloud: ...
 
@@ -76,26 +79,26 @@ class Outcome(NamedTuple):
     counts: dict[str, int]
 
 
-def draw_actions(profile: Profile, seed: int, minutes: float, every_s: float) -> list[Action]:
+def draw_actions(profile: Profile, seed: int, minutes: float) -> list[Action]:
     """All that is to happen."""
     rng = random.Random(f"{seed} actions of {profile.name}")
     choices = profile.choices()
     weights = [weight for weight, _, _ in choices]
     actions = []
     at_s = 0.0
-    while (at_s := at_s + rng.expovariate(1 / every_s)) < minutes * 60:
+    while (at_s := at_s + rng.expovariate(1 / profile.every_s)) < minutes * 60:
         _, name, act = rng.choices(choices, weights)[0]
         actions.append(Action(at_s, name, act, rng.getrandbits(64)))
     return actions
 
 
 class Simulation:
-    def __init__(self, profile: Profile, seed: int, *, is_ours: bool = True) -> None:
+    def __init__(self, profile: Profile, seed: int) -> None:
         self.profile = profile
         self.cloud = profile.cloud(seed)
         self.world = self.cloud.world
         self.failed: asyncio.Future[str] = self.world.loop.create_future()
-        self.ledger = Ledger(self.fail, is_ours=is_ours)
+        self.ledger = Ledger(self.fail, is_ours=profile.is_ours)
         self.runs = {name: Runs(name, self.fail) for name in self.cloud.cells}
         self.users = Users(self.cloud.client(), self.ledger, self.world.loop.time, self.fail)
         self.counts: dict[str, int] = {}
@@ -104,6 +107,7 @@ class Simulation:
         self.cloud.database.appended.append(self._on_region)
         for name, cell in self.cloud.cells.items():
             cell.database.appended.append(self._follow(name))
+        self.cloud.network.restless = self.fail
         self.world.loop.set_exception_handler(self._on_exception)
 
     def fail(self, why: str) -> None:
@@ -167,11 +171,9 @@ class Simulation:
         self.cloud.heal()
 
 
-def simulate(
-    profile: Profile, seed: int, *, minutes: float, every_s: float, first: int | None = None
-) -> Outcome:
+def simulate(profile: Profile, seed: int, *, minutes: float, first: int | None = None) -> Outcome:
     """Play the actions of a seed, or the ``first`` of them."""
-    actions = draw_actions(profile, seed, minutes, every_s)[:first]
+    actions = draw_actions(profile, seed, minutes)[:first]
     loop = VirtualLoop()
     asyncio.set_event_loop(loop)
     simulation: Simulation | None = None

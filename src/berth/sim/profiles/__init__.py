@@ -1,1 +1,8 @@
 """The kinds of simulation, one file each."""
+
+from typing import Final
+
+from berth.sim.profiles.lifecycle import Lifecycle
+from berth.sim.simulation import Profile
+
+PROFILES: Final[dict[str, Profile]] = {profile.name: profile for profile in (Lifecycle(),)}

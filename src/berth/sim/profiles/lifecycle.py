@@ -9,7 +9,7 @@ import httpx
 
 from berth.cell.conductor import Deadlines
 from berth.model.saga_runs import Instance
-from berth.model.servers import Migration, Server
+from berth.model.servers import Host, Migration, Server
 from berth.sim.cloud import REGION, SimCloud
 from berth.sim.nemesis import FAULTS
 from berth.sim.simulation import Act, Simulation
@@ -26,6 +26,8 @@ Body = Callable[[random.Random, Server], Any]
 
 class Lifecycle:
     name = "lifecycle"
+    every_s = 10.0
+    is_ours = True
 
     def cloud(self, seed: int) -> SimCloud:
         return SimCloud(seed=seed, cells=2, hosts=20, racks=4, workers=2, deadlines=Deadlines(60, 300, 600))
@@ -62,6 +64,10 @@ class Lifecycle:
         # A host that is back cleans up what was evacuated from it; then its migration is released.
         await cloud.until(_is_released, patience_s=float("inf"))
         await cloud.all_at_rest(patience_s=float("inf"))
+        await cloud.until(
+            lambda view: not any(host.complaints for host in view.records.all(Host)),
+            patience_s=float("inf"),
+        )
         await check_disks(simulation)
         await check_doctor(simulation)
 
