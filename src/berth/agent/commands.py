@@ -91,6 +91,9 @@ class CommandRunner:
         id = f"leftover {leftover.server}"
         if id in self._jobs or self._state.fence_of(leftover.server) > leftover.fence:
             return False
+        if leftover.server not in self._driver.servers():
+            # Destroyed since the poll that this answers.
+            return False
         command = AgentCommand(
             id=id, fence=leftover.fence, verb="destroy", server=leftover.server, spec=_LEFTOVER_SPEC
         )

@@ -12,7 +12,8 @@ from berth.agent.commands import SUPERSEDED
 from berth.agent.drivers.behaviour import Rule, SimBehaviour
 from berth.agent.state import AgentState, StateError
 from berth.cell import protocol
-from berth.cell.protocol import Leftover
+from berth.cell.protocol import Leftover, Poll
+from berth.serving.asgi import Send
 from tests.servers import free_port
 from tests.unit.agent.conductors import (
     THE_HOST,
@@ -187,6 +188,30 @@ async def test_a_leftover_that_cannot_be_destroyed_is_tried_again(tmp_path: Path
         await until(lambda: host.state.disk == {})
         # Known by the polls alone: nobody waits for a report of it.
         assert [report.command for report in conductor.reports] == ["build (1, 0)"]
+
+
+class DistantConductor(FakeConductor):
+    """Its answers take longer than it takes to destroy a server."""
+
+    async def _poll(self, poll: Poll, send: Send) -> None:
+        await asyncio.sleep(0.05)
+        await super()._poll(poll, send)
+
+
+async def test_a_leftover_is_destroyed_once_though_answers_that_name_it_come_later(tmp_path: Path) -> None:
+    """Each answer was about a poll from before the server was gone, and began to destroy it once more: the
+    host polled without a pause and was never clean."""
+    conductor = DistantConductor()
+    async with served(conductor) as url:
+        host = Host(tmp_path, url)
+        host.start()
+        await conductor.have(command("build"))
+        conductor.leftovers = (Leftover(server=server_id(), fence=(2, LAST)),)
+        await until(lambda: host.state.disk == {})
+        polls = len(conductor.polls)
+        await until(lambda: len(conductor.polls) > polls + 3)
+        assert conductor.polls[-1].servers == ()
+        await host.kill()
 
 
 async def test_polls_that_are_answered_at_once_do_not_follow_one_another_at_once(tmp_path: Path) -> None:
