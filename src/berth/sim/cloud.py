@@ -173,6 +173,9 @@ class SimCell(Part):
     def __init__(self, cloud: "SimCloud", name: str) -> None:
         super().__init__(cloud, name)
         self.database = Database(cloud.world, name)
+        self.engine: Engine | None = None
+        self.application: Cell | None = None
+        """Both its conductor's."""
 
     def opener(self, process: Process) -> Callable[[], Awaitable[Engine]]:
         """How another process opens the cell's journal."""
@@ -197,14 +200,16 @@ class SimCell(Part):
             heartbeat_timeout_seconds=cloud.heartbeat_timeout_s,
             deadlines=cloud.deadlines,
         )
-        cell = Cell(settings, lambda _: self._edges(process))
+        self.application = cell = Cell(settings, lambda _: self._edges(process))
         async with cell.running() as conducting:
             cloud.network.listen(self.name, process, cell)
             await conducting
+        # Another conductor has taken over.
+        process.kill()
 
     def _edges(self, process: Process) -> Edges:
         async def open_engine(observer: Observer) -> Engine:
-            engine = self._engine(process, observer)
+            self.engine = engine = self._engine(process, observer)
             await engine.start()
             return engine
 
@@ -337,10 +342,11 @@ class SimCloud:
 
     # -- asking ---------------------------------------------------------------------------------
 
-    def client(self) -> Client:
+    def client(self, headers: dict[str, str] | None = None) -> Client:
         """A client of the region's API, at its users'."""
         versions = f"{VERSION}, compute 2.94"
-        return self.network.client(self.outside, REGION, {**_HEADERS, "openstack-api-version": versions})
+        given = headers or {**_HEADERS, "openstack-api-version": versions}
+        return self.network.client(self.outside, REGION, dict(given))
 
     def context(self, policy: ConflictPolicy = "fail") -> Context:
         return Context(self.ids.request_id(), "project", "user", self.ids, self.scheduler, policy)

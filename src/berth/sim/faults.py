@@ -2,7 +2,8 @@
 
 A fault is for one step of one server's saga run, forward or while undoing, and happens once:
 
-* ``fail``: the driver fails, or Placement refuses;
+* ``fail``: the driver fails, or Placement refuses: a change, going forward, until the conductor gives up, all
+else once;
 * ``repeat``: the agent's report, or the request to Placement, arrives twice;
 * ``crash before`` and ``crash after``: the conductor dies before the step, or when it is done and not written
 down;
@@ -69,6 +70,8 @@ class StepFaults:
         self._runs: dict[str, SagaRun] = {}
         # Commands whose outcome the conductor is never told.
         self._unheard: set[str] = set()
+        # Runs whose change is refused for as long as they have this version.
+        self._refused: set[tuple[str, int]] = set()
         cloud.network.decide = self._on_request
         for cell in cloud.cells.values():
             cell.database.appended.append(functools.partial(self._on_appended, cell.name))
@@ -129,9 +132,18 @@ class StepFaults:
         for run in self._runs.values():
             consumers = (run.server, run.migration or run.server)
             if not isinstance(task_of(run), AgentTask | Skip) and any(one in about for one in consumers):
-                fault = self._take(run, "fail", "repeat", "lose", "late")
-                return None if fault is None else _AT_PLACEMENT[fault.kind]
+                return self._on_claim(run, request.method)
         return None
+
+    def _on_claim(self, run: SagaRun, method: str) -> Mishap | None:
+        if (run.id, run.version) in self._refused:
+            return "refused"
+        fault = self._take(run, "fail", "repeat", "lose", "late")
+        if fault is None:
+            return None
+        if fault.kind == "fail" and method != "GET" and run.phase == "forward":
+            self._refused.add((run.id, run.version))
+        return _AT_PLACEMENT[fault.kind]
 
     def _on_report(self, report: str) -> Mishap | None:
         if any(command in report for command in self._unheard):
