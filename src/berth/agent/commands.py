@@ -91,7 +91,7 @@ class CommandRunner:
         id = f"leftover {leftover.server}"
         if id in self._jobs or self._state.fence_of(leftover.server) > leftover.fence:
             return False
-        if leftover.server not in self._driver.servers():
+        if not self._is_here(leftover.server):
             # Destroyed since the poll that this answers.
             return False
         command = AgentCommand(
@@ -101,6 +101,12 @@ class CommandRunner:
         self._make_way(job)
         self._start(job)
         return True
+
+    def _is_here(self, server: str) -> bool:
+        """Whether a server is on this host, or a command may yet bring it."""
+        return server in self._driver.servers() or any(
+            job.command.server == server for job in self._jobs.values()
+        )
 
     async def end(self) -> None:
         """Stop everything as it is. A command without a result is handed out again to the next agent of
