@@ -14,9 +14,18 @@ from urllib.parse import quote
 
 import msgspec
 
-from berth.cli.command import DAY_S, CommandError, add_action, add_seconds, describe, whole
+from berth.cli.command import (
+    DAY_S,
+    CommandError,
+    add_action,
+    add_region,
+    add_seconds,
+    describe,
+    format_table,
+    region_client,
+    whole,
+)
 from berth.cli.heat_template import write
-from berth.cli.region import add_region, format_table, region_client
 from berth.client import Client, ClientError
 
 if TYPE_CHECKING:

@@ -6,8 +6,7 @@ import asyncio
 import sys
 from typing import Any, Final
 
-from berth.cli.command import CommandError, describe
-from berth.cli.region import add_region, format_table, region_client
+from berth.cli.command import CommandError, add_region, describe, format_table, region_client
 from berth.client import Client, ClientError
 
 _PATH: Final = "/berth/v1/doctor"

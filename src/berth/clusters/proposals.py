@@ -1,12 +1,12 @@
-"""What can be requested for a cluster: create it, scale it, replace a node of it, delete it.
+"""What can be requested for a cluster: create it, scale it, replace a node of it, delete it; and its status.
 
 All new nodes are claimed in one change, with their server groups and the cluster's record. What takes time is
 recorded: which nodes are leaving, which are being replaced. The rest follows from the records, step by step
-(``reconciler``), whichever process crashes meanwhile.
+(``reconciler``), whichever process crashes meanwhile. The status follows from the nodes' servers.
 """
 
 from math import ceil
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -44,6 +44,9 @@ from berth.model.servers import Server
 from berth.sagas.hosts import is_down
 from berth.sagas.proposals import Context
 from berth.view import View
+
+ClusterStatus = Literal["active", "building", "scaling", "replacing", "deleting", "degraded", "error"]
+GONE: Final = "gone"
 
 _STEPS_PER_NODE: Final = 2
 """To look at a node; for each that leaves, all others are looked at."""
@@ -255,6 +258,76 @@ def _find_failed(view: View, cluster: Cluster) -> set[str]:
 
 def _has_failed(view: View, server: Server) -> bool:
     return server.state == "error" or (server.place is not None and is_down(view, server.place))
+
+
+# -- status -------------------------------------------------------------------------------------
+
+
+class NodeProgress(NamedTuple):
+    """A node and its server. ``server`` is None where that is gone, or not there again yet.
+    ``is_host_down``: the server cannot be running, whatever its record says."""
+
+    node: Node
+    server: Server | None
+    is_host_down: bool
+
+    @property
+    def status(self) -> str:
+        return GONE if self.server is None else self.server.state
+
+    @property
+    def host(self) -> str | None:
+        return None if self.server is None or self.server.place is None else self.server.place.name
+
+    @property
+    def is_ready(self) -> bool:
+        is_well = self.status not in ("building", "error", GONE) and not self.is_host_down
+        return self.node.state == "wanted" and is_well
+
+
+class ClusterProgress(NamedTuple):
+    """``ready`` of ``wanted`` nodes are as they should be; ``leaving`` are still to go."""
+
+    status: ClusterStatus
+    ready: int
+    wanted: int
+    leaving: int
+    nodes: tuple[NodeProgress, ...]
+
+
+def summarize_cluster(view: View, cluster: Cluster) -> ClusterProgress:
+    nodes = tuple(_find_progress(view, node) for node in cluster.nodes)
+    staying = [one for one in nodes if one.node.state != "leaving"]
+    return ClusterProgress(
+        _find_status(cluster, nodes),
+        sum(one.is_ready for one in staying),
+        len(staying),
+        len(nodes) - len(staying),
+        nodes,
+    )
+
+
+def _find_progress(view: View, node: Node) -> NodeProgress:
+    server = view.records.get(Server, node.server)
+    place = None if server is None else server.place
+    return NodeProgress(node, server, place is not None and is_down(view, place))
+
+
+def _find_status(cluster: Cluster, nodes: tuple[NodeProgress, ...]) -> ClusterStatus:
+    """What is under way comes before its results."""
+    if cluster.state == "deleting":
+        return "deleting"
+    states = {one.node.state for one in nodes}
+    if "replacing" in states:
+        return "replacing"
+    if "leaving" in states:
+        return "scaling"
+    statuses = {one.status for one in nodes}
+    if "building" in statuses:
+        return "building"
+    if statuses & {"error", GONE}:
+        return "error"
+    return "degraded" if any(one.is_host_down for one in nodes) else "active"
 
 
 # -- all of them --------------------------------------------------------------------------------

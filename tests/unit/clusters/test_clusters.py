@@ -8,8 +8,8 @@ import pytest
 
 from berth.cell import saga_runs
 from berth.clusters import proposals as clusters
+from berth.clusters.proposals import summarize_cluster
 from berth.clusters.reconciler import DELETE_AGAIN_S, REPLACE_AGAIN_S, is_due, propose_next
-from berth.clusters.status import summarize_cluster
 from berth.doctor.findings import examine
 from berth.ledger import decide
 from berth.model import commands as c

@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from berth.cli.command import CommandError
+from berth.cli.command import CommandError, format_table
 from berth.cli.doctor import check
-from berth.cli.region import format_table
 from berth.client import Client
 
 pytestmark = pytest.mark.fast

@@ -37,7 +37,7 @@ from berth.api.native.cluster_bodies import (
 from berth.api.native.fields import LIMIT_DEFAULT, KeyMarker, Limit, Next, Time, Uuid
 from berth.api.native.inputs import bad_body
 from berth.clusters import proposals as operation
-from berth.clusters.status import ClusterProgress, ClusterStatus, NodeProgress, summarize_cluster
+from berth.clusters.proposals import ClusterProgress, ClusterStatus, NodeProgress, summarize_cluster
 from berth.model.clusters import Cluster, NodeGroup, NodeState
 from berth.model.commands import Enact
 from berth.model.rejections import (
