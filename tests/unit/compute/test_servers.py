@@ -317,7 +317,8 @@ async def test_what_the_api_refuses_in_the_writers_turn_is_a_rejection_that_is_c
     flavor = {"flavor": {"name": SMALL.name, "vcpus": 1, "ram": 1, "disk": 1}}
     assert (await region.compute("POST", "/flavors", flavor)).status == 409
     metrics = (await region.ask("GET", "/metrics")).body.decode()
-    assert 'berth_rejections_total{kind="Denied"} 4.0' in metrics
+    assert 'berth_rejections_total{kind="ServerLocked"} 3.0' in metrics
+    assert 'berth_rejections_total{kind="FlavorExists"} 1.0' in metrics
 
 
 # -- deleting -----------------------------------------------------------------------------------

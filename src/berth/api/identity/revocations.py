@@ -11,10 +11,10 @@ from typing import Final
 from berth.api.kernel.auth.caller import TOKEN_HEADER, Caller
 from berth.api.kernel.auth.issued import Grant
 from berth.api.kernel.auth.tokens import Tokens
-from berth.api.kernel.problem import Problem
 from berth.engine import Engine
 from berth.model.commands import Enact
 from berth.model.events import RecordChanged
+from berth.model.rejections import RevocationsExceeded
 from berth.model.servers import RevokedToken
 from berth.view import View
 
@@ -23,17 +23,13 @@ _EXPIRED_MAX: Final = 100
 """How many expired tokens one command removes: more than it adds."""
 
 
-def revoke(view: View, now_s: int, grant: Grant) -> Enact:
-    """The command that revokes a token. Problem if its user has revoked too many."""
+def revoke(view: View, now_s: int, grant: Grant) -> Enact | RevocationsExceeded:
+    """The command that revokes a token, unless its user has revoked too many."""
     if view.records.get(RevokedToken, grant.audit) is not None:
         return Enact(())
     kept = view.records.find(RevokedToken, "user", grant.user)
     if sum(token.expires_at_s > now_s for token in kept) >= OF_USER_MAX:
-        raise Problem(
-            403,
-            f"{OF_USER_MAX} tokens of {grant.user} are revoked and have not expired yet. Wait until some "
-            "have, or take the user's entry out of the tokens file.",
-        )
+        return RevocationsExceeded(grant.user, OF_USER_MAX)
     expired = (token for token in view.records.all(RevokedToken) if token.expires_at_s <= now_s)
     removed = tuple(RecordChanged(token, None) for token in islice(expired, _EXPIRED_MAX))
     revoked = RevokedToken(id=grant.audit, user=grant.user, expires_at_s=grant.expires_at_s)

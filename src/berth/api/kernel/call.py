@@ -187,12 +187,12 @@ class Call:
 
     # -- asking the engine ----------------------------------------------------------------------
 
-    async def read(self, answer: Callable[[View], T]) -> T:
-        """What ``answer`` says of a view that is current."""
+    async def read(self, answer: Callable[[View], T | Rejection]) -> T:
+        """What ``answer`` says of a view that is current; Problem if that is a rejection."""
         outcome = await self.services.engine.read(catch_problems(answer))
         if isinstance(outcome, Problem):
             raise outcome
-        return outcome
+        return self.accept(outcome)
 
     async def submit(self, proposal: Proposal, answer: Callable[[View], T] | None = None) -> T:
         """Have a change made, and answer from the view right after it, or with what the proposal brings;

@@ -58,11 +58,11 @@ class PlacementCall(Call):
 
     # -- asking the engine ----------------------------------------------------------------------
 
-    async def read(self, answer: Callable[[View], T]) -> T:
+    async def read(self, answer: Callable[[View], T | Rejection]) -> T:
         """What ``answer`` says of the view, and ``index`` with it."""
 
         self.index, answered = await self.services.engine.read(lambda view: (view.index, answer(view)))
-        return answered
+        return self.accept(answered)
 
     async def read_provider(
         self, render: Callable[[View, ProviderRecord], Answer], missing: str | None = None

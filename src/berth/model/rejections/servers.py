@@ -1,4 +1,4 @@
-"""Rejections about servers, their migrations and needs, quotas, and repairs of the doctor."""
+"""Rejections about servers, their migrations and needs, quotas and limits, and the doctor's repairs."""
 
 from berth.model.rejections.rejection import Advice, Rejection
 
@@ -31,6 +31,13 @@ class MetadataQuotaExceeded(Rejection, frozen=True):
     asked: int
 
 
+class MetadataTooLarge(Rejection, frozen=True):
+    """In bytes, keys and values together."""
+
+    size: int
+    limit: int
+
+
 class ImageQuotaExceeded(Rejection, frozen=True):
     """``resource`` is Glance's name; a size is in MiB."""
 
@@ -39,6 +46,21 @@ class ImageQuotaExceeded(Rejection, frozen=True):
     limit: int
     used: int
     asked: int
+
+
+class QuotaBelowUse(Rejection, frozen=True):
+    """A project has more than a new limit would let it have."""
+
+    resource: str
+    limit: int
+    used: int
+
+
+class RevocationsExceeded(Rejection, frozen=True):
+    """A user has so many revoked tokens that have not expired."""
+
+    user: str
+    limit: int
 
 
 # -- servers -------------------------------------------------------------------------------------
@@ -54,6 +76,20 @@ class RecordMoved(Rejection, frozen=True):
 
 class ServerNotFound(Rejection, frozen=True):
     id: str
+
+
+class ServerLocked(Rejection, frozen=True):
+    id: str
+
+
+class ServerNotOffloaded(Rejection, frozen=True):
+    """A shelved server that is still on its host cannot be unshelved to another."""
+
+    id: str
+
+
+class MetadataItemNotFound(Rejection, frozen=True):
+    key: str
 
 
 class ServerBusy(Rejection, frozen=True):
