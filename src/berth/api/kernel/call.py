@@ -1,8 +1,8 @@
 """One call of an API: what a handler is given, and how it reads, changes and answers.
 
-Nothing of the view may leave the function that the engine evaluates: what is answered is made inside. What
-is refused inside, by raising a Problem, comes out as a value: as an answer of a read, as a rejection of a
-change.
+Nothing of the view may leave the function that the engine evaluates: what is answered is made inside. A
+proposal returns what it refuses as a rejection; a read may also raise a Problem. A Problem that is raised in
+the writer's turn is a bug, and is answered like any other: with 500.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -16,7 +16,7 @@ from berth.api.kernel.access import Access
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.http import JSON, Request, Response, read_origin
-from berth.api.kernel.problem import Problem, catch_problems, deny_problems, forbidden
+from berth.api.kernel.problem import Problem, catch_problems, forbidden
 from berth.api.kernel.rejections import nova_problem
 from berth.api.kernel.router import Route
 from berth.engine import Engine, Proposal
@@ -202,13 +202,12 @@ class Call:
     async def try_submit(
         self, proposal: Proposal, answer: Callable[[View], T] | None = None
     ) -> T | Rejection:
-        read = None if answer is None else catch_problems(answer)
-        answered = None if read is None else lambda view, _: read(view)
+        answered = None if answer is None else lambda view, _: answer(view)
         size = len(self.request.body)
-        outcome = await self.services.engine.submit(deny_problems(proposal), self.cause(), answered, size)
-        if isinstance(outcome, Problem):
-            raise outcome
-        return outcome
+        try:
+            return await self.services.engine.submit(proposal, self.cause(), answered, size)
+        except Problem as problem:
+            raise RuntimeError(f"a Problem was raised in the writer's turn: {problem}") from problem
 
     def cause(self) -> Origin:
         """What the journal keeps of this call."""

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from berth.api.kernel import codes
 from berth.api.kernel.disclosure import NO_PLACE, is_no_place, no_place
-from berth.api.kernel.problem import Denied, Problem
+from berth.api.kernel.problem import Problem
 from berth.model import rejections as r
 from berth.model.rejections import NoFit, Rejection, SpecInvalid, TreeRule, UnknownConsumer, UnknownHost
 
@@ -910,8 +910,6 @@ _WORDS_MAX: Final = 2000
 def placement_problem(rejection: Rejection, attempt: Attempt, **context: str) -> Problem:
     """What a client of Placement is told on a route. ``context`` is what the rejection itself does not "
     "know."""
-    if isinstance(rejection, Denied):
-        return rejection.problem
     row = ROWS[type(rejection)]
     cell = row.on_route.get(attempt) or row.placement
     assert cell is not None, "the ledger refuses a claim for nothing else"
@@ -925,8 +923,6 @@ def placement_problem(rejection: Rejection, attempt: Attempt, **context: str) ->
 
 def berth_problem(rejection: Rejection, *, names_hosts: bool = True) -> Problem:
     """What a client of /berth/v1 is told; without hosts for callers that are not told of them."""
-    if isinstance(rejection, Denied):
-        return rejection.problem
     if not names_hosts and is_no_place(rejection):
         return Problem(409, no_place(), codes.NO_FIT)
     cell = ROWS[type(rejection)].berth
@@ -939,8 +935,6 @@ def berth_problem(rejection: Rejection, *, names_hosts: bool = True) -> Problem:
 
 def nova_problem(rejection: Rejection, *, names_hosts: bool = True) -> Problem:
     """What a client of the compute API is told; without hosts for callers that are not told of them."""
-    if isinstance(rejection, Denied):
-        return rejection.problem
     cell = ROWS[type(rejection)].nova
     if cell is None:
         return berth_problem(rejection, names_hosts=names_hosts)
