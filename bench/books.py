@@ -12,7 +12,7 @@ from bench.fleets import Provider
 from berth.journal import Journal
 from berth.ledger import decide
 from berth.model import commands as c
-from berth.model.batches import Batch, Entry, Origin
+from berth.model.events import Batch, Entry, Origin
 from berth.model.ids import AggregateId, Index, ProviderId
 from berth.runtime.ids import Ids
 from berth.view import View

@@ -27,9 +27,8 @@ from berth.engine.engine import Observer
 from berth.journal import SqliteAddress, open_journal
 from berth.ledger import decide
 from berth.main import Composition, compose
-from berth.model.batches import Origin
 from berth.model.commands import Enact
-from berth.model.events import AnyRecord, RecordChanged
+from berth.model.events import AnyRecord, Origin, RecordChanged
 from berth.model.quotas import RESOURCES
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Agent, Outbox, SagaRun

@@ -24,8 +24,7 @@ from berth.journal import (
     parse_address,
 )
 from berth.journal.schema import JOURNAL, VERSION
-from berth.model.batches import Batch, Entry, Origin
-from berth.model.events import Placed, ProviderChanged, ProviderStamped, Stamp
+from berth.model.events import Batch, Entry, Origin, Placed, ProviderChanged, ProviderStamped, Stamp
 from berth.model.ids import Index, ProviderId, Row
 from berth.view import View
 from berth.view.snapshot import FORMAT, dump

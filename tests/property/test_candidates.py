@@ -17,9 +17,8 @@ from berth.model.events import (
     TraitsChanged,
 )
 from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId, Row
-from berth.model.placement import Consumer, Inventory
-from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE, STANDARD_CLASSES
+from berth.model.placement import SHARES_VIA_AGGREGATE, STANDARD_CLASSES, Consumer, Inventory
+from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, RequestGroup
 from berth.oracle.candidates import Candidate, all_candidates
 from berth.search.candidates import Candidates, SearchOptions, find_candidates
 from berth.view import View

@@ -15,7 +15,7 @@ from berth.ledger import decide
 from berth.model import commands as c
 from berth.model.groups import HOST, Group, Policy
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
-from berth.model.placement import Inventory, Label, Wanted
+from berth.model.placement import SHARES_VIA_AGGREGATE, Inventory, Label, Wanted
 from berth.model.rejections import (
     AllocationsNotFound,
     GroupInUse,
@@ -23,7 +23,6 @@ from berth.model.rejections import (
     InAnotherGroup,
     Rejection,
 )
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from tests.property.agreement import domains_by_member
 from tests.property.test_ledger_machine import LedgerMachine
 

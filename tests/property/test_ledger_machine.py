@@ -20,9 +20,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from berth.ledger import decide
 from berth.model import commands as c
-from berth.model.batches import Entry, Origin
 from berth.model.events import (
+    Entry,
     Event,
+    Origin,
     inverse,
 )
 from berth.model.groups import HOST, Group, Policy

@@ -15,8 +15,7 @@ from berth.cli import main
 from berth.engine import Engine, Unavailable, replay, start_view
 from berth.engine.housekeeping import problems, take_snapshot
 from berth.journal import Damaged, Journal, JournalRow, Snapshots, SqliteAddress, connect, open_journal
-from berth.model.batches import Batch, Entry, Origin
-from berth.model.events import TraitChanged
+from berth.model.events import Batch, Entry, Origin, TraitChanged
 from berth.model.ids import Index
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids

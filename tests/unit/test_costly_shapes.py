@@ -24,7 +24,6 @@ from berth.clusters import proposals as cluster_operations
 from berth.engine import engine as engine_module
 from berth.journal.body import Encoded, encode_entry, encode_events, join_entries
 from berth.ledger import decide
-from berth.model.batches import Origin
 from berth.model.clusters import Cluster, NodeGroup
 from berth.model.commands import (
     Claim,
@@ -34,13 +33,12 @@ from berth.model.commands import (
     LabelAggregate,
     ReplaceAllocations,
 )
-from berth.model.events import Event, inverse
+from berth.model.events import Event, Origin, inverse
 from berth.model.groups import Group, Policy
 from berth.model.ids import AggregateId, ConsumerId, GroupId
 from berth.model.placement import Label
 from berth.model.rejections import ClusterDoesNotFit, NoFit, Rejection
-from berth.model.requests import CandidatesRequest, ProviderQuery, RequestGroup
-from berth.model.scheduling import ScheduleRequest
+from berth.model.scheduling import CandidatesRequest, ProviderQuery, RequestGroup, ScheduleRequest
 from berth.model.servers import Flavor, Server
 from berth.runtime.ids import Ids
 from berth.sagas import create as create_operation

@@ -15,8 +15,7 @@ import pytest
 
 from berth.agent.state import StoredState
 from berth.cell import protocol
-from berth.model.batches import Entry
-from berth.model.events import AnyRecord, Event
+from berth.model.events import AnyRecord, Entry, Event
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 ENTRIES = [json.loads(line) for line in (GOLDEN / "journal.jsonl").read_text().splitlines()]

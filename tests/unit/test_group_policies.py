@@ -10,7 +10,7 @@ from berth.model import commands as c
 from berth.model.events import MemberChanged
 from berth.model.groups import HOST, Group, Membership, Policy
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
-from berth.model.placement import HEALTHY, HostStatus, Inventory, Label
+from berth.model.placement import HEALTHY, SHARES_VIA_AGGREGATE, HostStatus, Inventory, Label
 from berth.model.rejections import (
     Advice,
     GroupExists,
@@ -27,7 +27,6 @@ from berth.model.rejections import (
     ProviderNotFound,
     Rejection,
 )
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.view import View
 
 A, B, C, D, NUMA, STORAGE = (ProviderId(name) for name in ("a", "b", "c", "d", "a-numa", "storage"))

@@ -10,7 +10,7 @@ from berth.ledger import decide
 from berth.model.commands import Command, CreateProvider, SetAggregates, SetInventories, SetTraits
 from berth.model.ids import AggregateId, ProviderId
 from berth.model.placement import Inventory
-from berth.model.requests import CandidatesRequest, RequestGroup
+from berth.model.scheduling import CandidatesRequest, RequestGroup
 from berth.search.assignments import FRUITLESS_LEAST, FRUITLESS_MANY, FRUITLESS_MAX
 from berth.search.candidates import Candidates, SearchOptions, find_candidates
 from berth.view import View

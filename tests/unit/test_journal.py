@@ -22,12 +22,14 @@ from berth.journal import (
     SqliteAddress,
     open_journal,
 )
-from berth.model.batches import Batch, Entry, Origin
 from berth.model.events import (
     AggregatesChanged,
+    Batch,
     ConsumerChanged,
+    Entry,
     InventoryChanged,
     Named,
+    Origin,
     Placed,
     ProviderChanged,
     ProviderStamped,

@@ -13,8 +13,7 @@ from berth.journal.body import (
     encode_events,
     join_entries,
 )
-from berth.model.batches import Entry, Origin
-from berth.model.events import Event, TraitChanged
+from berth.model.events import Entry, Event, Origin, TraitChanged
 
 ORIGIN = Origin("req-1", "alice", "p", "create")
 LIMIT = 1 << 20

@@ -13,7 +13,7 @@ from berth.journal import DamagedSnapshot, Journal, JournalError, Snapshots, Sql
 from berth.journal.schema import SNAPSHOT, SNAPSHOT_PART
 from berth.ledger import decide
 from berth.model import commands as c
-from berth.model.batches import Batch, Entry, Origin
+from berth.model.events import Batch, Entry, Origin
 from berth.model.groups import Group
 from berth.model.ids import AggregateId, ConsumerId, GroupId, Index, ProviderId
 from berth.model.placement import HostStatus, Inventory, Label

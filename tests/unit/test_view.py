@@ -25,8 +25,7 @@ from berth.model.events import (
 )
 from berth.model.groups import HOST, Group, Membership
 from berth.model.ids import AggregateId, ClassId, ConsumerId, GroupId, ProviderId, Row
-from berth.model.placement import Consumer, Holdings, HostStatus, Inventory, Label
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.model.placement import SHARES_VIA_AGGREGATE, Consumer, Holdings, HostStatus, Inventory, Label
 from berth.view import View, consumers, sets
 from berth.view.consumers import ConsumerFilter, ConsumerIndex
 from berth.view.resource_classes import Column

@@ -29,7 +29,7 @@ from msgspec import Meta
 
 from berth.agent.state import HOST_NAME
 from berth.cell.protocol import PROVIDERS_MAX, Register, ReportedInventory, ReportedProvider
-from berth.model.vocabulary import STANDARD_CLASSES, STANDARD_TRAITS, is_custom_name
+from berth.model.placement import STANDARD_CLASSES, STANDARD_TRAITS, is_custom_name
 
 HOSTS_MAX: Final = 100_000
 CHILDREN_MAX: Final = 100

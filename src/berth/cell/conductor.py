@@ -18,8 +18,8 @@ from berth.cell.placement import ClaimRefused, ClaimWriter, PlacementUnavailable
 from berth.cell.protocol import AgentCommand
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
-from berth.model.batches import Origin
 from berth.model.commands import Command
+from berth.model.events import Origin
 from berth.model.ids import Index
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Agent, SagaRun

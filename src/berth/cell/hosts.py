@@ -23,8 +23,8 @@ from berth.cell.protocol import WITH_CREDENTIALS, Leftover, Poll, PollAnswer, Re
 from berth.cell.providers import HostTreeWriter, read_owned
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
-from berth.model.batches import Origin
 from berth.model.commands import Enact
+from berth.model.events import Origin
 from berth.model.rejections import RecordMoved, Rejection
 from berth.model.saga_runs import Agent, Instance, OwnedProvider
 from berth.runtime.clock import Clock

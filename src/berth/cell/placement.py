@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from berth.client import Answer, Client, Unreachable
+from berth.model.placement import INSTANCE, MIGRATION
 from berth.model.saga_runs import ClaimSnapshot, Destination, SagaRun
 from berth.model.servers import Held, Place
-from berth.model.vocabulary import INSTANCE, MIGRATION
 from berth.sagas.conflicts import as_dict, as_held, describe_difference, differs, minus, plus, same
 from berth.sagas.runner import saga_of
 from berth.sagas.saga import ClaimChange

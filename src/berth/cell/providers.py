@@ -25,9 +25,8 @@ import msgspec
 from berth.cell.placement import ClaimRefused, PlacementUnavailable
 from berth.cell.protocol import Register, ReportedProvider
 from berth.client import Answer, Client, Unreachable
-from berth.model.placement import Inventory
+from berth.model.placement import AGENT_CELL_HEADER, SHARES_VIA_AGGREGATE, Inventory
 from berth.model.saga_runs import OwnedProvider
-from berth.model.vocabulary import AGENT_CELL_HEADER, SHARES_VIA_AGGREGATE
 from berth.sagas.hosts import cell_aggregate
 
 COMPLAINTS_MAX: Final = 20

@@ -23,8 +23,8 @@ from berth.client import Client
 from berth.engine import Unavailable
 from berth.engine.engine import Overloaded
 from berth.journal import AddressError, JournalError
-from berth.model.batches import Origin
 from berth.model.commands import Enact
+from berth.model.events import Origin
 from berth.model.saga_runs import Agent
 from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids

@@ -38,8 +38,7 @@ from berth.cli.command import (
 from berth.cli.housekeeper import housekeeper
 from berth.cli.serve import keep_freed_memory, limits_of
 from berth.cli.settings import format_value
-from berth.client import Token
-from berth.client.tokens import keystone_token
+from berth.client import Token, keystone_token
 from berth.journal import AddressError, parse_address
 from berth.runtime.secrets import keep_files_private
 from berth.runtime.settings import Settings, is_loopback

@@ -19,10 +19,9 @@ import msgspec
 from berth.clusters.placement import place_nodes
 from berth.engine import Engine, Unavailable
 from berth.engine.engine import Overloaded
-from berth.model.batches import Origin
 from berth.model.clusters import Cluster, Node
 from berth.model.commands import DeleteGroup, Enact, LedgerCommand
-from berth.model.events import RecordChanged
+from berth.model.events import Origin, RecordChanged
 from berth.model.ids import GroupId, Index
 from berth.model.rejections import NoFit, QuotaExceeded, Rejection
 from berth.model.servers import Action, Server

@@ -17,9 +17,9 @@ import msgspec
 
 from berth.model.commands import SCHEDULE
 from berth.model.ids import ConsumerId, ProviderId
+from berth.model.placement import INSTANCE, MIGRATION, SHARES_VIA_AGGREGATE
 from berth.model.saga_runs import Outbox
 from berth.model.servers import Action, Held, Host, Migration, Server
-from berth.model.vocabulary import INSTANCE, MIGRATION, SHARES_VIA_AGGREGATE
 from berth.sagas.conflicts import held_now, minus, same
 from berth.sagas.hosts import cell_aggregate
 from berth.view import View

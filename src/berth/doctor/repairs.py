@@ -21,9 +21,9 @@ from berth.model.commands import (
     ReplaceAllocations,
 )
 from berth.model.ids import ConsumerId
+from berth.model.placement import INSTANCE, MIGRATION
 from berth.model.rejections import FindingGone, Rejection, RepairUnsafe
 from berth.model.servers import Held, Migration, MigrationStatus, Server
-from berth.model.vocabulary import INSTANCE, MIGRATION
 from berth.sagas.conflicts import generation_of, minus
 from berth.view import View
 

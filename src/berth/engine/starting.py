@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterable
 
 from berth.journal import DamagedSnapshot, Journal, JournalError, Pruned, Snapshot, Snapshots
-from berth.model.batches import Entry
+from berth.model.events import Entry
 from berth.model.ids import Index
 from berth.view import View
 from berth.view.snapshot import FORMAT, SnapshotInvalid, load

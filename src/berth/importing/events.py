@@ -2,7 +2,7 @@
 
 Generations and times are those of the source. These events do not pass through ``ledger.decide``: what the
 source holds has been decided there and is taken over as it is, over capacity too. What the ledger has no
-place for (see ``findings``) is left out, with all that depends on it; the caller decides whether an import
+place for (see ``report``) is left out, with all that depends on it; the caller decides whether an import
 with something left out is wanted.
 
 Everything is read and applied before anything is written. Millions of events as objects would take as
@@ -22,15 +22,14 @@ from typing import Final, NamedTuple
 import msgspec
 
 from berth.importing import upstream
-from berth.importing.findings import ImportFindings
-from berth.importing.progress import ImportProgress
+from berth.importing.report import ImportFindings, ImportProgress
 from berth.importing.upstream import (
-    AllocationRow,
-    ConsumerRow,
-    InventoryRow,
-    ProviderRow,
     R,
     Source,
+    SourceAllocation,
+    SourceConsumer,
+    SourceInventory,
+    SourceProvider,
     Table,
 )
 from berth.model.events import (
@@ -48,8 +47,7 @@ from berth.model.events import (
     TraitsChanged,
 )
 from berth.model.ids import AggregateId, ClassId, ConsumerId, ProviderId
-from berth.model.placement import Amounts, Consumer, Holdings, Inventory
-from berth.model.vocabulary import STANDARD_TRAITS, is_custom_name
+from berth.model.placement import STANDARD_TRAITS, Amounts, Consumer, Holdings, Inventory, is_custom_name
 from berth.view import ProviderRecord, View
 
 _BATCH_EVENTS: Final = 1000
@@ -213,7 +211,7 @@ class _Scribe:
                     kind = "whose parent does not exist"
                 self._leave_out(upstream.PROVIDERS, kind, _described(row))
 
-    def _provider(self, row: ProviderRow) -> None:
+    def _provider(self, row: SourceProvider) -> None:
         view, id = self._view, ProviderId(row.uuid)
         parent = None
         if row.parent_provider_id is not None:
@@ -239,7 +237,7 @@ class _Scribe:
             self._findings.note(upstream.PROVIDERS.name, kind, _described(row))
         return None
 
-    def _inventory(self, row: InventoryRow) -> None:
+    def _inventory(self, row: SourceInventory) -> None:
         record = self._providers.get(row.resource_provider_id)
         class_id = self._classes.get(row.resource_class_id)
         example = f"provider {_uuid(record)}, total {row.total}"
@@ -309,7 +307,7 @@ class _Scribe:
 
     # -- consumers ------------------------------------------------------------------------------
 
-    def _allocation(self, row: AllocationRow) -> None:
+    def _allocation(self, row: SourceAllocation) -> None:
         record = self._providers.get(row.resource_provider_id)
         class_id = self._classes.get(row.resource_class_id)
         if record is None:
@@ -349,7 +347,7 @@ class _Scribe:
         self._count_unused(upstream.USERS, len(users), len({user for _, user, _ in used}))
         self._count_unused(upstream.CONSUMER_TYPES, len(types), len({name for _, _, name in used} - {None}))
 
-    def _consumer(self, row: ConsumerRow, project: str, user: str, consumer_type: str | None) -> None:
+    def _consumer(self, row: SourceConsumer, project: str, user: str, consumer_type: str | None) -> None:
         held = self._held.pop(row.uuid, [])
         updated_at_s = self._written_s(row.created_at, row.updated_at)
         if held:
@@ -359,7 +357,7 @@ class _Scribe:
         consumer = Consumer(row.generation, project, user, consumer_type, created_at_s, updated_at_s)
         self._happen(ConsumerChanged(ConsumerId(row.uuid), None, consumer, (), self._holdings(row, held)))
 
-    def _holdings(self, row: ConsumerRow, held: list[_Held]) -> Holdings:
+    def _holdings(self, row: SourceConsumer, held: list[_Held]) -> Holdings:
         by_provider: dict[ProviderId, dict[ClassId, int]] = {}
         for allocation in held:
             amounts = by_provider.setdefault(allocation.provider.id, {})
@@ -371,7 +369,7 @@ class _Scribe:
                 amounts[allocation.class_id] = allocation.used
         return tuple((id, _amounts(amounts)) for id, amounts in by_provider.items())
 
-    def _leave_out_consumer(self, row: ConsumerRow, kind: str) -> None:
+    def _leave_out_consumer(self, row: SourceConsumer, kind: str) -> None:
         self._leave_out(upstream.CONSUMERS, kind, f"consumer {row.uuid}")
         held = self._held.pop(row.uuid, None)
         if held is not None:
@@ -410,9 +408,9 @@ class _Scribe:
         return self._now_s if at is None else int((at - _EPOCH).total_seconds())
 
 
-def _trees(rows: dict[int, ProviderRow]) -> list[ProviderRow]:
+def _trees(rows: dict[int, SourceProvider]) -> list[SourceProvider]:
     """Tree by tree, parents before children; without those that no root leads to."""
-    children: dict[int | None, list[ProviderRow]] = {}
+    children: dict[int | None, list[SourceProvider]] = {}
     for row in rows.values():
         children.setdefault(row.parent_provider_id, []).append(row)
     ordered = []
@@ -424,7 +422,7 @@ def _trees(rows: dict[int, ProviderRow]) -> list[ProviderRow]:
     return ordered
 
 
-def _described(row: ProviderRow) -> str:
+def _described(row: SourceProvider) -> str:
     return f"{row.uuid} ({row.name})"
 
 

@@ -57,7 +57,7 @@ from berth.journal.schema import (
     digest_of,
     verify,
 )
-from berth.model.batches import Batch
+from berth.model.events import Batch
 from berth.model.ids import Index
 
 T = TypeVar("T")

@@ -16,9 +16,8 @@ import msgspec
 from berth.cell import saga_runs
 from berth.engine import Engine, Unavailable
 from berth.ledger import next_number, remove_record, replace_record
-from berth.model.batches import Origin
 from berth.model.commands import Enact, LabelAggregate, LedgerCommand, SetAggregates, SetHostStatus
-from berth.model.events import AnyRecord, RecordChanged
+from berth.model.events import AnyRecord, Origin, RecordChanged
 from berth.model.ids import AggregateId, Index, ProviderId
 from berth.model.placement import HEALTHY, Label
 from berth.model.rejections import Rejection

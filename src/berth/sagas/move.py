@@ -15,12 +15,11 @@ import msgspec
 from berth.ledger import decide, next_number
 from berth.model.commands import UNCHECKED, Claim, Enact, ReplaceAllocations
 from berth.model.ids import ConsumerId, ProviderId
+from berth.model.placement import MIGRATION, SHARES_VIA_AGGREGATE
 from berth.model.rejections import HostInAnotherCell, HostIsDown, NoFit, Rejection, ServerChangedByOthers
-from berth.model.requests import CandidatesRequest
 from berth.model.saga_runs import Destination
-from berth.model.scheduling import ANY_CELL, ScheduleRequest
+from berth.model.scheduling import ANY_CELL, CandidatesRequest, ScheduleRequest
 from berth.model.servers import Held, Host, Migration, MigrationKind, Place, Server
-from berth.model.vocabulary import MIGRATION, SHARES_VIA_AGGREGATE
 from berth.sagas.conflicts import (
     ServerHoldings,
     describe_difference,

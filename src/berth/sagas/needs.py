@@ -18,6 +18,7 @@ import msgspec
 from berth.ledger import decide, replace_record
 from berth.model.commands import UNCHECKED, Claim, Enact, ReplaceAllocations
 from berth.model.ids import ConsumerId, ProviderId
+from berth.model.placement import INSTANCE
 from berth.model.rejections import (
     NeedDoesNotFit,
     NeedNotFound,
@@ -28,12 +29,11 @@ from berth.model.rejections import (
     ServerUnsettled,
     TooManyNeeds,
 )
-from berth.model.requests import CandidatesRequest
+from berth.model.scheduling import CandidatesRequest
 from berth.model.servers import Held, Need, Place, Server
-from berth.model.vocabulary import INSTANCE
 from berth.sagas.conflicts import ConflictRules, ServerHoldings, find_holdings, minus, plus
 from berth.sagas.requests import group_of
-from berth.search.masks import find_unknown_traits
+from berth.search.providers import find_unknown_traits
 from berth.search.slots import slots_of
 from berth.view import ProviderRecord, Trial, View
 

@@ -11,11 +11,11 @@ import msgspec
 from berth.ledger import decide
 from berth.model.commands import Claim, Enact, LedgerCommand, ReplaceAllocations
 from berth.model.ids import ConsumerId, ProviderId
+from berth.model.placement import MIGRATION
 from berth.model.rejections import ConfirmBegun, NeedDoesNotFit, Rejection
-from berth.model.requests import CandidatesRequest
 from berth.model.saga_runs import SagaRun
+from berth.model.scheduling import CandidatesRequest
 from berth.model.servers import Held, Migration, Server
-from berth.model.vocabulary import MIGRATION
 from berth.sagas.conflicts import (
     adopt_holdings,
     adopt_migration_holdings,

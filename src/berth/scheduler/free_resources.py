@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth.model.ids import ClassId, Row
-from berth.model.requests import CandidatesRequest
+from berth.model.scheduling import CandidatesRequest
 from berth.scheduler.plugins import Rows, Weights
 from berth.view import View
 

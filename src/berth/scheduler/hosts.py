@@ -6,11 +6,10 @@ from typing import Final
 import numpy as np
 
 from berth.model.ids import AggregateId, ConsumerId, ProviderId
-from berth.model.placement import CELL
+from berth.model.placement import CELL, SHARES_VIA_AGGREGATE
 from berth.model.rejections import UnknownConsumer, UnknownHost
 from berth.model.scheduling import Hints
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
-from berth.search.masks import any_of
+from berth.search.providers import any_of
 from berth.view import Mask, ProviderRecord, View
 
 # -- hints --------------------------------------------------------------------------------------

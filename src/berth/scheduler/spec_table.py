@@ -20,9 +20,8 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from berth.model.placement import AMOUNT_MAX
+from berth.model.placement import AMOUNT_MAX, STANDARD_CLASSES, STANDARD_TRAITS, is_custom_name
 from berth.model.rejections import SpecInvalid
-from berth.model.vocabulary import STANDARD_CLASSES, STANDARD_TRAITS, is_custom_name
 from berth.scheduler.comparison import wrong_comparison
 
 VALUE_LENGTH_MAX: Final = 255

@@ -32,8 +32,8 @@ from berth.engine import Engine, Unavailable
 from berth.engine.engine import Observer
 from berth.journal import open_journal, parse_address
 from berth.main import Composition, compose
-from berth.model.batches import Origin
 from berth.model.commands import Enact
+from berth.model.events import Origin
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Outbox, SagaRun
 from berth.model.servers import ConflictPolicy, Host, Server

@@ -24,10 +24,9 @@ from berth.api.kernel.router import Route
 from berth.api.native.routes import PREFIX as NATIVE_PREFIX
 from berth.api.native.routes import ROUTES as NATIVE
 from berth.api.placement.routes import ROUTES as PLACEMENT
-from berth.model.batches import Origin
 from berth.model.clusters import Cluster, Node, NodeGroup
 from berth.model.commands import CreateGroup, Enact
-from berth.model.events import AnyRecord, RecordChanged
+from berth.model.events import AnyRecord, Origin, RecordChanged
 from berth.model.groups import HOST, Group
 from berth.model.ids import GroupId
 from berth.model.servers import Action, ActionEvent, Aggregate, Flavor, Host, Image, Migration, Place, Server

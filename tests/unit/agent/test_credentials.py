@@ -20,8 +20,8 @@ from berth.cell import protocol
 from berth.cli import main
 from berth.client import connect_directly
 from berth.ledger import replace_record
-from berth.model.batches import Origin
 from berth.model.commands import Enact
+from berth.model.events import Origin
 from berth.model.ids import Index
 from berth.model.saga_runs import Agent, Spec
 from berth.runtime.secrets import digest_of

@@ -18,7 +18,7 @@ from berth.cell.application import Cell, CellSettings
 from berth.cell.journal import make_cell_engine
 from berth.client import Client
 from berth.engine import Engine
-from berth.model.batches import Origin
+from berth.model.events import Origin
 from berth.model.rejections import RecordMoved
 from berth.model.saga_runs import Agent, ClaimSnapshot, SagaRun, Spec
 from berth.model.servers import Place

@@ -8,10 +8,9 @@ import pytest
 
 from berth.api.kernel import paging
 from berth.api.native import allocations, events
-from berth.model.batches import Origin
 from berth.model.clusters import Cluster
 from berth.model.commands import Claim, Command, CreateGroup, Enact, LabelAggregate, ReplaceAllocations
-from berth.model.events import AnyRecord, RecordChanged
+from berth.model.events import AnyRecord, Origin, RecordChanged
 from berth.model.groups import Group
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.placement import Label

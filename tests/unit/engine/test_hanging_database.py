@@ -10,7 +10,7 @@ import pytest
 
 from berth.engine import Unavailable
 from berth.engine.journal_thread import JournalThread
-from berth.model.batches import Batch
+from berth.model.events import Batch
 from tests.property.test_engine import EngineWorld, batches_in, create, created_in, fail, running
 
 pytestmark = pytest.mark.fast

@@ -10,7 +10,7 @@ from berth.api.identity.revocations import Revocations
 from berth.api.kernel.auth.issued import Grant
 from berth.engine import Engine
 from berth.journal import SqliteAddress, open_journal
-from berth.model.batches import Origin
+from berth.model.events import Origin
 from berth.model.servers import RevokedToken
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings

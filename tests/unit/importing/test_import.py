@@ -18,8 +18,7 @@ from berth.journal import (
     open_journal,
     parse_address,
 )
-from berth.model.batches import Batch
-from berth.model.events import Stamp
+from berth.model.events import Batch, Stamp
 from berth.model.ids import ClassId, ConsumerId, ProviderId
 from berth.model.placement import Consumer, Inventory
 from berth.runtime.settings import TABLE

@@ -10,7 +10,7 @@ import pytest
 
 from berth.api.kernel.http import StreamResponse, send_stream
 from berth.engine import Engine, Pruned, Unavailable
-from berth.model.batches import Batch
+from berth.model.events import Batch
 from berth.model.ids import Index
 from tests.unit.native.streams import PATIENCE_S, Stream, listening
 from tests.worlds import ApplicationWorld, uuid_of

@@ -7,7 +7,7 @@ import pytest
 from berth.doctor.findings import examine
 from berth.model import commands as c
 from berth.model.ids import AggregateId, ProviderId
-from berth.model.placement import Inventory, Label
+from berth.model.placement import SHARES_VIA_AGGREGATE, Inventory, Label
 from berth.model.rejections import (
     CapacityExceeded,
     NeedDoesNotFit,
@@ -23,7 +23,6 @@ from berth.model.rejections import (
     UnitsViolated,
 )
 from berth.model.servers import ConflictPolicy, Need
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
 from berth.sagas import needs
 from berth.sagas.conflicts import ConflictRules, as_dict
 from berth.sagas.saga import all_sagas

@@ -18,9 +18,8 @@ import pytest
 from hypothesis import given, settings
 
 from berth.api.kernel.rejections import explain_rejection
-from berth.model.explanations import Check, Explanation
 from berth.model.ids import AggregateId, GroupId
-from berth.model.placement import HostStatus, Inventory
+from berth.model.placement import SHARES_VIA_AGGREGATE, HostStatus, Inventory
 from berth.model.rejections import (
     GroupNotFound,
     GroupPolicyBroken,
@@ -29,9 +28,15 @@ from berth.model.rejections import (
     TraitsNotFound,
     UnknownHost,
 )
-from berth.model.requests import CandidatesRequest, RequestGroup
-from berth.model.scheduling import Hints, Plan, ScheduleRequest
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.model.scheduling import (
+    CandidatesRequest,
+    Check,
+    Explanation,
+    Hints,
+    Plan,
+    RequestGroup,
+    ScheduleRequest,
+)
 from berth.scheduler.explain.explanation import HOSTS_EXPLAINED_MAX, explain
 from berth.scheduler.options import DEFAULT_FILTERS, scheduler_options
 from berth.scheduler.plan import plan

@@ -10,8 +10,7 @@ import pytest
 from berth.model.events import RecordChanged
 from berth.model.ids import AggregateId, ConsumerId, GroupId
 from berth.model.placement import HostStatus
-from berth.model.requests import RequestGroup
-from berth.model.scheduling import Hints, ScheduleRequest
+from berth.model.scheduling import Hints, RequestGroup, ScheduleRequest
 from berth.model.servers import Host
 from berth.scheduler.options import DEFAULT_FILTERS
 from berth.scheduler.plugins import UnknownPlugin, filters

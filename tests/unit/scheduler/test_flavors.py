@@ -3,7 +3,7 @@
 import pytest
 
 from berth.model.rejections import SpecInvalid
-from berth.model.requests import CandidatesRequest
+from berth.model.scheduling import CandidatesRequest
 from berth.scheduler.flavors import FlavorAsk, FlavorSize, check_flavor, read_flavor
 
 pytestmark = pytest.mark.fast

@@ -20,7 +20,7 @@ from berth.api.kernel.problem import Problem, catch_problems, forbidden
 from berth.api.kernel.rejections import nova_problem
 from berth.api.kernel.router import Route
 from berth.engine import Engine, Proposal
-from berth.model.batches import Origin
+from berth.model.events import Origin
 from berth.model.quotas import Quotas
 from berth.model.rejections import Forbidden, Rejection
 from berth.model.servers import ConflictPolicy

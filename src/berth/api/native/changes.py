@@ -9,7 +9,7 @@ from berth.api.native import event_kinds as wire
 from berth.api.native.holders import UNKNOWN_TYPE
 from berth.api.native.record_changes import change_of_record, require_all
 from berth.model import events as e
-from berth.model.batches import Batch, Entry
+from berth.model.events import Batch, Entry
 from berth.model.groups import Group, Membership
 from berth.model.ids import ClassId
 from berth.model.placement import Consumer, Holdings, HostStatus, Inventory, Label

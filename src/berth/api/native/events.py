@@ -20,7 +20,7 @@ from berth.api.native.errors import refusal
 from berth.api.native.feed import STEP_BATCHES, pruned
 from berth.api.native.fields import LIMIT_DEFAULT, Limit
 from berth.engine import Engine, Pruned
-from berth.model.batches import Batch
+from berth.model.events import Batch
 from berth.model.ids import Index
 
 INDEX_MAX: Final = 2**63 - 1

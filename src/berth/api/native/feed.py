@@ -33,7 +33,7 @@ from berth.api.kernel.codes import PRUNED, TOO_MANY_STREAMS, UNEXPECTED
 from berth.api.kernel.problem import Problem, outage_problem
 from berth.api.native.changes import ClassNames, class_names, event_of
 from berth.engine import Engine, Pruned, Unavailable
-from berth.model.batches import Batch
+from berth.model.events import Batch
 from berth.model.ids import Index
 
 STEP_BATCHES: Final = 16

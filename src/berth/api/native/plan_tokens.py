@@ -17,10 +17,8 @@ from berth.api.kernel.codes import BAD_BODY
 from berth.api.kernel.problem import Problem
 from berth.api.native.schedule_requests import NewSchedule
 from berth.model.ids import ConsumerId, Index, ProviderId
-from berth.model.placement import Wanted
-from berth.model.requests import CandidatesRequest
-from berth.model.scheduling import HostCandidate, Placement, Plan, ScheduleRequest
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.model.placement import SHARES_VIA_AGGREGATE, Wanted
+from berth.model.scheduling import CandidatesRequest, HostCandidate, Placement, Plan, ScheduleRequest
 from berth.view import View
 
 _DIGEST_BYTES: Final = 12

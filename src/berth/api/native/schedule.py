@@ -26,12 +26,11 @@ from berth.api.native.schedule_requests import (
     make_schedule_request,
 )
 from berth.engine import Planned
-from berth.model import explanations as model
+from berth.model import scheduling as model
 from berth.model.commands import ReplaceAllocations
-from berth.model.explanations import Check, SmallestChange
 from berth.model.placement import Wanted
 from berth.model.rejections import ConstraintStep, PlanStale, Rejection
-from berth.model.scheduling import HostCandidate, Plan, ScheduleRequest
+from berth.model.scheduling import Check, HostCandidate, Plan, ScheduleRequest, SmallestChange
 from berth.runtime.ids import Ids
 from berth.scheduler.capacity import count_capacity as count_fitting
 from berth.scheduler.explain import explain as explain_schedule

@@ -15,8 +15,7 @@ from berth.model.commands import SCHEDULE
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import Rejection, SpecInvalid
-from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
-from berth.model.scheduling import Hints, ScheduleRequest
+from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, Hints, RequestGroup, ScheduleRequest
 from berth.scheduler.comparison import wrong_comparison
 from berth.scheduler.flavors import FlavorAsk, FlavorSize, check_flavor
 

@@ -10,7 +10,7 @@ from berth.api.placement.calls import Answer, PlacementCall, encode
 from berth.api.placement.limits import limit_list
 from berth.model.commands import SetAggregates
 from berth.model.ids import AggregateId
-from berth.model.vocabulary import AGENT_CELL_HEADER
+from berth.model.placement import AGENT_CELL_HEADER
 from berth.view import ProviderRecord, View
 
 GENERATION_SINCE: Final = 19

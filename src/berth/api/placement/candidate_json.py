@@ -16,9 +16,8 @@ import msgspec
 
 from berth.model.ids import ClassId
 from berth.model.placement import Amounts
-from berth.search.alike_trees import TreeCandidates
 from berth.search.candidates import Candidates, OneProviderCandidates
-from berth.search.patterns import Candidate, Pattern
+from berth.search.patterns import Candidate, Pattern, TreeCandidates
 from berth.view import ProviderRecord, View
 from berth.view.resource_classes import ResourceClasses
 

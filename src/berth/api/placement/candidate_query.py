@@ -21,7 +21,7 @@ from berth.api.placement.query import (
     parse_traits,
     validate_candidates,
 )
-from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
+from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, RequestGroup
 
 _LIMIT_MAX: Final = 2**31 - 1
 _LIMIT_DIGITS_MAX: Final = len(str(_LIMIT_MAX))

@@ -9,7 +9,7 @@ from berth.api.placement.candidate_json import CandidateRenderer
 from berth.api.placement.candidate_query import parse_candidates_query
 from berth.model.ids import ClassId
 from berth.model.rejections import Rejection
-from berth.model.requests import CandidatesRequest
+from berth.model.scheduling import CandidatesRequest
 from berth.search.candidates import SearchOptions, find_candidates
 from berth.view import View
 

@@ -14,7 +14,7 @@ from berth.api.placement import schemas
 from berth.api.placement.schemas import Schema, query_complaint
 from berth.api.placement.uuids import is_dashed, is_uuid
 from berth.model.ids import AggregateId, ProviderId
-from berth.model.requests import AnyOf
+from berth.model.scheduling import AnyOf
 
 _INVALID: Final = "Invalid query string parameters: "
 _LIMIT = re.compile("^[1-9][0-9]*$")

@@ -18,7 +18,7 @@ from berth.api.placement.versions import LATEST
 from berth.model.commands import CreateProvider, DeleteProvider, UpdateProvider
 from berth.model.ids import ProviderId
 from berth.model.rejections import Rejection
-from berth.model.requests import ProviderQuery
+from berth.model.scheduling import ProviderQuery
 from berth.search.providers import find_providers
 from berth.view import ProviderRecord, View
 

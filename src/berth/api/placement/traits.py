@@ -11,8 +11,8 @@ from berth.api.placement import wire
 from berth.api.placement.calls import Answer, PlacementCall, encode, no_content
 from berth.api.placement.limits import limit_list
 from berth.model.commands import CreateTrait, DeleteTrait, SetTraits
+from berth.model.placement import STANDARD_TRAITS, is_custom_name
 from berth.model.rejections import TraitsNotFound
-from berth.model.vocabulary import STANDARD_TRAITS, is_custom_name
 from berth.view import ProviderRecord, View
 
 _STANDARD: Final = tuple(sorted(STANDARD_TRAITS))

@@ -11,11 +11,9 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from berth.model.explanations import Capacity, PlaceCapacity
 from berth.model.groups import MEMBERS_MAX, Group
 from berth.model.rejections import GroupNotFound, Rejection
-from berth.model.requests import CandidatesRequest, Constraints
-from berth.model.scheduling import ScheduleRequest
+from berth.model.scheduling import CandidatesRequest, Capacity, Constraints, PlaceCapacity, ScheduleRequest
 from berth.scheduler.capacity.policies import NoPolicy, PolicyLimit, make_policy
 from berth.scheduler.capacity.rooms import HostRows, Rooms, count_rooms
 from berth.scheduler.capacity.trees import COUNT_MAX, THOROUGH, TreeEffort
@@ -24,7 +22,7 @@ from berth.scheduler.groups import group_of
 from berth.scheduler.hosts import find_host, find_unknown
 from berth.scheduler.options import SchedulerOptions
 from berth.scheduler.plugins import Filter
-from berth.search.masks import find_unknown_traits
+from berth.search.providers import find_unknown_traits
 from berth.search.slots import Slot, anchors_of, slots_of
 from berth.view import Mask, View
 from berth.view.groups import GroupRecord, Hosts

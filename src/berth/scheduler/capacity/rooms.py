@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth.model.ids import ClassId, Row
-from berth.model.requests import UNSUFFIXED, CandidatesRequest
+from berth.model.scheduling import UNSUFFIXED, CandidatesRequest
 from berth.scheduler.capacity.trees import COUNT_MAX, THOROUGH, TreeCounts, TreeEffort
 from berth.search.assignments import contended_classes
-from berth.search.masks import any_of
+from berth.search.providers import any_of
 from berth.search.slots import Slot
 from berth.view import Mask, View
 

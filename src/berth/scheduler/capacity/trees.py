@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from berth.model.ids import ClassId, Row
-from berth.model.requests import UNSUFFIXED, CandidatesRequest
+from berth.model.scheduling import UNSUFFIXED, CandidatesRequest
 from berth.search.assignments import Assignment, Effort, assignments_at, contended_classes
 from berth.search.slots import Slot
 from berth.view import ProviderRecord, View

@@ -12,12 +12,10 @@ import msgspec
 
 from berth.ledger import decide
 from berth.model.commands import UNCHECKED, Claim, ReplaceAllocations
-from berth.model.explanations import Check, HostChecks, Stock
 from berth.model.ids import AggregateId, ConsumerId
+from berth.model.placement import SHARES_VIA_AGGREGATE
 from berth.model.rejections import Rejection
-from berth.model.requests import CandidatesRequest, RequestGroup
-from berth.model.scheduling import ScheduleRequest
-from berth.model.vocabulary import SHARES_VIA_AGGREGATE
+from berth.model.scheduling import CandidatesRequest, Check, HostChecks, RequestGroup, ScheduleRequest, Stock
 from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.explain.amounts import AmountPart, split_parts
 from berth.scheduler.explain.variants import aggregate_name

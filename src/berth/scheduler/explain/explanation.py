@@ -12,15 +12,21 @@ from typing import Final, NamedTuple
 import msgspec
 import numpy as np
 
-from berth.model.explanations import Explanation, HostChecks, SmallestChange
 from berth.model.ids import ConsumerId, Row
 from berth.model.rejections import (
     ConstraintStep,
     GroupNotFound,
     Rejection,
 )
-from berth.model.requests import UNSUFFIXED, RequestGroup
-from berth.model.scheduling import Plan, ScheduleRequest
+from berth.model.scheduling import (
+    UNSUFFIXED,
+    Explanation,
+    HostChecks,
+    Plan,
+    RequestGroup,
+    ScheduleRequest,
+    SmallestChange,
+)
 from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.capacity.members import FitCount
 from berth.scheduler.constraints import ConstraintResult, count_steps, narrow_down

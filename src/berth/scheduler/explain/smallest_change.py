@@ -19,9 +19,8 @@ from collections.abc import Iterator
 from itertools import chain, takewhile
 from typing import Final
 
-from berth.model.explanations import Change, Remedy, SmallestChange
 from berth.model.rejections import ConstraintStep
-from berth.model.scheduling import ScheduleRequest
+from berth.model.scheduling import Change, Remedy, ScheduleRequest, SmallestChange
 from berth.scheduler.capacity.members import FitCount
 from berth.scheduler.explain.amounts import vary_amounts
 from berth.scheduler.explain.variants import (

@@ -7,12 +7,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from berth.model.explanations import Change
 from berth.model.groups import Group, Policy
 from berth.model.ids import AggregateId, Row
 from berth.model.rejections import Rejection
-from berth.model.requests import UNSUFFIXED, CandidatesRequest, RequestGroup
-from berth.model.scheduling import ScheduleRequest
+from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, Change, RequestGroup, ScheduleRequest
 from berth.scheduler.capacity.members import (
     FitCount,
     FitCounter,

@@ -3,7 +3,7 @@ moves within its cell only."""
 
 from berth.model.scheduling import ANY_CELL, ScheduleRequest
 from berth.scheduler.hosts import CELL_KIND, aggregate_names, hosts_in_aggregate
-from berth.search.masks import any_of
+from berth.search.providers import any_of
 from berth.view import Mask, ProviderRecord, View
 
 FOLLOWS_CLAIMS = False
