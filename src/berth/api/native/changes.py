@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from berth.api.kernel.times import show_time, show_time_ns
 from berth.api.native import event_kinds as wire
-from berth.api.native.holders import UNKNOWN_TYPE
+from berth.api.native.fields import UNKNOWN_TYPE
 from berth.api.native.record_changes import change_of_record, require_all
 from berth.model import events as e
 from berth.model.events import Batch, Entry

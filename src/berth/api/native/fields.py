@@ -18,6 +18,8 @@ Next = Annotated[
 ]
 Amounts = Annotated[dict[str, int], Meta(description="Amounts by the name of the resource class.")]
 Index = Annotated[int, Meta(ge=0, description="A position in the journal.")]
+UNKNOWN_TYPE: Final = "unknown"
+"""The type of a consumer that was written before consumers had types."""
 
 
 # -- what is sent -------------------------------------------------------------------------------

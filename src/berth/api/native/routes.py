@@ -12,7 +12,6 @@ from berth.api.native import (
     aggregates,
     allocations,
     clusters,
-    consumers,
     doctor,
     events,
     groups,
@@ -32,7 +31,6 @@ async def show_openapi(call: NativeCall) -> Response:
 
 
 ROUTES: Final[tuple[NativeRoute, ...]] = (
-    *consumers.ROUTES,
     *allocations.ROUTES,
     *usage.ROUTES,
     *events.ROUTES,

@@ -18,9 +18,9 @@ import msgspec
 from msgspec import Meta
 
 from berth.api.kernel.paging import behind, render_keys, take_first
+from berth.api.native.allocations import Project, Tree, class_named
 from berth.api.native.calls import NativeCall, NativeRoute, listing
 from berth.api.native.fields import LIMIT_DEFAULT, Amounts, KeyMarker, Limit, Next, ResourceClass
-from berth.api.native.holders import Project, Tree, class_named
 from berth.model.ids import AggregateId, ClassId, ProviderId, Row
 from berth.model.placement import Holdings
 from berth.view import ProviderRecord, View
