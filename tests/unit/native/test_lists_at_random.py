@@ -14,9 +14,8 @@ from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.http import Request
 from berth.api.native import allocations, usage
 from berth.api.native.allocations import AllocationsQuery, ConsumersQuery
-from berth.api.native.calls import NativeCall
+from berth.api.native.calls import NativeCall, decode_query
 from berth.api.native.fields import UNKNOWN_TYPE
-from berth.api.native.inputs import decode_query
 from berth.api.native.usage import UsageQuery
 from berth.model.events import (
     AggregatesChanged,

@@ -7,7 +7,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from berth.api.kernel import codes
-from berth.api.native.inputs import kinds_of
+from berth.api.native.calls import kinds_of
 from berth.api.native.routes import PREFIX, ROUTES, openapi_json
 
 pytestmark = pytest.mark.fast

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from berth.api.native.plan_tokens import Chosen, Token, read_token
+from berth.api.native.schedule import Chosen, Token, read_token
 from berth.model.ids import ConsumerId, ProviderId
 from tests.unit.native.refused_schedules import REFUSED
 from tests.worlds import Answer, ApplicationWorld, uuid_of

@@ -16,11 +16,9 @@ from berth.api.kernel.etags import StateTags
 from berth.api.kernel.http import JSON, Request, Response
 from berth.api.kernel.problem import Problem, forbidden
 from berth.api.kernel.router import Router
-from berth.api.native.calls import NativeCall, NativeRoute
-from berth.api.native.errors import render
+from berth.api.native.calls import NativeCall, NativeRoute, decode_body, decode_query, render
 from berth.api.native.events import EVENT_STREAM
 from berth.api.native.feed import Feed
-from berth.api.native.inputs import decode_body, decode_query
 from berth.api.native.routes import PREFIX, ROUTES
 
 _PART_MAX: Final = 64

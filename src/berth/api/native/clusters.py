@@ -21,6 +21,7 @@ from berth.api.native.calls import (
     NativeHandler,
     NativeRoute,
     Reader,
+    bad_body,
     change_found,
     encoded,
     fixed,
@@ -35,7 +36,6 @@ from berth.api.native.cluster_bodies import (
     objection_to_scale,
 )
 from berth.api.native.fields import LIMIT_DEFAULT, KeyMarker, Limit, Next, Time, Uuid
-from berth.api.native.inputs import bad_body
 from berth.clusters import proposals as operation
 from berth.clusters.proposals import ClusterProgress, ClusterStatus, NodeProgress, summarize_cluster
 from berth.model.clusters import Cluster, NodeGroup, NodeState

@@ -14,9 +14,8 @@ from berth.api.kernel.http import Request, Response, StreamResponse
 from berth.api.kernel.paging import PAGE_BYTES_MAX
 from berth.api.kernel.problem import Problem
 from berth.api.native import event_kinds as wire
-from berth.api.native.calls import NativeCall, NativeRoute, encoded
+from berth.api.native.calls import NativeCall, NativeRoute, encoded, make_refusal
 from berth.api.native.changes import class_names, events_of
-from berth.api.native.errors import refusal
 from berth.api.native.feed import STEP_BATCHES, pruned
 from berth.api.native.fields import LIMIT_DEFAULT, Limit
 from berth.engine import Engine, Pruned
@@ -102,7 +101,7 @@ async def _read_history(engine: Engine, after: Index) -> list[Batch]:
 def _respond_stream(call: NativeCall, after: Index, current: Index) -> Response:
     feed = call.feed
     feed.open(current)
-    pieces = feed.pieces(after, lambda problem: _encode(refusal(problem, call.request)))
+    pieces = feed.pieces(after, lambda problem: _encode(make_refusal(problem, call.request)))
     response = StreamResponse(pieces, EVENT_STREAM, feed.close, feed.heartbeat_s)
     response.headers += [("cache-control", "no-store"), ("x-accel-buffering", "no")]
     return response

@@ -8,6 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from berth.model.ids import ConsumerId
+from berth.model.rejections import ConstraintStep
+from berth.model.scheduling import Check, SmallestChange
 
 # -- what is answered ---------------------------------------------------------------------------
 
@@ -17,9 +19,34 @@ Next = Annotated[
     str | None, Meta(description="Where the next page is, relative to the server; null on the last page.")
 ]
 Amounts = Annotated[dict[str, int], Meta(description="Amounts by the name of the resource class.")]
-Index = Annotated[int, Meta(ge=0, description="A position in the journal.")]
+JournalIndex = Annotated[int, Meta(ge=0, description="A position in the journal.")]
 UNKNOWN_TYPE: Final = "unknown"
 """The type of a consumer that was written before consumers had types."""
+
+
+class HostExplanation(msgspec.Struct):
+    """Each constraint at one host. ``refused``: what the ledger says of a claim there."""
+
+    host: str
+    host_uuid: str | None
+    fits: bool
+    checks: tuple[Check, ...]
+    refused: str | None
+
+
+class ExplanationDetail(msgspec.Struct):
+    """``steps`` are the constraints in order, with how many hosts each removed; ``change`` is the smallest
+    change that would make it fit."""
+
+    index: JournalIndex
+    needed: int
+    fitting: int
+    hosts_total: int
+    steps: tuple[ConstraintStep, ...]
+    text: str
+    hosts: list[HostExplanation]
+    change: SmallestChange | None
+    refused: str | None
 
 
 # -- what is sent -------------------------------------------------------------------------------

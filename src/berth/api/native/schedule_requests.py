@@ -8,9 +8,8 @@ import msgspec
 from msgspec import Meta
 
 from berth.api.kernel.rejections import berth_problem
-from berth.api.native.calls import NativeCall
+from berth.api.native.calls import NativeCall, bad_body
 from berth.api.native.fields import GivenName, GivenUuid, NativeBody, consumers_of
-from berth.api.native.inputs import bad_body
 from berth.model.commands import SCHEDULE
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.placement import AMOUNT_MAX
