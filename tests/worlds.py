@@ -5,10 +5,9 @@ journal of its own and without a network.
 agents do what they are told at once. The sim cloud (``berth.sim.cloud``) has everything but hypervisors.
 """
 
-import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from collections.abc import AsyncIterator, Callable, Mapping, MutableMapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, Self, TypeVar, cast
@@ -116,13 +115,6 @@ class ApplicationWorld:
             yield self
         finally:
             await self.parts.stop()
-
-    def run(self, story: Callable[[Self], Awaitable[T]]) -> T:
-        async def told() -> T:
-            async with self.running():
-                return await story(self)
-
-        return asyncio.run(told())
 
     async def ask(
         self,

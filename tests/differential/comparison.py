@@ -28,16 +28,16 @@ class Difference(NamedTuple):
     berth: Answer
 
     def __str__(self) -> str:
-        told = "\n".join(f"  {request}" for request in self.requests)
-        return f"{told}\nupstream: {self.upstream}\nberth:    {self.berth}"
+        sent = "\n".join(f"  {request}" for request in self.requests)
+        return f"{sent}\nupstream: {self.upstream}\nberth:    {self.berth}"
 
 
-def compare(upstream: Upstream, requests: Sequence[Request]) -> Difference | None:
+async def compare(upstream: Upstream, requests: Sequence[Request]) -> Difference | None:
     """The first difference, from an empty world on."""
     upstream.reset()
     with tempfile.TemporaryDirectory() as folder:
-        world = ApplicationWorld(Path(folder), max_allocation_candidates=-1)
-        return world.run(lambda world: _Pair(upstream, world).first_difference(requests))
+        async with ApplicationWorld(Path(folder), max_allocation_candidates=-1).running() as world:
+            return await _Pair(upstream, world).first_difference(requests)
 
 
 class _Pair:
@@ -159,7 +159,7 @@ def _amounts_asked(pairs: list[tuple[str, str]]) -> Counter[str]:
 # -- shrinking ----------------------------------------------------------------------------------
 
 
-def shrink(upstream: Upstream, difference: Difference) -> Difference:
+async def shrink(upstream: Upstream, difference: Difference) -> Difference:
     """The same kind of difference with as few requests, and as few parameters, as removing them one by one
     leaves."""
     size = len(difference.requests) // 2
@@ -167,23 +167,23 @@ def shrink(upstream: Upstream, difference: Difference) -> Difference:
         start = 0
         while start < len(difference.requests) - 1:
             kept = difference.requests[:start] + difference.requests[start + size :]
-            smaller = compare(upstream, kept) if kept else None
+            smaller = await compare(upstream, kept) if kept else None
             if smaller is not None and _is_alike(smaller, difference):
                 difference = smaller
             else:
                 start += size
         size //= 2
-    return _with_fewer_parameters(upstream, difference)
+    return await _with_fewer_parameters(upstream, difference)
 
 
-def _with_fewer_parameters(upstream: Upstream, difference: Difference) -> Difference:
+async def _with_fewer_parameters(upstream: Upstream, difference: Difference) -> Difference:
     *before, last = difference.requests
     path, _, query = last.path.partition("?")
     parts = query.split("&") if query else []
     number = 0
     while number < len(parts):
         fewer = parts[:number] + parts[number + 1 :]
-        smaller = compare(upstream, [*before, last._replace(path=f"{path}?{'&'.join(fewer)}")])
+        smaller = await compare(upstream, [*before, last._replace(path=f"{path}?{'&'.join(fewer)}")])
         if smaller is not None and _is_alike(smaller, difference):
             difference, parts = smaller, fewer
         else:

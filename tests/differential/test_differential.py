@@ -18,13 +18,13 @@ def upstream(tmp_path_factory: pytest.TempPathFactory) -> Upstream:
     return Upstream(tmp_path_factory.mktemp("upstream"))
 
 
-def test_random_requests(upstream: Upstream) -> None:
+async def test_random_requests_are_answered_alike(upstream: Upstream) -> None:
     for seed in _SEEDS:
-        difference = compare(upstream, Author(seed).sequence(100))
-        assert difference is None, f"seed {seed}:\n{shrink(upstream, difference)}"
+        difference = await compare(upstream, Author(seed).sequence(100))
+        assert difference is None, f"seed {seed}:\n{await shrink(upstream, difference)}"
 
 
-def test_a_difference_is_found_and_shrunk(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_difference_is_found_and_shrunk(upstream: Upstream, monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison can fail: here upstream is made to forget that a provider was created."""
     ask = upstream.ask
 
@@ -35,9 +35,9 @@ def test_a_difference_is_found_and_shrunk(upstream: Upstream, monkeypatch: pytes
         return answer
 
     monkeypatch.setattr(upstream, "ask", forget)
-    difference = compare(upstream, Author(1).sequence(5))
+    difference = await compare(upstream, Author(1).sequence(5))
     assert difference is not None
-    smallest = shrink(upstream, difference)
+    smallest = await shrink(upstream, difference)
     assert len(smallest.requests) == 2
     assert smallest.requests[0].body["name"] == "p1"
 
@@ -82,11 +82,11 @@ _WORLD = (
         "/resource_providers?resources=VCPU:9,NOPE:1",
     ],
 )
-def test_one_request(upstream: Upstream, query: str) -> None:
-    assert compare(upstream, [*_WORLD, Request("GET", query, 39)]) is None
+async def test_one_request_is_answered_alike(upstream: Upstream, query: str) -> None:
+    assert await compare(upstream, [*_WORLD, Request("GET", query, 39)]) is None
 
 
-def test_a_way_is_not_lost_because_another_root_has_it_too(tmp_path: Path) -> None:
+async def test_a_way_is_not_lost_because_another_root_has_it_too(tmp_path: Path) -> None:
     """Upstream keeps one of two ways that differ only in their root, whichever its set met first, and may
     then find nothing: here p1 shares its disk with p0, and is the root of the GPU itself. That the way is a
     good one is shown by claiming it."""
@@ -99,7 +99,7 @@ def test_a_way_is_not_lost_because_another_root_has_it_too(tmp_path: Path) -> No
         Request("PUT", f"/resource_providers/{PROVIDERS[1]}/aggregates", 18, [_A]),
     ]
 
-    async def story(world: ApplicationWorld) -> None:
+    async with ApplicationWorld(tmp_path).running() as world:
         for request in shared:
             made = await world.ask_raw(
                 request.method, request.path, request.content, version=f"1.{request.version}"
@@ -116,8 +116,6 @@ def test_a_way_is_not_lost_because_another_root_has_it_too(tmp_path: Path) -> No
             "consumer_type": "INSTANCE",
         }
         assert (await world.ask("PUT", f"/allocations/{CONSUMERS[0]}", claim)).status == 204
-
-    ApplicationWorld(tmp_path).run(story)
 
 
 def _provider(number: int, parent: str | None, inventories: object, traits: list[str]) -> list[Request]:

@@ -107,7 +107,7 @@ async def overload(
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_more_than_the_queue_holds_is_refused_and_the_rest_is_right(
+async def test_more_than_the_queue_holds_is_refused_and_the_rest_is_right(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     url = (
@@ -123,7 +123,7 @@ def test_more_than_the_queue_holds_is_refused_and_the_rest_is_right(
             make_providers(line, [provider], CAPACITY)
         worker = worker_of(server)
         before = resident_bytes(worker)
-        seen, largest = asyncio.run(overload(server, provider, consumers, worker))
+        seen, largest = await overload(server, provider, consumers, worker)
         accepted, refused = sum(one.accepted for one in seen), sum(one.refused for one in seen)
         times_ms = [1000 * seconds for one in seen for seconds in one.seconds]
         p99_ms = statistics.quantiles(times_ms, n=100)[98]

@@ -1,6 +1,5 @@
 """Rows of the journal are tied to each other: whatever is changed behind its back is found, and named."""
 
-import asyncio
 import contextlib
 import logging
 import sqlite3
@@ -200,39 +199,35 @@ def test_a_snapshot_of_another_journal_is_not_used(path: Path, tmp_path: Path) -
         assert start_view(journal).state() == view.state()
 
 
-def test_an_engine_that_meets_damage_stops_and_names_it(path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
-        write(path, 1, 3)
-        journal = open_journal(SqliteAddress(path), shared=True)
-        engine = Engine(journal, SystemClock(), Ids(1), NoObserver(), shared=True, outage_seconds=0)
-        await engine.start()
-        write(path, 4)
-        change(path, replace_in_body(b"CUSTOM_4", b"CUSTOM_X"))
-        with pytest.raises(Unavailable, match="The journal is damaged"):
-            await engine.read(lambda view: view.index)
-        assert engine.broken is not None
-        assert "The journal is damaged" in engine.broken
-        await engine.stop()
+async def test_an_engine_that_meets_damage_stops_and_names_it(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(path, 1, 3)
+    journal = open_journal(SqliteAddress(path), shared=True)
+    engine = Engine(journal, SystemClock(), Ids(1), NoObserver(), shared=True, outage_seconds=0)
+    await engine.start()
+    write(path, 4)
+    change(path, replace_in_body(b"CUSTOM_4", b"CUSTOM_X"))
+    with pytest.raises(Unavailable, match="The journal is damaged"):
+        await engine.read(lambda view: view.index)
+    assert engine.broken is not None
+    assert "The journal is damaged" in engine.broken
+    await engine.stop()
+    [logged] = [record for record in caplog.records if record.levelno == logging.CRITICAL]
+    assert "journal entry 4 is damaged" in logged.getMessage()
+    assert logged.exc_info is None, "it is no bug of the program's"
 
-    asyncio.run(story())
-    [told] = [record for record in caplog.records if record.levelno == logging.CRITICAL]
-    assert "journal entry 4 is damaged" in told.getMessage()
-    assert told.exc_info is None, "it is no bug of the program's"
 
-
-def test_those_who_read_the_history_are_told_of_damage(path: Path) -> None:
-    async def story() -> None:
-        write(path)
-        engine = Engine(open_journal(SqliteAddress(path), shared=False), SystemClock(), Ids(1), NoObserver())
-        await engine.start()
-        change(path, replace_in_body(b"CUSTOM_4", b"CUSTOM_X"))
-        assert [one.index for one in await engine.history(START, 3)] == [1, 2, 3]
-        with pytest.raises(Unavailable, match="The journal is damaged") as refused:
-            await engine.history(START, 4)
-        assert "journal entry 4 is damaged" in refused.value.detail
-        await engine.stop()
-
-    asyncio.run(story())
+async def test_a_read_of_damaged_history_is_refused(path: Path) -> None:
+    write(path)
+    engine = Engine(open_journal(SqliteAddress(path), shared=False), SystemClock(), Ids(1), NoObserver())
+    await engine.start()
+    change(path, replace_in_body(b"CUSTOM_4", b"CUSTOM_X"))
+    assert [one.index for one in await engine.history(START, 3)] == [1, 2, 3]
+    with pytest.raises(Unavailable, match="The journal is damaged") as refused:
+        await engine.history(START, 4)
+    assert "journal entry 4 is damaged" in refused.value.detail
+    await engine.stop()
 
 
 # -- databases of before --------------------------------------------------------------------------------

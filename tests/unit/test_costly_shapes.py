@@ -362,7 +362,7 @@ def test_an_explanation_that_is_given_up_says_so(fleet: View, monkeypatch: pytes
     assert left - fleet.steps.left < 3 * 100_000
 
 
-def test_what_is_said_twice_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_is_said_twice_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred equal lists of aggregates ask for no more than one, and cost no more."""
     tried = 0
     fits = Variants.fits
@@ -374,7 +374,7 @@ def test_what_is_said_twice_is_asked_once(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(Variants, "fits", counted)
 
-    async def story(world: ApplicationWorld) -> list[int]:
+    async with ApplicationWorld(tmp_path).running() as world:
         await world.host(1)
         counts = []
         for times in (1, 100):
@@ -383,9 +383,7 @@ def test_what_is_said_twice_is_asked_once(tmp_path: Path, monkeypatch: pytest.Mo
             answer = await world.ask("POST", "/berth/v1/explain", {"parts": {"_a": part, "_b": part}})
             assert answer.status == 200, answer.body
             counts.append(tried - before)
-        return counts
-
-    once, hundred_times = ApplicationWorld(tmp_path).run(story)
+        once, hundred_times = counts
     assert once == hundred_times > 0
 
 

@@ -36,34 +36,32 @@ def move_away(database: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [remove, replace_with_a_copy, remove_the_log, move_away])
-def test_writes_are_refused_and_it_is_not_ready(
+async def test_writes_are_refused_and_it_is_not_ready(
     harm: Callable[[Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story(world: ApplicationWorld) -> None:
-        await world.change("PUT", "/traits/CUSTOM_BEFORE")
-        assert (await world.get("/readyz")).status == 200
-        harm(tmp_path / "journal.db")
-        for number in range(3):
-            refused = await world.ask("PUT", f"/traits/CUSTOM_{number}")
-            assert refused.status == 503
-            assert "file is missing or was replaced" in refused.error["detail"]
-        ready = await world.get("/readyz")
-        assert ready.status == 503
-        assert "file is missing or was replaced" in ready.json["reason"]
-        traits = (await world.get("/traits?name=startswith:CUSTOM_")).json["traits"]
-        assert traits == ["CUSTOM_BEFORE"], "what was refused is not there"
-
     with caplog.at_level(logging.ERROR, logger="berth.engine"):
-        ApplicationWorld(tmp_path).run(story)
-    [told] = [record.getMessage() for record in caplog.records if record.name.startswith("berth.engine")]
-    assert "journal.db" in told
-    assert "put the file back" in told
+        async with ApplicationWorld(tmp_path).running() as world:
+            await world.change("PUT", "/traits/CUSTOM_BEFORE")
+            assert (await world.get("/readyz")).status == 200
+            harm(tmp_path / "journal.db")
+            for number in range(3):
+                refused = await world.ask("PUT", f"/traits/CUSTOM_{number}")
+                assert refused.status == 503
+                assert "file is missing or was replaced" in refused.error["detail"]
+            ready = await world.get("/readyz")
+            assert ready.status == 503
+            assert "file is missing or was replaced" in ready.json["reason"]
+            traits = (await world.get("/traits?name=startswith:CUSTOM_")).json["traits"]
+            assert traits == ["CUSTOM_BEFORE"], "what was refused is not there"
+    [logged] = [record.getMessage() for record in caplog.records if record.name.startswith("berth.engine")]
+    assert "journal.db" in logged
+    assert "put the file back" in logged
 
 
-def test_a_file_that_is_gone_during_an_append_is_not_acknowledged(
+async def test_a_file_that_is_gone_during_an_append_is_not_acknowledged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(world: ApplicationWorld) -> None:
+    async with ApplicationWorld(tmp_path).running() as world:
         await world.change("PUT", "/traits/CUSTOM_BEFORE")
         journal = world.engine._journal
         insert = journal._with_cursor
@@ -77,11 +75,9 @@ def test_a_file_that_is_gone_during_an_append_is_not_acknowledged(
         monkeypatch.setattr(journal, "_with_cursor", late)
         assert (await world.ask("PUT", "/traits/CUSTOM_LOST")).status == 503
 
-    ApplicationWorld(tmp_path).run(story)
 
-
-def test_it_goes_on_when_the_file_is_back(tmp_path: Path) -> None:
-    async def story(world: ApplicationWorld) -> None:
+async def test_it_goes_on_when_the_file_is_back(tmp_path: Path) -> None:
+    async with ApplicationWorld(tmp_path).running() as world:
         database = tmp_path / "journal.db"
         await world.change("PUT", "/traits/CUSTOM_BEFORE")
         move_away(database)
@@ -89,8 +85,6 @@ def test_it_goes_on_when_the_file_is_back(tmp_path: Path) -> None:
         database.with_name("elsewhere").rename(database)
         await world.change("PUT", "/traits/CUSTOM_LATER")
         assert (await world.get("/readyz")).status == 200
-
-    ApplicationWorld(tmp_path).run(story)
 
 
 def test_a_connection_that_was_given_up_is_no_missing_file(tmp_path: Path) -> None:
@@ -146,19 +140,17 @@ def modes(folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("of_before", [False, True], ids=["new", "of before"])
-def test_the_files_are_for_their_owner_alone(tmp_path: Path, of_before: bool) -> None:
+async def test_the_files_are_for_their_owner_alone(tmp_path: Path, of_before: bool) -> None:
     mask = os.umask(0o022)
     try:
         if of_before:
             open_journal(SqliteAddress(tmp_path / "journal.db"), shared=False).close()
             (tmp_path / "journal.db").chmod(0o644)
 
-        async def story(world: ApplicationWorld) -> None:
+        async with ApplicationWorld(tmp_path).running() as world:
             await world.change("PUT", "/traits/CUSTOM_T")
             assert modes(tmp_path) == dict.fromkeys(
                 ("journal.db", "journal.db-wal", "journal.db-shm", "journal.db.lock"), 0o600
             )
-
-        ApplicationWorld(tmp_path).run(story)
     finally:
         os.umask(mask)

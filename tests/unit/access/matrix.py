@@ -6,6 +6,7 @@ Routes are read off the route tables; what stands for their variable parts, and 
 route for which something is missing here fails the test by name.
 """
 
+import asyncio
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -440,14 +441,11 @@ class Blue(RegionWorld):
         await self.start()
 
 
-def measure(path: Path) -> dict[Asked, list[int]]:
+async def measure(path: Path) -> dict[Asked, list[int]]:
     """What every caller gets at every route."""
-
-    async def story(region: Blue) -> dict[Asked, list[int]]:
+    async with Blue(path).running() as region:
         await region.fill()
         return {asked: await region.statuses(asked) for asked in rows(region)}
-
-    return Blue(path).run(story)
 
 
 def table(measured: Mapping[Asked, list[int]]) -> str:
@@ -476,4 +474,4 @@ def _cell(status: int) -> str:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        EXPECTED.write_text(table(measure(Path(folder))))
+        EXPECTED.write_text(table(asyncio.run(measure(Path(folder)))))

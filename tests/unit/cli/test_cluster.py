@@ -1,6 +1,5 @@
 """``berth cluster``, against a region whose clusters come on with every look at them."""
 
-import asyncio
 import json
 import threading
 from collections.abc import Iterator
@@ -321,7 +320,7 @@ def test_watching_ends_when_it_is_settled(region: RegionStub, capsys: pytest.Cap
     assert cluster(region, "show", "db", "--watch") == 2
 
 
-def test_a_wait_has_a_deadline(region: RegionStub) -> None:
+async def test_a_wait_has_a_deadline(region: RegionStub) -> None:
     region.add(1)
     clock = FakeClock()
 
@@ -338,11 +337,11 @@ def test_a_wait_has_a_deadline(region: RegionStub) -> None:
     with pytest.raises(
         CommandError, match="after 10 seconds the cluster is not settled; it is building: 0 of 3"
     ):
-        asyncio.run(wait())
+        await wait()
     assert len(region.asked) == 4
     region.coming = [503] * 10
     with pytest.raises(ClientError, match="503"):
-        asyncio.run(wait())
+        await wait()
 
 
 # -- changes ------------------------------------------------------------------------------------

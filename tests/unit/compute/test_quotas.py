@@ -13,7 +13,6 @@ from berth.engine import start_view
 from berth.journal import SqliteAddress, open_journal
 from berth.model.quotas import Quotas
 from berth.model.servers import Image, Server
-from berth.view import View
 from berth.view.snapshot import dump, load
 from tests.servers import ROOT
 from tests.unit.native.clusters import CLUSTERS, cluster, data, fleet, kept, scaled
@@ -77,7 +76,6 @@ async def test_of_many_at_once_exactly_as_many_get_in(tmp_path: Path) -> None:
 
 async def test_servers_for_which_there_is_no_place_count_too(tmp_path: Path) -> None:
     """They were a way to write without an end: a thousand records for 95 bytes."""
-
     async with RegionWorld(tmp_path, **DEFAULT).running() as region:
         await region.put(SMALL)
         assert forbidden(await ask_for(region, min_count=1000)).startswith(
@@ -223,10 +221,10 @@ async def test_metadata_of_a_server(tmp_path: Path) -> None:
         assert (await region.compute("PUT", f"{path}/b", {"meta": {"b": "9"}}, who=BLUE)).status == 200
 
 
-def test_clusters(tmp_path: Path) -> None:
+async def test_clusters(tmp_path: Path) -> None:
     """A cluster counts as one, and with its servers; its server groups are its own."""
-
-    async def story(region: RegionWorld) -> None:
+    settings = {"quota_instances": 6, "quota_cores": 12, "quota_clusters": 1, "quota_server_groups": 0}
+    async with RegionWorld(tmp_path, **settings, quota_server_group_members=1).running() as region:
         await fleet(region, 5)
         how: dict[str, Any] = {"token": BLUE}
         refused = await region.ask("POST", CLUSTERS, cluster(data(7)), **how)
@@ -256,9 +254,6 @@ def test_clusters(tmp_path: Path) -> None:
         assert (await region.ask("DELETE", f"{CLUSTERS}/{id}", **how)).status == 202
         await kept(region)
         assert set((await used(region)).values()) == {0}
-
-    settings = {"quota_instances": 6, "quota_cores": 12, "quota_clusters": 1, "quota_server_groups": 0}
-    RegionWorld(tmp_path, **settings, quota_server_group_members=1).run(story)
 
 
 async def test_images_in_glances_words(tmp_path: Path) -> None:
@@ -395,10 +390,9 @@ async def test_a_member_sees_its_own_and_sets_nothing(tmp_path: Path) -> None:
 # -- counting -----------------------------------------------------------------------------------------
 
 
-def test_what_is_counted_follows_from_the_journal(tmp_path: Path) -> None:
+async def test_what_is_counted_follows_from_the_journal(tmp_path: Path) -> None:
     """Replayed, loaded from a snapshot, and added up from the records: it is the same."""
-
-    async def story(region: RegionWorld) -> View:
+    async with RegionWorld(tmp_path).running() as region:
         await fleet(region, 4)
         await region.put(Image(id=uuid_of(970), name="i", owner="blue", size=5))
         await region.ask("POST", CLUSTERS, cluster(data(3)), token=BLUE)
@@ -411,9 +405,7 @@ def test_what_is_counted_follows_from_the_journal(tmp_path: Path) -> None:
                 await region.act(id, "resize", {"flavorRef": LARGE.id}, who=BLUE)
                 await region.finish(id)
         await kept(region)
-        return region.engine.view
-
-    view = RegionWorld(tmp_path).run(story)
+        view = region.engine.view
     journal = open_journal(SqliteAddress(tmp_path / "journal.db"), shared=False)
     try:
         replayed = start_view(journal)

@@ -1,6 +1,5 @@
 """/identity/v3: logging in with a tokens file, what tokens are good for, and where services are found."""
 
-import asyncio
 import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -267,7 +266,6 @@ async def test_lists_of_what_there_is(region: RegionWorld) -> None:
 @pytest.mark.parametrize("path", ["projects?tags-any=a", "users?tags=a", "endpoints?type=image", "roles?a=b"])
 async def test_a_list_is_refused_with_a_word_that_it_does_not_know(region: RegionWorld, path: str) -> None:
     """All of it was listed."""
-
     refused = await region.ask("GET", f"/identity/v3/{path}", token=ADMIN)
     assert refused.status == 400
     assert "is not supported in a list of" in refused.json["error"]["message"]
@@ -294,13 +292,10 @@ async def test_where_everybody_is_believed_any_password_will_do(tmp_path: Path) 
         assert [project["id"] for project in listed.json["projects"]] == ["ops"]
 
 
-def test_entries_of_one_user_do_not_lend_each_other_roles(tmp_path: Path) -> None:
+async def test_entries_of_one_user_do_not_lend_each_other_roles(tmp_path: Path) -> None:
     weak, strong = "weak-token-0123456789", "strong-token-0123456789"
     region = RegionWorld(tmp_path, entry(strong, "ann", "blue", '["admin"]') + entry(weak, "ann", "blue"))
-
-    async def story(region: RegionWorld) -> str:
-        return await issued(region, "ann", weak)
-
-    token = region.run(story)
+    async with region.running():
+        token = await issued(region, "ann", weak)
     tokens = Tokens(str(region.tokens_file), region.clock, issues=True)
-    assert asyncio.run(tokens.identify({"x-auth-token": token})) == Caller("ann", "blue", ())
+    assert await tokens.identify({"x-auth-token": token}) == Caller("ann", "blue", ())

@@ -152,7 +152,7 @@ def test_nothing_is_shown_but_what_is_named() -> None:
 
 
 @pytest.mark.parametrize("how", ["page", "stream"])
-def test_a_change_that_cannot_be_shown_stops_nobody(
+async def test_a_change_that_cannot_be_shown_stops_nobody(
     how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fails(*_: Any) -> event_kinds.Change:
@@ -161,22 +161,20 @@ def test_a_change_that_cannot_be_shown_stops_nobody(
     monkeypatch.setitem(changes._RENDERERS, e.TraitChanged, fails)
     monkeypatch.setattr(changes, "_unreadable", set())
 
-    async def story(world: ApplicationWorld) -> list[Any]:
+    caplog.set_level(logging.ERROR)
+    async with ApplicationWorld(tmp_path).running() as world:
         for number in range(3):
             await world.change("PUT", f"/traits/CUSTOM_{number}")
         await world.change("PUT", "/resource_classes/CUSTOM_A")
         if how == "page":
-            events: list[Any] = (await world.get("/berth/v1/events")).json["events"]
-            return events
-        async with listening(world.application, "?after=0") as (stream, _):
-            await stream.until(lambda stream: len(stream.events) == 4)
-            return [json.loads(event["data"]) for event in stream.events]
-
-    with caplog.at_level(logging.ERROR):
-        told = ApplicationWorld(tmp_path).run(story)
-    kinds = [change["kind"] for event in told for change in event["changes"]]
+            events = (await world.get("/berth/v1/events")).json["events"]
+        else:
+            async with listening(world.application, "?after=0") as (stream, _):
+                await stream.until(lambda stream: len(stream.events) == 4)
+            events = [json.loads(event["data"]) for event in stream.events]
+    kinds = [change["kind"] for event in events for change in event["changes"]]
     assert kinds == ["unreadable"] * 3 + ["resource_class"]
-    assert told[0]["changes"] == [{"kind": "unreadable", "event": "TraitChanged"}]
+    assert events[0]["changes"] == [{"kind": "unreadable", "event": "TraitChanged"}]
     logged = [record.getMessage() for record in caplog.records]
     assert [text for text in logged if "cannot be rendered" in text] == [
         "TraitChanged: the event cannot be rendered for readers; later ones of its kind are not logged"

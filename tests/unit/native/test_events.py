@@ -250,47 +250,38 @@ class Endless:
         self.ends += 1
 
 
-def test_a_client_that_does_not_read_is_dropped() -> None:
-    async def story() -> None:
-        stream, endless = Stream(), Endless(0.05)
+async def test_a_client_that_does_not_read_is_dropped() -> None:
+    stream, endless = Stream(), Endless(0.05)
 
-        async def stall(message: MutableMapping[str, Any]) -> None:
-            if endless.made == 3:
-                stream.reads.clear()
-            await stream.send(message)
+    async def stall(message: MutableMapping[str, Any]) -> None:
+        if endless.made == 3:
+            stream.reads.clear()
+        await stream.send(message)
 
-        async with asyncio.timeout(PATIENCE_S):
-            await send_stream(stream.receive, stall, endless.response)
-        assert endless.made == 3, "nothing is made that nobody takes"
-        assert endless.finished
-        assert endless.ends == 1
-
-    asyncio.run(story())
+    async with asyncio.timeout(PATIENCE_S):
+        await send_stream(stream.receive, stall, endless.response)
+    assert endless.made == 3, "nothing is made that nobody takes"
+    assert endless.finished
+    assert endless.ends == 1
 
 
-def test_a_client_that_leaves_is_noticed() -> None:
-    async def story() -> None:
-        stream, endless = Stream(), Endless(5)
+async def test_a_client_that_leaves_is_noticed() -> None:
+    stream, endless = Stream(), Endless(5)
 
-        async def leave(message: MutableMapping[str, Any]) -> None:
-            await stream.send(message)
-            await asyncio.sleep(0)
-            if endless.made == 3:
-                stream.leave()
+    async def leave(message: MutableMapping[str, Any]) -> None:
+        await stream.send(message)
+        await asyncio.sleep(0)
+        if endless.made == 3:
+            stream.leave()
 
-        async with asyncio.timeout(PATIENCE_S):
-            await send_stream(stream.receive, leave, endless.response)
-        assert endless.finished
-        assert endless.ends == 1
-
-    asyncio.run(story())
+    async with asyncio.timeout(PATIENCE_S):
+        await send_stream(stream.receive, leave, endless.response)
+    assert endless.finished
+    assert endless.ends == 1
 
 
-def test_a_stream_that_never_began_gives_its_place_back() -> None:
-    async def story() -> None:
-        stream, endless = Stream(), Endless(0.01)
-        stream.reads.clear()
-        await send_stream(stream.receive, stream.send, endless.response)
-        assert (endless.made, endless.ends) == (0, 1)
-
-    asyncio.run(story())
+async def test_a_stream_that_never_began_gives_its_place_back() -> None:
+    stream, endless = Stream(), Endless(0.01)
+    stream.reads.clear()
+    await send_stream(stream.receive, stream.send, endless.response)
+    assert (endless.made, endless.ends) == (0, 1)

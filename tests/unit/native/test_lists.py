@@ -34,11 +34,11 @@ async def fill(world: ApplicationWorld) -> None:
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory: pytest.TempPathFactory) -> ApplicationWorld:
+async def filled(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ApplicationWorld]:
     """Filled once, for tests that only read."""
-    world = ApplicationWorld(tmp_path_factory.mktemp("filled"))
-    world.run(fill)
-    return world
+    async with ApplicationWorld(tmp_path_factory.mktemp("filled")).running() as world:
+        await fill(world)
+        yield world
 
 
 def numbers(rows: list[dict[str, Any]], key: str) -> list[int]:
@@ -49,17 +49,16 @@ def numbers(rows: list[dict[str, Any]], key: str) -> list[int]:
 
 
 async def test_a_consumer_is_told_whole(filled: ApplicationWorld) -> None:
-    async with filled.running() as world:
-        first, *_ = (await world.get("/berth/v1/consumers")).json["consumers"]
-        assert first.pop("created_at") == first.pop("updated_at")
-        assert first == {
-            "uuid": uuid_of(11),
-            "project_id": "a",
-            "user_id": "u",
-            "consumer_type": "INSTANCE",
-            "generation": 1,
-            "providers": 2,
-        }
+    first, *_ = (await filled.get("/berth/v1/consumers")).json["consumers"]
+    assert first.pop("created_at") == first.pop("updated_at")
+    assert first == {
+        "uuid": uuid_of(11),
+        "project_id": "a",
+        "user_id": "u",
+        "consumer_type": "INSTANCE",
+        "generation": 1,
+        "providers": 2,
+    }
 
 
 @pytest.mark.parametrize(
@@ -84,10 +83,9 @@ async def test_a_consumer_is_told_whole(filled: ApplicationWorld) -> None:
     ],
 )
 async def test_consumers_are_filtered(filled: ApplicationWorld, query: str, expected: list[int]) -> None:
-    async with filled.running() as world:
-        answer = (await world.get(f"/berth/v1/consumers{query}")).json
-        assert numbers(answer["consumers"], "uuid") == expected
-        assert answer["next"] is None
+    answer = (await filled.get(f"/berth/v1/consumers{query}")).json
+    assert numbers(answer["consumers"], "uuid") == expected
+    assert answer["next"] is None
 
 
 async def test_pages_stay_in_step_while_consumers_come_and_go(world: ApplicationWorld) -> None:
@@ -112,20 +110,19 @@ async def test_pages_stay_in_step_while_consumers_come_and_go(world: Application
 
 
 async def test_an_allocation_is_told_whole(filled: ApplicationWorld) -> None:
-    async with filled.running() as world:
-        rows = (await world.get(f"/berth/v1/allocations?provider={uuid_of(2)}&project=a")).json
-        assert rows["allocations"] == [
-            {
-                "consumer_uuid": uuid_of(11),
-                "resource_provider_uuid": uuid_of(2),
-                "resource_provider_name": "host-2",
-                "root_provider_uuid": uuid_of(1),
-                "resources": {"VCPU": 1},
-                "project_id": "a",
-                "user_id": "u",
-                "consumer_type": "INSTANCE",
-            }
-        ]
+    rows = (await filled.get(f"/berth/v1/allocations?provider={uuid_of(2)}&project=a")).json
+    assert rows["allocations"] == [
+        {
+            "consumer_uuid": uuid_of(11),
+            "resource_provider_uuid": uuid_of(2),
+            "resource_provider_name": "host-2",
+            "root_provider_uuid": uuid_of(1),
+            "resources": {"VCPU": 1},
+            "project_id": "a",
+            "user_id": "u",
+            "consumer_type": "INSTANCE",
+        }
+    ]
 
 
 @pytest.mark.parametrize(
@@ -141,10 +138,9 @@ async def test_an_allocation_is_told_whole(filled: ApplicationWorld) -> None:
 async def test_allocations_are_filtered(
     filled: ApplicationWorld, query: str, expected: list[tuple[int, int]]
 ) -> None:
-    async with filled.running() as world:
-        rows = (await world.get(f"/berth/v1/allocations{query}")).json["allocations"]
-        found = zip(numbers(rows, "consumer_uuid"), numbers(rows, "resource_provider_uuid"), strict=True)
-        assert list(found) == expected
+    rows = (await filled.get(f"/berth/v1/allocations{query}")).json["allocations"]
+    found = zip(numbers(rows, "consumer_uuid"), numbers(rows, "resource_provider_uuid"), strict=True)
+    assert list(found) == expected
 
 
 @pytest.mark.parametrize(
@@ -153,13 +149,12 @@ async def test_allocations_are_filtered(
 async def test_a_consumers_rows_are_on_one_page(
     filled: ApplicationWorld, limit: int, pages: list[list[int]] | None
 ) -> None:
-    async with filled.running() as world:
-        found, path = [], f"/berth/v1/allocations?limit={limit}"
-        while path:
-            answer = (await world.get(path)).json
-            found.append(numbers(answer["allocations"], "consumer_uuid"))
-            path = answer["next"]
-        assert found == (pages or [[11, 11, 12, 13, 14, 14]])
+    found, path = [], f"/berth/v1/allocations?limit={limit}"
+    while path:
+        answer = (await filled.get(path)).json
+        found.append(numbers(answer["allocations"], "consumer_uuid"))
+        path = answer["next"]
+    assert found == (pages or [[11, 11, 12, 13, 14, 14]])
 
 
 # -- usage --------------------------------------------------------------------------------------
@@ -195,11 +190,10 @@ MEMORY = {"capacity": 1000, "used": 107, "free": 893}
     ],
 )
 async def test_usage_of_places(filled: ApplicationWorld, query: str, expected: dict[int, object]) -> None:
-    async with filled.running() as world:
-        answer = (await world.get(f"/berth/v1/usage?{query}")).json
-        assert {int(row["key"][-12:]): row["resources"] for row in answer["usage"]} == expected
-        named = query.startswith(("by=provider", "by=root"))
-        assert all(("name" in row) is named for row in answer["usage"])
+    answer = (await filled.get(f"/berth/v1/usage?{query}")).json
+    assert {int(row["key"][-12:]): row["resources"] for row in answer["usage"]} == expected
+    named = query.startswith(("by=provider", "by=root"))
+    assert all(("name" in row) is named for row in answer["usage"])
 
 
 @pytest.mark.parametrize(
@@ -215,9 +209,8 @@ async def test_usage_of_places(filled: ApplicationWorld, query: str, expected: d
     ],
 )
 async def test_usage_by_class(filled: ApplicationWorld, query: str, expected: dict[str, object]) -> None:
-    async with filled.running() as world:
-        answer = (await world.get(f"/berth/v1/usage?by=resource_class{query}")).json
-        assert {row["key"]: row["resources"][row["key"]] for row in answer["usage"]} == expected
+    answer = (await filled.get(f"/berth/v1/usage?by=resource_class{query}")).json
+    assert {row["key"]: row["resources"][row["key"]] for row in answer["usage"]} == expected
 
 
 @pytest.mark.parametrize(
@@ -235,19 +228,17 @@ async def test_usage_by_class(filled: ApplicationWorld, query: str, expected: di
     ],
 )
 async def test_usage_by_project(filled: ApplicationWorld, query: str, expected: dict[str, object]) -> None:
-    async with filled.running() as world:
-        answer = (await world.get(f"/berth/v1/usage?by=project{query}")).json
-        assert {row["key"]: (row["used"], row["consumers"]) for row in answer["usage"]} == expected
+    answer = (await filled.get(f"/berth/v1/usage?by=project{query}")).json
+    assert {row["key"]: (row["used"], row["consumers"]) for row in answer["usage"]} == expected
 
 
 async def test_usage_has_pages_too(filled: ApplicationWorld) -> None:
-    async with filled.running() as world:
-        keys, path = [], "/berth/v1/usage?by=provider&limit=1"
-        while path:
-            answer = (await world.get(path)).json
-            keys += numbers(answer["usage"], "key")
-            path = answer["next"]
-        assert keys == [1, 2, 3]
+    keys, path = [], "/berth/v1/usage?by=provider&limit=1"
+    while path:
+        answer = (await filled.get(path)).json
+        keys += numbers(answer["usage"], "key")
+        path = answer["next"]
+    assert keys == [1, 2, 3]
 
 
 async def test_what_is_over_capacity_takes_nothing_from_the_others(world: ApplicationWorld) -> None:
