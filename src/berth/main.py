@@ -44,7 +44,7 @@ from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings, cells_of
 from berth.runtime.telemetry import Telemetry
 from berth.runtime.turns import Turns
-from berth.scheduler.options import SchedulerOptions, scheduler_options
+from berth.scheduler.plugins import SchedulerOptions, scheduler_options
 
 _log = logging.getLogger(__name__)
 

@@ -23,8 +23,8 @@ from berth.model.rejections import ClusterDoesNotFit, Rejection
 from berth.model.servers import Flavor, Server
 from berth.runtime.ids import Ids
 from berth.sagas.proposals import Context
-from berth.scheduler.options import scheduler_options
 from berth.view import View
+from tests.options import scheduler_options
 
 pytestmark = pytest.mark.fast
 

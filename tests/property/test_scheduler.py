@@ -38,10 +38,11 @@ from berth.model.scheduling import (
 )
 from berth.scheduler.constraints import count_steps, narrow_down
 from berth.scheduler.filters import group_policy
-from berth.scheduler.options import SchedulerOptions, scheduler_options
 from berth.scheduler.plan import plan
+from berth.scheduler.plugins import SchedulerOptions
 from berth.search.candidates import SearchOptions, find_candidates
 from berth.view import ProviderRecord, View, sets
+from tests.options import scheduler_options
 
 SOAK = os.environ.get("BERTH_SOAK") == "1"
 SEEDS = 20_000 if SOAK else 400

@@ -47,12 +47,12 @@ from berth.scheduler.capacity.members import FitCounter, count_capacity
 from berth.scheduler.capacity.rooms import HostRows
 from berth.scheduler.explain import explain
 from berth.scheduler.explain.variants import Variant, Variants
-from berth.scheduler.options import scheduler_options
 from berth.scheduler.plan import plan
 from berth.search.assignments import LOOKED_AT_MAX
 from berth.search.candidates import Candidates, SearchOptions, find_candidates
 from berth.search.providers import find_providers
 from berth.view import OutOfSteps, View
+from tests.options import scheduler_options
 from tests.worlds import ApplicationWorld, uuid_of
 
 HOSTS: Final = 2_000

@@ -31,7 +31,7 @@ from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.sagas import delete
 from berth.sagas.proposals import Context, leave_group, read_quotas
-from berth.scheduler.options import SchedulerOptions
+from berth.scheduler.plugins import SchedulerOptions
 from berth.view import View
 
 _log = logging.getLogger(__name__)

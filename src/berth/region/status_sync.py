@@ -19,7 +19,7 @@ from berth.ledger import next_number, remove_record, replace_record
 from berth.model.commands import Enact, LabelAggregate, LedgerCommand, SetAggregates, SetHostStatus
 from berth.model.events import AnyRecord, Origin, RecordChanged
 from berth.model.ids import AggregateId, Index, ProviderId
-from berth.model.placement import HEALTHY, Label
+from berth.model.placement import CELL, HEALTHY, Label
 from berth.model.rejections import Rejection
 from berth.model.saga_runs import Agent, ClaimSnapshot, Outbox, SagaRun, StepLog
 from berth.model.servers import (
@@ -39,7 +39,6 @@ from berth.sagas.hosts import cell_aggregate
 from berth.sagas.proposals import remove_server
 from berth.sagas.runner import find_outcome, is_finished, saga_of, step_of
 from berth.sagas.saga import AS_BEFORE, GONE, UNCHANGED, has_given_back
-from berth.scheduler.hosts import CELL_KIND
 from berth.view import ProviderRecord, View
 
 WAIT_S: Final = 5.0
@@ -292,7 +291,7 @@ def apply_host(view: View, agent: Agent, cell: str, now_s: int) -> Enact | None:
     down = after.is_silent or after.is_forced_down
     if provider is not None and status.down != down:
         commands.append(SetHostStatus(id, msgspec.structs.replace(status, down=down)))
-    label = Label(CELL_KIND, cell)
+    label = Label(CELL, cell)
     aggregate = cell_aggregate(cell)
     if view.groups.labels.get(aggregate) != label:
         commands.append(LabelAggregate(aggregate, label))

@@ -32,7 +32,7 @@ from berth.sagas.conflicts import ConflictRules, OnRepeat, ServerHoldings, adopt
 from berth.sagas.hosts import is_down
 from berth.sagas.requests import make_destination
 from berth.sagas.saga import PLACEMENT, Saga
-from berth.scheduler.options import SchedulerOptions
+from berth.scheduler.plugins import SchedulerOptions
 from berth.scheduler.spec_table import read_properties
 from berth.view import View
 

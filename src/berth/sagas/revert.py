@@ -39,7 +39,7 @@ from berth.sagas.saga import (
     states,
 )
 from berth.scheduler.candidates import HostCandidates
-from berth.scheduler.options import CANDIDATES_TRIED_MAX
+from berth.scheduler.plugins import CANDIDATES_TRIED_MAX
 from berth.view import View
 
 

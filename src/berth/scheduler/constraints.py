@@ -15,8 +15,7 @@ from berth.model.rejections import ConstraintStep, Rejection
 from berth.model.scheduling import UNSUFFIXED, AnyOf, CandidatesRequest, RequestGroup, ScheduleRequest
 from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.hosts import find_host, is_pool
-from berth.scheduler.options import SchedulerOptions
-from berth.scheduler.plugins import name_of
+from berth.scheduler.plugins import SchedulerOptions, name_of
 from berth.search.providers import (
     in_all_aggregates,
     in_any_aggregate,

@@ -31,14 +31,11 @@ from berth.scheduler.capacity.members import (
     limit_to_one_each,
     resolve_ask,
 )
-from berth.scheduler.capacity.trees import COUNT_MAX, TreeEffort
-from berth.scheduler.free_resources import sum_amounts
+from berth.scheduler.capacity.rooms import COUNT_MAX, TreeEffort
 from berth.scheduler.groups import group_of
-from berth.scheduler.hosts import hosts_of_same_cell
-from berth.scheduler.options import SchedulerOptions
-from berth.scheduler.plan import plan
-from berth.scheduler.plugins import Rows, Weights
-from berth.scheduler.ranking import Rng
+from berth.scheduler.hosts import hosts_of_same_cell, sum_amounts
+from berth.scheduler.plan import Rng, plan
+from berth.scheduler.plugins import Rows, SchedulerOptions, Weights
 from berth.view import Trial, View
 
 _NO_CHOICE: Final = -1

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 
 from berth.model.placement import AMOUNT_MAX, STANDARD_CLASSES, STANDARD_TRAITS, is_custom_name
 from berth.model.rejections import SpecInvalid
-from berth.scheduler.comparison import wrong_comparison
+from berth.scheduler.hosts import wrong_comparison
 
 VALUE_LENGTH_MAX: Final = 255
 METADATA_SCOPE: Final = "aggregate_instance_extra_specs:"

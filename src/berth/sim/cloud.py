@@ -42,7 +42,7 @@ from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import Telemetry
 from berth.sagas.proposals import Context
-from berth.scheduler.options import scheduler_options
+from berth.scheduler.plugins import scheduler_options
 from berth.sim.faults import FaultPlan, FaultyConductor, FaultyMailbox
 from berth.view import View
 
@@ -158,7 +158,7 @@ class SimCloud:
         self.settings = Settings(
             cells=tuple(f"cell{number}=sqlite:///cell{number}.db" for number in range(1, cells + 1))
         )
-        self.scheduler = scheduler_options()
+        self.scheduler = scheduler_options(self.settings.scheduler_filters, self.settings.scheduler_weighers)
         quick = SimBehaviour(build_seconds=0, live_migrate_seconds=0.05, other_seconds=0)
         self.behaviours = Behaviours(behaviour or quick)
         self._seed = seed

@@ -36,9 +36,9 @@ from berth.runtime.clock import SystemClock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import Telemetry
-from berth.scheduler.options import scheduler_options
 from berth.scheduler.plan import plan
 from berth.view import View
+from tests.options import scheduler_options
 from tests.servers import ROOT
 from tests.waiting import until
 

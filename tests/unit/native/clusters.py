@@ -10,7 +10,7 @@ from berth.model.commands import Enact
 from berth.model.saga_runs import Outbox
 from berth.runtime.ids import Ids
 from berth.sagas.proposals import Context, read_quotas
-from berth.scheduler.options import scheduler_options
+from tests.options import scheduler_options
 from tests.worlds import CIRROS, INVENTORY, LARGE, SECRET, SMALL, Answer, RegionWorld, uuid_of
 
 CLUSTERS = "/berth/v1/clusters"

@@ -7,7 +7,7 @@ import pytest
 
 from berth.runtime.settings import TABLE, Settings
 from berth.runtime.sources import SettingsError, refuse_conflicts, resolve
-from berth.scheduler import options
+from berth.scheduler import plugins
 
 pytestmark = pytest.mark.fast
 
@@ -212,10 +212,13 @@ def test_keystone_needs_its_settings() -> None:
     assert refusal(flags={"auth": "keystone"}) == f"{names}: required with auth=keystone"
 
 
-def test_the_scheduler_is_set_as_its_library_is_by_default() -> None:
+def test_the_filters_and_weighers_of_the_default_settings_exist() -> None:
     settings = Settings()
-    assert settings.scheduler_filters == options.DEFAULT_FILTERS
-    assert settings.scheduler_weighers == options.DEFAULT_WEIGHERS
+    options = plugins.scheduler_options(settings.scheduler_filters, settings.scheduler_weighers)
+    assert tuple(map(plugins.name_of, options.filters)) == settings.scheduler_filters
+    assert [f"{plugins.name_of(weigher)}={by}" for weigher, by in options.weighers] == list(
+        settings.scheduler_weighers
+    )
 
 
 # -- secrets --------------------------------------------------------------------------------------------

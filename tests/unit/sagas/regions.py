@@ -52,8 +52,8 @@ from berth.sagas.runner import (
     step_of,
     task_of,
 )
-from berth.scheduler.options import scheduler_options
 from berth.view import View
+from tests.options import scheduler_options
 from tests.worlds import SteppedConductor, ViewEngine
 
 CELL = "cell1"

@@ -14,8 +14,8 @@ from berth.model.rejections import GroupNotFound, Rejection
 from berth.model.scheduling import Capacity, Hints, HostCandidate, ScheduleRequest
 from berth.scheduler.candidates import HostCandidates
 from berth.scheduler.capacity.members import count_capacity, find_filters, find_open_hosts
-from berth.scheduler.options import scheduler_options
 from berth.view import View
+from tests.options import scheduler_options
 from tests.unit.scheduler.fleets import Fleet, asking, request, resources
 from tests.unit.scheduler.fleets_at_random import flat_fleets, nested_fleets, sharing_fleets, tied_fleets
 

@@ -38,8 +38,8 @@ from berth.model.scheduling import (
     ScheduleRequest,
 )
 from berth.scheduler.explain.explanation import HOSTS_EXPLAINED_MAX, explain
-from berth.scheduler.options import DEFAULT_FILTERS, scheduler_options
 from berth.scheduler.plan import plan
+from tests.options import DEFAULT_FILTERS, scheduler_options
 from tests.unit.scheduler.fleets import Fleet, asking, request, resources
 from tests.unit.scheduler.fleets_at_random import flat_fleets, nested_fleets, sharing_fleets
 

@@ -12,8 +12,8 @@ from berth.model.ids import AggregateId, ConsumerId, GroupId
 from berth.model.placement import HostStatus
 from berth.model.scheduling import Hints, RequestGroup, ScheduleRequest
 from berth.model.servers import Host
-from berth.scheduler.options import DEFAULT_FILTERS
 from berth.scheduler.plugins import UnknownPlugin, filters
+from tests.options import DEFAULT_FILTERS
 from tests.servers import ROOT
 from tests.unit.scheduler.fleets import Fleet, asking, request, resources
 

@@ -9,7 +9,7 @@ from berth.model.ids import ConsumerId, GroupId
 from berth.model.rejections import GroupNotFound, NoFit, ResourceClassNotFound
 from berth.model.scheduling import Plan, ScheduleRequest
 from berth.scheduler.joint import fits_jointly, plan_jointly
-from berth.scheduler.options import scheduler_options
+from tests.options import scheduler_options
 from tests.unit.scheduler.fleets import Fleet, asking, resources
 
 pytestmark = pytest.mark.fast

@@ -26,10 +26,11 @@ from berth.model.rejections import (
 from berth.model.scheduling import Hints, Plan, RequestGroup, ScheduleRequest
 from berth.scheduler import candidates
 from berth.scheduler import plan as planning
-from berth.scheduler.options import SchedulerOptions, scheduler_options
 from berth.scheduler.plan import plan
+from berth.scheduler.plugins import SchedulerOptions
 from berth.search import assignments
 from berth.view import View
+from tests.options import scheduler_options
 from tests.unit.scheduler.fleets import Fleet, asking, request, resources
 
 pytestmark = pytest.mark.fast

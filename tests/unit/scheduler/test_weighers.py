@@ -7,9 +7,9 @@ import pytest
 
 from berth.model.placement import HostStatus
 from berth.model.scheduling import ScheduleRequest
-from berth.scheduler.options import DEFAULT_WEIGHERS, scheduler_options
+from berth.scheduler.plan import Ranking, weigh_hosts
 from berth.scheduler.plugins import UnknownPlugin, WrongOption, weighers
-from berth.scheduler.ranking import Ranking, weigh_hosts
+from tests.options import DEFAULT_WEIGHERS, scheduler_options
 from tests.unit.scheduler.fleets import Fleet, asking, request, resources
 
 pytestmark = pytest.mark.fast

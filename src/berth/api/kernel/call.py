@@ -28,7 +28,7 @@ from berth.runtime.clock import Clock
 from berth.runtime.ids import Ids
 from berth.runtime.settings import Settings
 from berth.sagas.proposals import Context, read_quotas
-from berth.scheduler.options import SchedulerOptions
+from berth.scheduler.plugins import SchedulerOptions
 from berth.view import View
 
 T = TypeVar("T")

@@ -42,9 +42,8 @@ from berth.model.scheduling import CandidatesRequest, HostCandidate, Placement, 
 from berth.runtime.ids import Ids
 from berth.scheduler.capacity import count_capacity as count_fitting
 from berth.scheduler.explain import explain as explain_schedule
-from berth.scheduler.options import SchedulerOptions
-from berth.scheduler.plan import find_objection, plan
-from berth.scheduler.ranking import Rng
+from berth.scheduler.plan import Rng, find_objection, plan
+from berth.scheduler.plugins import SchedulerOptions
 from berth.view import View
 
 # -- answers ------------------------------------------------------------------------------------

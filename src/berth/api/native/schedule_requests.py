@@ -15,8 +15,8 @@ from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.placement import AMOUNT_MAX
 from berth.model.rejections import Rejection, SpecInvalid
 from berth.model.scheduling import UNSUFFIXED, CandidatesRequest, Hints, RequestGroup, ScheduleRequest
-from berth.scheduler.comparison import wrong_comparison
 from berth.scheduler.flavors import FlavorAsk, FlavorSize, check_flavor
+from berth.scheduler.hosts import wrong_comparison
 
 # -- bodies -------------------------------------------------------------------------------------
 

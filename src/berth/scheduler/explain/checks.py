@@ -22,13 +22,12 @@ from berth.scheduler.explain.variants import aggregate_name
 from berth.scheduler.filters import group_policy
 from berth.scheduler.groups import group_of
 from berth.scheduler.hosts import find_host
-from berth.scheduler.options import SchedulerOptions
-from berth.scheduler.plugins import name_of
+from berth.scheduler.plugins import SchedulerOptions, name_of
 from berth.view import ProviderRecord, View
 
 _CANDIDATES_TRIED_MAX: Final = 20
 _MEMBERS_NAMED_MAX: Final = 3
-_NOBODY: Final = ConsumerId("a new member")
+NOBODY: Final = ConsumerId("a new member")
 
 
 class HostChecker:
@@ -68,7 +67,7 @@ class HostChecker:
     def refusal_at(self, host: ProviderRecord) -> Rejection | None:
         """The ledger's rejection of a member on this host, if it rejects every candidate that was tried."""
         request, refused = self._request, None
-        member = request.members[0] if request.members else _NOBODY
+        member = request.members[0] if request.members else NOBODY
         for candidate in islice(self._candidates.at(host), _CANDIDATES_TRIED_MAX):
             kind = request.consumer_type
             claim = Claim(
