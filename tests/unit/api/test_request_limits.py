@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from berth.api.kernel.problem import Problem
-from berth.api.placement.candidate_query import parse_candidates_query
+from berth.api.placement.allocation_candidates import parse_candidates_query
 from berth.api.placement.query import CLASSES_MAX, NAMES_MAX, PARAMETERS_MAX, Query
 from berth.model.scheduling import CandidatesRequest
 from tests.unit.api.test_application import FramedWorld

@@ -235,7 +235,7 @@ async def count_capacity(call: NativeCall) -> Response:
     def answer(view: View) -> model.Capacity | Rejection:
         return count_fitting(view, request, call.services.scheduler)
 
-    counted = call.accept(await call.read(answer))
+    counted = await call.read(answer)
     places = [
         PlaceCapacityDetail(one.kind, one.name, one.aggregate, one.count, one.hosts) for one in counted.places
     ]
@@ -273,7 +273,7 @@ async def _dry_run(call: NativeCall, asked: NewSchedule, request: ScheduleReques
         placed = _describe_placements(view, outcome)
         return encoded(Schedule(outcome.index, False, placed, make_token(outcome, asked), explained))
 
-    return call.accept(await call.read(answer))
+    return await call.read(answer)
 
 
 async def _commit(call: NativeCall, asked: NewSchedule, token: str) -> Response:
@@ -334,7 +334,7 @@ async def _read_explanation(
     call: NativeCall, request: ScheduleRequest, hosts: tuple[str, ...]
 ) -> ExplanationDetail:
     options = call.services.scheduler
-    return call.accept(await call.read(lambda view: _make_explanation(view, request, options, hosts)))
+    return await call.read(lambda view: _make_explanation(view, request, options, hosts))
 
 
 def _make_explanation(

@@ -9,7 +9,6 @@ from berth.api.kernel.rejections import Attempt, placement_problem
 from berth.api.placement import query as q
 from berth.api.placement import wire
 from berth.api.placement.calls import Answer, PlacementCall, encode, no_content
-from berth.api.placement.limits import limit_list
 from berth.model.commands import CreateTrait, DeleteTrait, SetTraits
 from berth.model.placement import STANDARD_TRAITS, is_custom_name
 from berth.model.rejections import TraitsNotFound
@@ -120,7 +119,7 @@ async def show_of_provider(call: PlacementCall) -> Answer:
 async def replace_of_provider(call: PlacementCall) -> Answer:
     id = call.provider
     body = wire.PROVIDER_TRAITS.decode(call.request.body)
-    limit_list(call, len(body.traits), "traits")
+    call.limit_list(len(body.traits), "traits")
     command = SetTraits(id, body.resource_provider_generation, frozenset(body.traits))
 
     def answer(view: View, changed: bool) -> Response:

@@ -24,9 +24,9 @@ from berth.api.placement.schemas import (
     UUID_PATTERN,
     VERBOSE_SUFFIX_PATTERN,
     Schema,
+    is_uuid,
     normal,
 )
-from berth.api.placement.uuids import is_uuid
 from berth.api.placement.versions import LATEST
 from berth.model.placement import AMOUNT_MAX, RATIO_MAX
 
