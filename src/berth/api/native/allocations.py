@@ -23,7 +23,7 @@ from berth.api.kernel.codes import BAD_PARAMETER
 from berth.api.kernel.paging import PAGE_BYTES_MAX, make_next_link, render_keys, take_first
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.times import show_time
-from berth.api.native.calls import NativeCall, NativeRoute, listing
+from berth.api.native.calls import NativeCall, NativeRoute, answer_from
 from berth.api.native.fields import (
     LIMIT_DEFAULT,
     UNKNOWN_TYPE,
@@ -129,7 +129,7 @@ _TURN: Final = 500
 
 
 class Holders:
-    """Who is meant by the filters of a query, and by a resource class, where one is asked for."""
+    """The consumers that the filters of a query choose, and a resource class, where one is asked for."""
 
     def __init__(self, view: View, query: ConsumersQuery, class_id: ClassId | None = None) -> None:
         self._view = view
@@ -158,14 +158,14 @@ class Holders:
         return take_first(heapq.nsmallest(limit + 1, filter(self._is_meant, gathered)), limit)
 
     def picks(self, holding: Holding) -> bool:
-        """Whether this is something that is asked for."""
+        """Whether the query asks for this holding."""
         provider, amounts = holding
         if self._places is not None and provider not in self._places:
             return False
         return self._class_id is None or any(held == self._class_id for held, _ in amounts)
 
     def _providers(self) -> Iterable[ProviderRecord]:
-        """Where all are that can be meant."""
+        """All providers on which a chosen consumer can hold something."""
         if self._places is not None:
             return self._places.values()
         assert self._class_id is not None
@@ -203,11 +203,11 @@ def _tree(view: View, id: str) -> Iterator[ProviderRecord]:
 
 
 def _users_of(view: View, class_id: ClassId) -> Iterator[ProviderRecord]:
-    """The providers of whose inventory of the class something is used."""
+    """The providers whose inventory of the class is in use."""
     return (view.record(Row(int(row))) for row in view.classes.column(class_id).rows_in_use())
 
 
-def class_named(view: View, name: str) -> ClassId:
+def find_class(view: View, name: str) -> ClassId:
     """A class that a filter names. One that does not exist is a mistake, not an empty list."""
     id = view.classes.id_of(name)
     if id is None:
@@ -245,7 +245,7 @@ def _describe_consumer(id: ConsumerId, record: ConsumerRecord) -> ConsumerDetail
 def list_allocations(view: View, call: NativeCall) -> Allocations:
     """Whole consumers until the limit is reached, or the page is full; the first one whatever it holds."""
     query: AllocationsQuery = call.query
-    class_id = None if query.resource_class is None else class_named(view, query.resource_class)
+    class_id = None if query.resource_class is None else find_class(view, query.resource_class)
     holders = Holders(view, query, class_id)
     candidates, more = holders.page()
     rows: list[AllocationDetail] = []
@@ -284,7 +284,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/consumers",
-        listing(list_consumers),
+        answer_from(list_consumers),
         policy="berth:consumers:list",
         name="list_consumers",
         query=ConsumersQuery,
@@ -296,7 +296,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/allocations",
-        listing(list_allocations),
+        answer_from(list_allocations),
         policy="berth:allocations:list",
         name="list_allocations",
         query=AllocationsQuery,

@@ -218,7 +218,7 @@ def bad_body(reason: str) -> Problem:
 Reader = Callable[[View, NativeCall], msgspec.Struct]
 
 
-def listing(reader: Reader) -> NativeHandler:
+def answer_from(reader: Reader) -> NativeHandler:
     """The handler that answers with what a reader says of the view; 304 to a client that has it already."""
 
     async def handle(call: NativeCall) -> Response:
@@ -233,24 +233,24 @@ def listing(reader: Reader) -> NativeHandler:
             return view.index, _encode(reader(view, call))
 
         index, body = await call.read(answer)
-        response = json(body)
+        response = respond_json(body)
         response.headers.append(_VARY)
         return add_tag(request, response, call.tags.tag(index, request, caller=call.caller))
 
     return handle
 
 
-def fixed(call: NativeCall, body: bytes) -> Response:
+def respond_fixed(call: NativeCall, body: bytes) -> Response:
     """A body that follows from the program alone."""
-    return add_tag(call.request, json(body), make_body_tag(body))
+    return add_tag(call.request, respond_json(body), make_body_tag(body))
 
 
-def json(body: bytes, status: int = 200) -> Response:
+def respond_json(body: bytes, status: int = 200) -> Response:
     return Response(status, body, JSON, [_NO_CACHE])
 
 
-def encoded(answer: msgspec.Struct, status: int = 200) -> Response:
-    return json(_encode(answer), status)
+def respond(answer: msgspec.Struct, status: int = 200) -> Response:
+    return respond_json(_encode(answer), status)
 
 
 # -- refusals -----------------------------------------------------------------------------------

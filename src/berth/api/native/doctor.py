@@ -12,7 +12,7 @@ from msgspec import Meta
 from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import berth_problem
-from berth.api.native.calls import NativeCall, NativeRoute, encoded
+from berth.api.native.calls import NativeCall, NativeRoute, respond
 from berth.api.native.fields import NativeBody
 from berth.api.native.servers import Held
 from berth.doctor.findings import CHECKS, GRACE_S, Finding, FindingCheck, Moment, find_again, run_check
@@ -47,7 +47,7 @@ class Findings(msgspec.Struct):
 
 
 class Repaired(msgspec.Struct):
-    """What became of one finding. ``detail`` says what was done, would be, or why not."""
+    """The outcome for one finding. ``detail`` says what was done or would be, or why it was refused."""
 
     id: str
     outcome: Literal["would repair", "repaired", "refused"]
@@ -61,28 +61,26 @@ class Repairs(msgspec.Struct):
 
 # -- bodies -------------------------------------------------------------------------------------
 
-_FINDINGS_MAX: Final = 1_000
+FINDINGS_MAX: Final = 1_000
 _GRACE_MAX_S: Final = 86_400
 _FindingId = Annotated[str, Meta(min_length=3, max_length=200, examples=["orphan_consumer:UUID"])]
 
 
 class Repair(NativeBody, frozen=True, kw_only=True):
-    """``findings``: their ids, or all that can be repaired. ``grace_s``: how old what a consumer of which no
-    record knows has written must be."""
+    """``findings``: their ids, or all that can be repaired. ``grace_s``: how long ago a
+    consumer without a record must have been written last."""
 
-    findings: Annotated[tuple[_FindingId, ...], Meta(min_length=1, max_length=_FINDINGS_MAX)] | Literal["all"]
+    findings: Annotated[tuple[_FindingId, ...], Meta(min_length=1, max_length=FINDINGS_MAX)] | Literal["all"]
     dry_run: bool = True
     grace_s: Annotated[int, Meta(ge=0, le=_GRACE_MAX_S)] = GRACE_S
 
 
 # -- handlers -----------------------------------------------------------------------------------
 
-FINDINGS_MAX: Final = 1_000
-
 
 async def examine(call: NativeCall) -> Response:
     found, is_cut = await _find(call, Moment(_now_s(call)))
-    return encoded(Findings([_describe(finding) for finding in found], is_cut))
+    return respond(Findings([_describe(finding) for finding in found], is_cut))
 
 
 async def repair_findings(call: NativeCall) -> Response:
@@ -95,7 +93,7 @@ async def repair_findings(call: NativeCall) -> Response:
     else:
         ids = list(dict.fromkeys(asked.findings))
     one_by_one = _try_repair if asked.dry_run else _repair
-    return encoded(Repairs(asked.dry_run, [await one_by_one(call, id, moment) for id in ids]))
+    return respond(Repairs(asked.dry_run, [await one_by_one(call, id, moment) for id in ids]))
 
 
 def _now_s(call: NativeCall) -> int:
@@ -179,7 +177,7 @@ ROUTES: Final = (
         body=Repair,
         answer=Repairs,
         summary="Repair what can be repaired safely",
-        description="One by one, each looked at again in the turn in which it is repaired. A dry run unless "
+        description="One by one; each finding is checked again in the same turn. A dry run unless "
         "`dry_run` is false.",
     ),
 )

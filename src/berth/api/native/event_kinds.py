@@ -118,7 +118,7 @@ class AggregateState(msgspec.Struct):
 
 
 class AggregateChange(_EventChange, tag="aggregate"):
-    """Something was said of an aggregate."""
+    """The kind, the name or the metadata of an aggregate changed."""
 
     aggregate: str
     before: AggregateState | None
@@ -133,7 +133,7 @@ class HostState(msgspec.Struct):
 
 
 class HostChange(_EventChange, tag="host"):
-    """How a host is doing; null where there is nothing out of the ordinary."""
+    """The status of a host; null for a healthy host."""
 
     provider: Uuid
     before: HostState | None
@@ -160,7 +160,7 @@ class MemberState(msgspec.Struct):
 
 
 class MemberChange(_EventChange, tag="member"):
-    """A consumer came into a group, or left it."""
+    """A consumer joined a group, or left it."""
 
     consumer: Uuid
     before: MemberState | None
@@ -292,7 +292,7 @@ class QuotasValues(RecordValues, kw_only=True):
 
 
 class ServerChange(_EventChange, tag="server"):
-    """A server; what it holds is told by the changes of its consumer."""
+    """A server. What it holds is in the changes of its consumer."""
 
     id: str
     before: ServerValues | None
@@ -320,7 +320,7 @@ class ImageChange(_EventChange, tag="image"):
 
 
 class ActionChange(_EventChange, tag="action"):
-    """What was asked of a server, and how far it has come."""
+    """An operation on a server, and how far it is."""
 
     id: str
     before: ActionValues | None
@@ -328,7 +328,7 @@ class ActionChange(_EventChange, tag="action"):
 
 
 class ComputeHostChange(_EventChange, tag="compute_host"):
-    """A host with an agent. Whether it is down or disabled is told by the kind ``host``."""
+    """A host with an agent. Whether it is down or disabled is in changes of the kind ``host``."""
 
     id: str
     before: ComputeHostValues | None
@@ -336,7 +336,7 @@ class ComputeHostChange(_EventChange, tag="compute_host"):
 
 
 class ComputeAggregateChange(_EventChange, tag="compute_aggregate"):
-    """An aggregate of the compute API. Its members are told by ``provider_aggregates``."""
+    """An aggregate of the compute API. Its members are in changes of the kind ``provider_aggregates``."""
 
     id: str
     before: ComputeAggregateValues | None
@@ -358,13 +358,13 @@ class QuotasChange(_EventChange, tag="quotas"):
 
 
 class InternalChange(_EventChange, tag="internal"):
-    """A record that Berth keeps for itself came, went or was replaced. Its content is not shown."""
+    """An internal record was created, replaced or deleted. Its content is not shown."""
 
     record: str
 
 
 class UnreadableChange(_EventChange, tag="unreadable"):
-    """Something has changed that cannot be shown; the log of the server says why."""
+    """A change that cannot be shown; the log of the server says why."""
 
     event: str
 

@@ -14,9 +14,9 @@ from berth.api.kernel.http import Request, Response, StreamResponse
 from berth.api.kernel.paging import PAGE_BYTES_MAX
 from berth.api.kernel.problem import Problem
 from berth.api.native import event_kinds as wire
-from berth.api.native.calls import NativeCall, NativeRoute, encoded, make_refusal
+from berth.api.native.calls import NativeCall, NativeRoute, make_refusal, respond
 from berth.api.native.changes import class_names, events_of
-from berth.api.native.feed import STEP_BATCHES, pruned
+from berth.api.native.feed import STEP_BATCHES, pruned_problem
 from berth.api.native.fields import LIMIT_DEFAULT, Limit
 from berth.engine import Engine, Pruned
 from berth.model.events import Batch
@@ -57,7 +57,7 @@ async def list_events(call: NativeCall) -> Response:
         after = query.after if after is None else after
         return _respond_stream(call, current if after is None else _reached(after, current), current)
     after = query.after
-    return encoded(await _respond_page(call, None if after is None else _reached(after, current), current))
+    return respond(await _respond_page(call, None if after is None else _reached(after, current), current))
 
 
 def _reached(after: int, current: Index) -> Index:
@@ -74,7 +74,7 @@ async def _respond_page(call: NativeCall, after: Index | None, current: Index) -
         found = await call.services.engine.history(start, STEP_BATCHES)
     except Pruned as too_old:
         if after is not None:
-            raise pruned(too_old.oldest) from too_old
+            raise pruned_problem(too_old.oldest) from too_old
         start = Index(too_old.oldest - 1)
         found = await _read_history(call.services.engine, start)
     last = start
@@ -95,7 +95,7 @@ async def _read_history(engine: Engine, after: Index) -> list[Batch]:
     try:
         return await engine.history(after, STEP_BATCHES)
     except Pruned as too_old:
-        raise pruned(too_old.oldest) from too_old
+        raise pruned_problem(too_old.oldest) from too_old
 
 
 def _respond_stream(call: NativeCall, after: Index, current: Index) -> Response:
@@ -108,7 +108,7 @@ def _respond_stream(call: NativeCall, after: Index, current: Index) -> Response:
 
 
 def _read_last_event_id(request: Request) -> int | None:
-    """The index that a client which comes back has got to."""
+    """The index of the last event that a reconnecting client has received."""
     text = request.headers.get(LAST_EVENT_ID)
     if not text:
         return None
@@ -116,7 +116,7 @@ def _read_last_event_id(request: Request) -> int | None:
         return msgspec.convert(int(text) if text.isascii() and text.isdigit() else text, After)
     except (ValueError, msgspec.ValidationError):
         raise Problem(
-            400, "last-event-id: it must be an index, the id of the last event that came.", BAD_PARAMETER
+            400, "last-event-id: it must be an index, the id of the last event received.", BAD_PARAMETER
         ) from None
 
 
@@ -132,7 +132,7 @@ ROUTES: Final = (
         is_stream=True,
         summary="Read the event feed",
         description="Every change since an index, with who asked for it. As JSON in pages, or as "
-        "server-sent events that go on: `id` is the index, and a client that comes back with "
+        "server-sent events without end: `id` is the index, and a client that reconnects with "
         "`Last-Event-ID` misses nothing. `limit` is for pages.",
     ),
 )

@@ -37,26 +37,26 @@ from berth.model.events import Batch
 from berth.model.ids import Index
 
 STEP_BATCHES: Final = 16
-"""How much of the journal is read, decoded and rendered in one go: the loop is not to be held for long."""
+"""How many batches are read, decoded and rendered in one go, so that the loop is not blocked for long."""
 _STEP_BYTES: Final = 256 << 10
-"""Of a step no more is rendered than this, and one batch."""
+"""The size of one rendered step; its last batch may go beyond it."""
 _RENDERED_BYTES_MAX: Final = 16 << 20
-"""Of all that is rendered, and one step."""
+"""The size of everything that is rendered; the last step may go beyond it."""
 _PIECE_BYTES: Final = 64 << 10
 _CHANGES_AT_ONCE: Final = 256
-"""So many changes are rendered before others have their turn, give or take one request's."""
+"""How many changes are rendered before others have their turn; the changes of one request stay together."""
 
 _KEPT_BATCHES: Final = 1024
 _KEPT_BYTES: Final = 4 << 20
 _PACE_S: Final = 0.05
-"""The follower takes at most this many looks per second; what came in between comes together."""
+"""How long the follower pauses between reads; what is appended meanwhile is read together."""
 
 _LOOK_AGAIN_S: Final = 60.0
 _RECOVER_S: Final = 1.0
 
 
 class Rendered:
-    """A batch as server-sent events. Only its last one has the id: who has that has them all."""
+    """A batch as server-sent events. Only its last event has the id: a client with the id has the batch."""
 
     __slots__ = ("__weakref__", "content", "index")
 
@@ -74,7 +74,7 @@ _log = logging.getLogger(__name__)
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def pruned(oldest: Index) -> Problem:
+def pruned_problem(oldest: Index) -> Problem:
     start_at = f"/berth/v1/events?after={oldest - 1}"
     return Problem(
         410,
@@ -86,7 +86,7 @@ def pruned(oldest: Index) -> Problem:
 
 
 class Feed:
-    """The places for streams, and what they share. The follower lives as long as there is a stream."""
+    """The places for streams, and what they share. The follower runs while a stream is open."""
 
     def __init__(self, engine: Engine, streams_max: int, heartbeat_s: float) -> None:
         self._engine = engine
@@ -95,14 +95,14 @@ class Feed:
         self._streams = 0
         self._stopping = False
         self._follower: asyncio.Task[None] | None = None
-        # How far the follower has come, and the newest of what it found, without a gap up to there.
+        # The index that the follower has reached, and the newest batches up to it, without a gap.
         self._at = Index(0)
         self._kept: deque[Rendered] = deque()
         self._kept_bytes = 0
-        # All that is rendered and held by anybody, by its index; and the steps that are being read.
+        # Every rendered batch that is still held, by its index; and the steps that are being read.
         self._rendered: WeakValueDictionary[Index, Rendered] = WeakValueDictionary()
         self._steps: dict[Index, asyncio.Task[list[Rendered]]] = {}
-        # Why the follower cannot go on at the moment, if it cannot.
+        # Why the follower has failed, until it retries.
         self._failure: Problem | None = None
         # Set, and replaced by a new one, when there is more to send or nothing more to come.
         self._news = asyncio.Event()
@@ -110,7 +110,7 @@ class Feed:
     # -- life -----------------------------------------------------------------------------------
 
     def open(self, current: Index) -> None:
-        """Take a place for a stream, to be given back by ``close``; Problem if all are taken."""
+        """Take a place for a stream, which ``close`` frees; Problem if all are taken."""
         if self._streams >= self._streams_max:
             raise Problem(
                 503,
@@ -139,7 +139,7 @@ class Feed:
     # -- a stream -------------------------------------------------------------------------------
 
     async def pieces(self, after: Index, explain: Callable[[Problem], bytes]) -> AsyncGenerator[bytes, None]:
-        """Everything behind ``after``, for as long as anybody listens. ``explain`` renders a refusal."""
+        """Everything behind ``after``, until the client leaves. ``explain`` renders a refusal."""
         index = after
         yield b"retry: 1000\n: events after %d\n\n" % index
         try:
@@ -153,7 +153,7 @@ class Feed:
                         yield b": waiting for room after %d\n\n" % index
                         continue
                     step = deque(await self._read(index))
-                if not step and not await self._told(news):
+                if not step and not await self._wait_for_news(news):
                     yield b": nothing new after %d\n\n" % index
                 while step:
                     # Free what was sent.
@@ -165,7 +165,7 @@ class Feed:
             yield b"event: error\ndata: %b\n\n" % explain(problem)
 
     def _kept_after(self, index: Index) -> deque[Rendered] | None:
-        """A step of what is kept behind an index; None if some of what follows it is not kept any more."""
+        """A step of what is kept behind an index; None if part of it is no longer kept."""
         missing = self._at - index
         step: deque[Rendered] = deque()
         if missing <= 0:
@@ -181,7 +181,7 @@ class Feed:
         return step
 
     async def _has_room(self) -> bool:
-        """Whether more may be rendered for those that are behind, within a heartbeat."""
+        """Wait up to a heartbeat until more may be rendered for streams that are behind; False if not."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + self.heartbeat_s
         while sum(len(rendered.content) for rendered in self._rendered.values()) > _RENDERED_BYTES_MAX:
@@ -190,8 +190,8 @@ class Feed:
             await asyncio.sleep(_PACE_S)
         return True
 
-    async def _told(self, news: asyncio.Event) -> bool:
-        """Whether there was news within a heartbeat."""
+    async def _wait_for_news(self, news: asyncio.Event) -> bool:
+        """Wait up to a heartbeat for news; False if there is none."""
         try:
             async with asyncio.timeout(self.heartbeat_s):
                 return await news.wait()
@@ -207,7 +207,7 @@ class Feed:
             except Problem as problem:
                 await self._fail(problem)
             except Exception:
-                _log.exception("the event feed cannot go on; it is tried again")
+                _log.exception("the event feed failed, retrying in %s s", _RECOVER_S)
                 await self._fail(Problem(500, "The log of the server has the reason.", UNEXPECTED))
             else:
                 await asyncio.sleep(_PACE_S)
@@ -233,7 +233,7 @@ class Feed:
             self._kept_bytes -= len(self._kept.popleft().content)
 
     async def _fail(self, problem: Problem) -> None:
-        """Tell those who wait why, and give the cause a moment to pass. Who missed it goes on after it."""
+        """Tell the streams that wait why, and pause before the next attempt. Other streams go on."""
         self._failure = problem
         self._tell_news()
         await asyncio.sleep(_RECOVER_S)
@@ -253,7 +253,7 @@ class Feed:
         self._news = asyncio.Event()
 
     async def _read(self, index: Index) -> list[Rendered]:
-        """A step of what is behind an index. Those that ask for the same while it is read share it."""
+        """A step of what is behind an index. Streams that ask for the same step share one read."""
         step = self._steps.get(index)
         if step is None:
             step = self._steps[index] = asyncio.create_task(self._read_step(index), name="event feed step")
@@ -263,14 +263,14 @@ class Feed:
     def _end_step(self, index: Index, step: asyncio.Task[list[Rendered]]) -> None:
         del self._steps[index]
         if not step.cancelled():
-            step.exception()  # whoever waits for it gets it; if nobody does any more, it is nobody's
+            step.exception()  # Its waiters get the exception; without waiters it is dropped.
 
     async def _read_step(self, index: Index) -> list[Rendered]:
         try:
             batches = await self._engine.history(index, STEP_BATCHES)
             names = await self._engine.read(class_names)
         except Pruned as too_old:
-            raise pruned(too_old.oldest) from too_old
+            raise pruned_problem(too_old.oldest) from too_old
         except Unavailable as outage:
             raise outage_problem(outage) from outage
         step: list[Rendered] = []

@@ -1,5 +1,6 @@
-"""What fields of /berth/v1 may be, where several of its resources have them. Every number has a range, every
-list a limit; the OpenAPI description follows from these types."""
+"""The types of fields that several resources of /berth/v1 have. Every number has a range, every list a limit;
+the OpenAPI description follows from these types. The command line checks bodies with them: nothing of the
+server is imported here."""
 
 from collections.abc import Iterable
 from typing import Annotated, Final
@@ -66,7 +67,7 @@ Text = Annotated[str, Meta(min_length=1, max_length=255)]
 
 
 class NativeBody(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """Of a request. A field that it does not have is refused by name."""
+    """The body of a request. A field that it does not have is refused by name."""
 
 
 # -- what is asked for in a query ---------------------------------------------------------------
@@ -91,6 +92,6 @@ class NoQuery(msgspec.Struct, frozen=True, kw_only=True):
     """No parameters at all."""
 
 
-def consumers_of(ids: Iterable[str]) -> tuple[ConsumerId, ...]:
-    """Consumers that a body names, spelled as a path of the Placement API would have them."""
+def read_consumers(ids: Iterable[str]) -> tuple[ConsumerId, ...]:
+    """Consumers that a body names, in the spelling of the Placement API's paths."""
     return tuple(ConsumerId(id.lower()) for id in ids)

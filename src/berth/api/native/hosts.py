@@ -1,4 +1,4 @@
-"""/berth/v1/hosts: how hosts are doing, and which domains they are in."""
+"""/berth/v1/hosts: the status of hosts, and the domains they are in."""
 
 from heapq import merge
 from typing import Annotated, Final
@@ -9,7 +9,7 @@ from msgspec import Meta
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import behind, render_keys, take_first
 from berth.api.kernel.rejections import berth_problem
-from berth.api.native.calls import NativeCall, NativeRoute, encoded, listing
+from berth.api.native.calls import NativeCall, NativeRoute, answer_from, respond
 from berth.api.native.fields import LIMIT_DEFAULT, KeyMarker, Limit, NativeBody, Next, Text, Uuid
 from berth.model.commands import SetHostStatus
 from berth.model.ids import ProviderId
@@ -60,10 +60,10 @@ _FAILURES_MAX: Final = 1_000_000
 
 
 class NewStatus(NativeBody, frozen=True, kw_only=True):
-    """How a host is doing. What is left out is as for a healthy host."""
+    """The status of a host. What is left out is as for a healthy host."""
 
     disabled: Annotated[bool, Meta(description="An operator does not want anything new there.")] = False
-    down: Annotated[bool, Meta(description="It is not heard of.")] = False
+    down: Annotated[bool, Meta(description="No heartbeat comes from it.")] = False
     build_failures: Annotated[
         int, Meta(ge=0, le=_FAILURES_MAX, description="Builds that failed there in a row.")
     ] = 0
@@ -110,7 +110,7 @@ async def set_host_status(call: NativeCall) -> Response:
     status = HostStatus(asked.disabled, asked.down, asked.build_failures, asked.reason)
     return await call.submit(
         SetHostStatus(id, status),
-        lambda view: encoded(OneHost(_describe(view, id))),
+        lambda view: respond(OneHost(_describe(view, id))),
     )
 
 
@@ -141,7 +141,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/hosts",
-        listing(list_hosts),
+        answer_from(list_hosts),
         policy="berth:hosts:list",
         name="list_hosts",
         query=HostsQuery,
@@ -152,7 +152,7 @@ ROUTES: Final = (
     NativeRoute(
         "GET",
         "/hosts/{host}",
-        listing(show_host),
+        answer_from(show_host),
         policy="berth:hosts:list",
         name="show_host",
         answer=OneHost,

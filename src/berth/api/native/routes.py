@@ -26,13 +26,13 @@ from berth.api.native import (
     servers,
     usage,
 )
-from berth.api.native.calls import NativeCall, NativeRoute, Refusals, fixed, kinds_of
+from berth.api.native.calls import NativeCall, NativeRoute, Refusals, kinds_of, respond_fixed
 
 PREFIX: Final = "/berth/v1"
 
 
 async def show_openapi(call: NativeCall) -> Response:
-    return fixed(call, openapi_json())
+    return respond_fixed(call, openapi_json())
 
 
 ROUTES: Final[tuple[NativeRoute, ...]] = (

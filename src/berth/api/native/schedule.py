@@ -23,7 +23,7 @@ from berth.api.kernel.codes import BAD_BODY, NO_FIT
 from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import berth_problem, explain_rejection
-from berth.api.native.calls import NativeCall, NativeRoute, encoded
+from berth.api.native.calls import NativeCall, NativeRoute, respond
 from berth.api.native.fields import Amounts, ExplanationDetail, HostExplanation, JournalIndex, Uuid
 from berth.api.native.schedule_requests import (
     Ask,
@@ -65,14 +65,14 @@ class CandidateDetail(msgspec.Struct):
 
 
 class PlacementDetail(CandidateDetail):
-    """Where a member went. ``alternates`` are hosts of the same cell that would have done too, best first."""
+    """Where a member is placed. ``alternates`` are other hosts of the same cell that fit, best first."""
 
     consumer_uuid: Uuid
     alternates: list[CandidateDetail]
 
 
 class Schedule(msgspec.Struct, omit_defaults=True):
-    """``index`` is where the ledger was when it was decided. A dry run claims nothing: its ``token`` does."""
+    """``index``: where the journal was when it was decided. A dry run claims nothing; its ``token`` does."""
 
     index: JournalIndex
     claimed: bool
@@ -96,7 +96,7 @@ class PlaceCapacityDetail(msgspec.Struct):
 
 
 class CapacityDetail(msgspec.Struct):
-    """How many more would fit, one after the other, and on how many hosts. ``exact`` false: at least so
+    """How many more would fit, one after the other, and on how many hosts. ``exact`` false: at least this
     many."""
 
     index: JournalIndex
@@ -158,7 +158,7 @@ def read_token(text: str) -> Token:
 
 
 def read_plan(token: Token, request: ScheduleRequest, view: View) -> Plan | str:
-    """The plan that a token says was made for the request; or what about it cannot be, or no longer."""
+    """The plan that a token holds for the request; or why it cannot be that, or no longer."""
     members = [one.member for one in token.chosen]
     if not request.at_least <= len(members) <= len(request.members) or len(set(members)) < len(members):
         return "it does not place as many as were asked for"
@@ -177,7 +177,7 @@ def read_plan(token: Token, request: ScheduleRequest, view: View) -> Plan | str:
 
 
 def _check_chosen(view: View, one: Chosen, ask: CandidatesRequest) -> str | None:
-    """Why what was chosen for a member is not what it asked for, there."""
+    """Why what the token chose for a member is not what the request asks for on that host."""
     if len(dict(one.wanted)) < len(one.wanted):
         return "it takes from a provider twice"
     sharing = view.rows_with_trait(SHARES_VIA_AGGREGATE)
@@ -206,7 +206,7 @@ def _digest(body: bytes) -> bytes:
 # -- handlers -----------------------------------------------------------------------------------
 
 _STEPS_PER_CANDIDATE: Final = 5
-"""To render one."""
+"""What it costs to render one."""
 
 
 async def schedule(call: NativeCall) -> Response:
@@ -225,7 +225,7 @@ async def schedule(call: NativeCall) -> Response:
 async def explain(call: NativeCall) -> Response:
     asked: Explain = call.body
     request = make_explain_request(call, asked)
-    return encoded(OneExplanation(await _read_explanation(call, request, asked.hosts)))
+    return respond(OneExplanation(await _read_explanation(call, request, asked.hosts)))
 
 
 async def count_capacity(call: NativeCall) -> Response:
@@ -240,7 +240,7 @@ async def count_capacity(call: NativeCall) -> Response:
         PlaceCapacityDetail(one.kind, one.name, one.aggregate, one.count, one.hosts) for one in counted.places
     ]
     found = CapacityDetail(counted.index, counted.count, counted.exact, counted.hosts, places)
-    return encoded(OneCapacity(found))
+    return respond(OneCapacity(found))
 
 
 async def _claim(call: NativeCall, asked: NewSchedule, request: ScheduleRequest) -> Response:
@@ -255,7 +255,7 @@ async def _claim(call: NativeCall, asked: NewSchedule, request: ScheduleRequest)
         if isinstance(explained, Rejection):
             return explained
         made = Schedule(outcome.index, True, _describe_placements(view, outcome), None, explained)
-        return Planned(ReplaceAllocations(outcome.claims), encoded(made))
+        return Planned(ReplaceAllocations(outcome.claims), respond(made))
 
     return await call.submit(choose)
 
@@ -271,14 +271,14 @@ async def _dry_run(call: NativeCall, asked: NewSchedule, request: ScheduleReques
         if isinstance(explained, Rejection):
             return explained
         placed = _describe_placements(view, outcome)
-        return encoded(Schedule(outcome.index, False, placed, make_token(outcome, asked), explained))
+        return respond(Schedule(outcome.index, False, placed, make_token(outcome, asked), explained))
 
     return await call.read(answer)
 
 
 async def _commit(call: NativeCall, asked: NewSchedule, token: str) -> Response:
     if asked != NewSchedule(token=token):
-        raise Problem(400, "A token says it all: leave out everything beside it.", BAD_BODY)
+        raise Problem(400, "A token is sent alone: leave out everything beside it.", BAD_BODY)
     told = read_token(token)
     request = make_schedule_request(call, told.asked)
 
@@ -290,7 +290,7 @@ async def _commit(call: NativeCall, asked: NewSchedule, token: str) -> Response:
         if isinstance(outcome, str) or against is not None:
             return PlanStale(told.index, f"{against}.")
         made = Schedule(view.index, True, _describe_placements(view, outcome))
-        return Planned(ReplaceAllocations(outcome.claims), encoded(made))
+        return Planned(ReplaceAllocations(outcome.claims), respond(made))
 
     outcome: Response | Rejection = await call.try_submit(claim)
     if isinstance(outcome, Rejection) and not isinstance(outcome, PlanStale):

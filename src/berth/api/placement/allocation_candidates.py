@@ -260,7 +260,7 @@ def _check_conflicts(groups: list[RequestGroup]) -> None:
 
 class CandidateRenderer:
     def __init__(self) -> None:
-        # By record, not by id: a provider made anew under an old uuid counts its revisions anew.
+        # By record, not by id: a provider that is created again under its uuid counts its revisions from 0.
         self._trees: dict[ProviderRecord, tuple[int, bytes]] = {}
         self._kept_bytes = 0
         self._classes_revision = -1
@@ -434,7 +434,7 @@ async def list_candidates(call: PlacementCall) -> Answer:
     answered, gave_up, steps = await call.read(answer)
     if gave_up:
         _log.warning(
-            "candidates may be missing: %d roots were given up after %d steps in all",
+            "candidates may be missing: the search gave up on %d roots after %d steps in all",
             gave_up,
             steps,
             extra={"request_id": call.request.request_id},

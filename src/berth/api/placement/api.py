@@ -72,7 +72,7 @@ class PlacementApi(Api):
             index = await self._services.engine.read(lambda view: view.index)
             tag = self._tags.tag(index, request, version)
             if is_named(request, tag):
-                # The tag is of this very request: it was answered before, and the answer is still so.
+                # The tag is of this request: it was answered before, and the answer is still the same.
                 return call.dated(Response(304, headers=[(ETAG, tag)]), None)
         answer = await route.handler(call)
         if isinstance(answer, Problem) or answer.status != 200:

@@ -28,7 +28,7 @@ Matches = Callable[[str], bool]
 
 
 def _modified_s(call: PlacementCall, view: View, names: Sequence[str]) -> int:
-    """The age of the youngest. Standard traits have no date of their own: they are as young as now."""
+    """When the newest was created. Standard traits have no date: they count as created now."""
     now_s = call.now_s
     return max((view.custom_traits.get(name, now_s) for name in names), default=now_s)
 
