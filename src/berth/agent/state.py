@@ -1,7 +1,7 @@
 """What an agent must keep over a restart: a small file per host.
 
-It is replaced as a whole and made durable before the conductor hears of what is in it. Writes are shared: all
-that ask while a write is under way wait for the next one.
+The file is replaced as a whole, and is durable before anything in it is reported to the conductor. Writes are
+shared: all callers that come while a write is under way wait for the next one.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
     unknown --(join token and a new credential)--> joined --(its credential)--> registers, polls, reports
     joined --(an operator)--> revoked --(an operator)--> readmitted: it may join again, with a new credential
 
-A caller with the host's own credential may speak for a host, and nobody else. A new host joins: its agent
+Only a caller with the host's own credential may speak for a host. A new host joins: its agent
 sends the cell's join token with the credential that it has made, and that is the host's from then on.
 
 An agent that speaks version 1 of the protocol has no credential. It is accepted with the join token for a

@@ -2,7 +2,7 @@
 
 It checks the journal every few seconds, and runs ``berth db snapshot`` when enough was appended: that process
 gives its memory back when it ends. The housekeeper ends with the server. A check or a snapshot that fails is
-logged and tried again; if the housekeeper dies or hangs, it is restarted after a pause.
+logged and tried again; if the housekeeper exits or hangs, it is restarted after a pause.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ _STOP_WITHIN_S: Final = 5.0
 _PAUSE_FIRST_S: Final = 1.0
 _PAUSE_LONGEST_S: Final = 60.0
 _STEADY_S: Final = 600.0
-"""After running this long, earlier deaths are forgotten."""
+"""After running this long, earlier exits are forgotten."""
 _STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -83,13 +83,13 @@ class _Keeping(threading.Thread):
         backoff = Backoff(_PAUSE_FIRST_S, _PAUSE_LONGEST_S)
         while True:
             started_s = time.monotonic()
-            death = self._wait()
+            ending = self._wait()
             if self._stopping.is_set():
                 return
             if time.monotonic() - started_s > _STEADY_S:
                 backoff.reset()
             pause_s = backoff.next_s()
-            _log.error("the housekeeper %s; restarting it in %g s", death, pause_s)
+            _log.error("the housekeeper %s; restarting it in %g s", ending, pause_s)
             if self._stopping.wait(pause_s):
                 return
             with self._starting:
@@ -144,8 +144,8 @@ def _fork(settings: Settings, heartbeat: Heartbeat) -> _Running:
 
 
 def _execute(settings: Settings, heartbeat: Heartbeat) -> _Running:
-    # Not forked: by now the server has threads, connections and a listening socket, none of which may live on
-    # in another process. The settings may hold passwords, so they do not go on the command line.
+    # Not forked: by now the server has threads, connections and a listening socket, none of which another
+    # process may inherit. The settings may hold passwords, so they do not go on the command line.
     process = subprocess.Popen(
         [sys.executable, "-m", "berth.cli.housekeeper"],
         stdin=subprocess.PIPE,

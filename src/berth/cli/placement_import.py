@@ -88,7 +88,7 @@ def _import(source: Source, journal: Journal, *, skip_broken: bool) -> int:
     transcript = _read(source, findings, progress, clock)
     sys.stdout.write(findings_text(findings, complete=skip_broken))
     if findings.left_out and not skip_broken:
-        raise CannotImport("nothing was written. Mend the source, or import what can be with --skip-broken")
+        raise CannotImport("nothing was written. Repair the source, or import the rest with --skip-broken")
     append_all(journal, transcript.batches, Ids(), clock, progress)
     view = start_view(journal)
     sys.stdout.write(table_text(transcript, findings, view))

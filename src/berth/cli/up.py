@@ -70,7 +70,7 @@ _QUOTAS: Final = {
     "server_group_members": 1_000,
     "clusters": 1_000,
 }
-"""For trying things out: the default quotas would soon be in the way."""
+"""For trying things out: the default quotas are too small for that."""
 
 
 class DefaultFlavor(msgspec.Struct, frozen=True):

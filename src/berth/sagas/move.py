@@ -1,13 +1,14 @@
 """The first half of every move: the server claims a new place, and the migration takes over what it had at
-the source, in one change (DESIGN: a move is one command).
+the source, in one change.
 
 What the server holds on a sharing provider and uses at the destination too stays with the server: of each
 class of each such provider the larger of the two amounts is held, by both together, and never the sum. So
 
-    shared    = overlap(what is held on sharing providers, what the way takes)
+    shared    = overlap(what is held on sharing providers, what the candidate takes)
     migration = all that the server held - shared
 
-and giving back restores ``migration + shared``. A way that uses another pool has no overlap: both are held.
+and giving back restores ``migration + shared``. A candidate that uses another pool has no overlap: both
+are held.
 """
 
 import msgspec
@@ -69,10 +70,10 @@ def propose_move(
     if not isinstance(holdings, ServerHoldings):
         return holdings
     before, kept = holdings.held, holdings.kept
-    if not _split(view, before, place)[0]:
+    if not _split_shared(view, before, place)[0]:
         # It is on its host all the same: the migration claims there what the record says.
         before, kept = drop_missing_providers(view, server.held), drop_missing_providers(view, server.kept)
-    tree, shared = _split(view, before, place)
+    tree, shared = _split_shared(view, before, place)
     if not tree:
         found = describe_difference(holdings.held, server.held) or "nothing is held on its host"
         return ServerChangedByOthers(server.id, saga.action, found, is_recorded=False)
@@ -105,7 +106,7 @@ def propose_move(
             view, request, context.scheduler, context.ids.rng, now_s, lambda _: (claim_source(tree),)
         )
         if isinstance(planned, NoFit) and planned.refused is None:
-            planned = msgspec.structs.replace(planned, refused=_full_pool(view, request, shared, now_s))
+            planned = msgspec.structs.replace(planned, refused=_find_full_pool(view, request, shared, now_s))
     if isinstance(planned, Rejection):
         return planned
     (placement,) = planned.placements
@@ -153,7 +154,7 @@ def propose_move(
     )
 
 
-def _split(view: View, held: Held, place: Place) -> tuple[Held, Held]:
+def _split_shared(view: View, held: Held, place: Place) -> tuple[Held, Held]:
     """What is held on hosts, and what on providers that share with the server's host from outside its
     tree."""
     sharing = view.rows_with_trait(SHARES_VIA_AGGREGATE)
@@ -166,9 +167,9 @@ def _split(view: View, held: Held, place: Place) -> tuple[Held, Held]:
     return minus(held, shared), shared
 
 
-def _full_pool(view: View, request: ScheduleRequest, shared: Held, now_s: int) -> Rejection | None:
+def _find_full_pool(view: View, request: ScheduleRequest, shared: Held, now_s: int) -> Rejection | None:
     """What the ledger says of the pools that the server uses, if they have too little for what it asks."""
-    wanted = _amounts(request.ask)
+    wanted = _sum_amounts(request.ask)
     for provider, amounts in shared:
         context = tuple((name, wanted[name]) for name, _ in amounts if name in wanted)
         claim = request.claim(request.members[0], ((provider, context),), UNCHECKED)
@@ -178,7 +179,7 @@ def _full_pool(view: View, request: ScheduleRequest, shared: Held, now_s: int) -
     return None
 
 
-def _amounts(ask: CandidatesRequest) -> dict[str, int]:
+def _sum_amounts(ask: CandidatesRequest) -> dict[str, int]:
     """What is asked for in all, by resource class."""
     total: dict[str, int] = {}
     for group in ask.groups:

@@ -114,6 +114,34 @@ def find_resized(
     return Resized(server, migration, holdings) if isinstance(holdings, ServerHoldings) else holdings
 
 
+def settle_resize(
+    view: View,
+    now_s: int,
+    context: Context,
+    saga: Saga,
+    server: Server,
+    migration: Migration,
+    *,
+    flavor: Flavor | None = None,
+    commands: tuple[LedgerCommand, ...] = (),
+) -> Enact:
+    """The command that starts a run which confirms or reverts a resize. ``server``, ``flavor`` and
+    ``commands`` are as for ``start_run``."""
+    return start_run(
+        view,
+        now_s,
+        context,
+        saga,
+        server,
+        source=migration.source,
+        dest=server.place,
+        flavor=flavor,
+        migration=migration,
+        runs=server.state_before != "stopped",
+        commands=commands,
+    )
+
+
 def reject_unsettled(server: Server, saga: Saga) -> Rejection:
     """Why nothing can be done to a server where it is: it is on no host, or on two."""
     if server.migration is not None:
@@ -194,7 +222,7 @@ def start_run(
         *(() if migration is None else (migration,)),
         *changed,
     ]
-    forgotten = (remove_record(view, record) for record in _too_many(view, server))
+    forgotten = (remove_record(view, record) for record in _find_forgettable(view, server))
     changes = (*(replace_record(view, record) for record in records), *forgotten)
     return Enact(changes, commands, quotas=context.quotas)
 
@@ -307,7 +335,7 @@ def leave_group(view: View, id: GroupId) -> tuple[RecordChanged, ...]:
     )
 
 
-def _too_many(view: View, server: Server) -> list[Action | Migration]:
+def _find_forgettable(view: View, server: Server) -> list[Action | Migration]:
     """What is forgotten of a server's past, so that there is an end to it: the oldest, one at a time."""
     past: list[Action | Migration] = []
     actions = view.records.find(Action, "server", server.id)

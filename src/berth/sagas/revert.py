@@ -23,7 +23,7 @@ from berth.sagas.conflicts import (
     overlap,
     plus,
 )
-from berth.sagas.proposals import Context, Resized, find_resized, start_run
+from berth.sagas.proposals import Context, Resized, find_resized, settle_resize
 from berth.sagas.requests import group_of, kept_needs
 from berth.sagas.saga import (
     AS_BEFORE,
@@ -88,20 +88,10 @@ def propose(view: View, now_s: int, context: Context, id: str) -> Enact | Reject
         migration, claims = taken
     elif missing or (migration.held and migration.generation is None):
         # What the server is to have back is gone: it is claimed again first.
-        claims = (ReplaceAllocations((_claim(migration, migration.held),)),)
+        claims = (ReplaceAllocations((_make_claim(migration, migration.held),)),)
         migration = msgspec.structs.replace(migration, generation=(migration.generation or 0) + 1)
-    return start_run(
-        view,
-        now_s,
-        context,
-        SAGA,
-        server,
-        source=migration.source,
-        dest=server.place,
-        flavor=server.flavor_before,
-        migration=migration,
-        runs=server.state_before != "stopped",
-        commands=claims,
+    return settle_resize(
+        view, now_s, context, SAGA, server, migration, flavor=server.flavor_before, commands=claims
     )
 
 
@@ -123,7 +113,7 @@ def _take_along(
     for found in islice(at_source, CANDIDATES_TRIED_MAX):
         shared = overlap(more, found.wanted)
         held = plus((migration.held, minus(found.wanted, shared)))
-        claim = _claim(migration, held)
+        claim = _make_claim(migration, held)
         verdict = decide(view, ReplaceAllocations((claim,)), now_s)
         if not isinstance(verdict, Rejection):
             after = msgspec.structs.replace(
@@ -138,6 +128,6 @@ def _take_along(
     return NeedDoesNotFit(server.id, "of what others have added", migration.source.name, refused)
 
 
-def _claim(migration: Migration, held: Held) -> Claim:
+def _make_claim(migration: Migration, held: Held) -> Claim:
     id, generation = ConsumerId(migration.id), migration.generation
     return Claim(id, held, migration.project, migration.user, generation, MIGRATION)

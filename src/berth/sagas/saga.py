@@ -62,7 +62,8 @@ its migration holds; ``release`` releases everything; ``check`` looks whether ot
 steps after it write."""
 
 Holds = Literal["nothing", "source", "dest", "dest, migration source"]
-"""Which parts of a server's are held, and by whom: by the server, unless it says migration."""
+"""What is held: the server's part at the source or at the destination, by the server unless it says
+migration."""
 
 PLACEMENT: Final = "placement"
 AS_BEFORE: Final = "as before"

@@ -342,7 +342,7 @@ def test_what_is_broken(script: str, kind: str, left_out: dict[str, int], desk: 
     refused = desk.run(SOUND, script)
     assert refused.status == 1
     assert kind in refused.out
-    assert "nothing was written. Mend the source, or import what can be with --skip-broken" in refused.err
+    assert "nothing was written. Repair the source, or import the rest with --skip-broken" in refused.err
     assert desk.view().index == 0
 
     told = desk.run(SOUND, script, flags=("--skip-broken",))
