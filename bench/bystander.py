@@ -19,9 +19,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from bench.books import fleet_commands, write_books
 from bench.client import Connection, request_bytes
 from bench.fleets import AGGREGATES, host_id, mixed_providers
+from bench.journals import fleet_commands, write_journal
 from berth.journal import SqliteAddress, open_journal
 from berth.model import commands as c
 from berth.model.ids import AggregateId
@@ -223,7 +223,7 @@ async def measure_all(port: int) -> None:
         )
 
 
-def books(hosts: int) -> Iterator[c.Command]:
+def host_commands(hosts: int) -> Iterator[c.Command]:
     yield from fleet_commands(mixed_providers(hosts, POOLS))
     yield c.LabelAggregate(AggregateId(AGGREGATES[0]), Label("cell", "cell1"))
     yield c.LabelAggregate(AggregateId(AGGREGATES[1]), Label("rack", "rack1"))
@@ -237,7 +237,7 @@ def main() -> None:
         directory = Path(name)
         database = directory / "berth.db"
         with closing(open_journal(SqliteAddress(database), shared=False)) as journal:
-            write_books(journal, books(hosts))
+            write_journal(journal, host_commands(hosts))
         cells = f"cell1=sqlite:///{directory / 'cell1.db'}"
         quotas = [word for name in QUOTAS for word in (f"--quota-{name}", "-1")]
         options = ("--cells", cells, *quotas)

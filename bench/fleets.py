@@ -1,7 +1,7 @@
 """The fleets of the workloads: which providers there are, and what each of them has.
 
-How a fleet gets into a database is not known here: ``books`` writes it as Berth would, ``upstream_rows`` as
-upstream would.
+How a fleet gets into a database is not known here: ``journals`` writes it as Berth would, ``upstream_rows``
+as upstream would.
 """
 
 import uuid

@@ -19,7 +19,7 @@ PROJECT: Final = "bench"
 AMOUNTS: Final = {"VCPU": 1, "MEMORY_MB": 256, "DISK_GB": 10}
 OWNER: Final = {"project_id": PROJECT, "user_id": PROJECT, "consumer_type": "INSTANCE"}
 PARTS: Final = ("inventories", "usages", "allocations", "traits", "aggregates")
-"""What a compute service reads of its host, again and again."""
+"""What a compute service reads of its host, all the time."""
 
 NEW_OWNER: Final = b"," + json.dumps({**OWNER, "consumer_generation": None}).encode()[1:]
 """The end of a claim whose beginning a server has given as a candidate."""

@@ -19,9 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from bench.books import fleet_commands, write_books
 from bench.databases import MariaDBStore, SqliteStore, Store
 from bench.fleets import providers
+from bench.journals import fleet_commands, write_journal
 from bench.upstream_rows import write_fleet
 from bench.workload import Fleet
 from berth.journal import SqliteAddress, open_journal, parse_address
@@ -129,7 +129,7 @@ class Berth:
         address = parse_address(self.store.url(database))
         journal = open_journal(address, shared=not isinstance(address, SqliteAddress))
         with contextlib.closing(journal):
-            write_books(journal, fleet_commands(providers(fleet)))
+            write_journal(journal, fleet_commands(providers(fleet)))
 
     def server(self, database: str, directory: Path, *, limited: bool = False) -> Server:
         server = berth(directory, "--workers", str(self.workers), database=self.store.url(database))

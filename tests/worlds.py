@@ -2,7 +2,7 @@
 journal of its own and without a network.
 
 ``ApplicationWorld`` has Placement and the native API. ``RegionWorld`` has a cell as well, with all APIs; its
-agents do what they are told at once. The sim cloud (``berth.sim.cloud``) has everything but hypervisors.
+agents execute commands at once. The sim cloud (``berth.sim.cloud``) has everything but hypervisors.
 """
 
 import contextlib
@@ -367,7 +367,7 @@ class RegionWorld(ApplicationWorld):
     def migrations(self, id: str) -> list[Migration]:
         return self.engine.view.records.find(Migration, "server", id)
 
-    def order(self, id: str) -> SagaRun:
+    def saga_run(self, id: str) -> SagaRun:
         """The saga run of a server that waits in the outbox."""
         outbox = self.engine.view.records.get(Outbox, self.record(id).run or "")
         assert outbox is not None
@@ -377,7 +377,7 @@ class RegionWorld(ApplicationWorld):
     async def finish(self, id: str, error: str | None = None) -> None:
         """Execute the saga run of a server to its end; with an error, its first step at an agent fails
         wherever it is tried."""
-        await self.carry_out(self.order(id), error)
+        await self.carry_out(self.saga_run(id), error)
 
     async def carry_out(self, run: SagaRun, error: str | None = None) -> None:
         def fault(run: SagaRun) -> str | None:
@@ -394,13 +394,13 @@ class RegionWorld(ApplicationWorld):
         while not runner.is_finished(run):
             await conductor.step(run)
             [run] = cell.view.records.all(SagaRun)
-        await self.tell(run)
+        await self.bring_up(run)
 
     async def call(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The application, whichever serves now."""
         await self.application(scope, receive, send)
 
-    async def tell(self, run: SagaRun) -> None:
+    async def bring_up(self, run: SagaRun) -> None:
         """Apply the progress of a saga run to the region, however far it has come."""
         await self.enact(lambda view, now_s: apply_progress(view, run, now_s) or Enact(()))
 
@@ -437,7 +437,7 @@ class ViewEngine:
 
 
 class SteppedConductor(Conductor):
-    """The conductor of a cell whose agents do at once what they are told, to be driven step by step. A step
+    """The conductor of a cell whose agents execute commands at once, to be driven step by step. A step
     for which ``fault`` has an error fails with it."""
 
     def __init__(self, cell: ViewEngine, placement: Callable[..., Any], clock: Clock) -> None:

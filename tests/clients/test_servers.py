@@ -1,5 +1,5 @@
 """The ``openstack`` command and openstacksdk through the lives of servers on a simulated fleet, and what the
-books say after each step: who holds what, as what."""
+allocations say after each step: who holds what, as what."""
 
 import contextlib
 import json
@@ -29,7 +29,7 @@ SMALL = {"VCPU": 1, "MEMORY_MB": 2048, "DISK_GB": 20}
 MEDIUM = {"VCPU": 2, "MEMORY_MB": 4096, "DISK_GB": 40}
 CELLS = 2
 CHANGED = "simulated hosts behave as"
-"""What the agents of a cell log when they have been told to behave otherwise."""
+"""What the agents of a cell log when their behaviour is changed."""
 NOTHING = {"VCPU": 0, "MEMORY_MB": 0, "DISK_GB": 0}
 
 
@@ -98,7 +98,7 @@ class Client:
         rows = list(self.sdk.compute.migrations(instance_uuid=server.id))
         return max((row for row in rows if row.migration_type == kind), key=lambda row: row.id)
 
-    # -- the books ------------------------------------------------------------------------------
+    # -- allocations ----------------------------------------------------------------------------
 
     def held(self, consumer: str) -> Held:
         """What a consumer holds, as the SDK reads it."""
@@ -132,18 +132,18 @@ class Client:
         """The simulated hosts behave like this for a while."""
         file = self.cloud.data / "agents" / "control" / "behaviour.toml"
         file.parent.mkdir(exist_ok=True)
-        told = self.cloud.everything.count(CHANGED)
+        changed = self.cloud.everything.count(CHANGED)
         draft = file.with_suffix(".draft")
         draft.write_text(settings)
         draft.replace(file)
         try:
-            self._until_told(told + CELLS)
+            self._until_changed(changed + CELLS)
             yield
         finally:
             file.unlink()
-            self._until_told(told + 2 * CELLS)
+            self._until_changed(changed + 2 * CELLS)
 
-    def _until_told(self, times: int) -> None:
+    def _until_changed(self, times: int) -> None:
         wait_for(
             lambda: self.cloud.everything.count(CHANGED) >= times, lambda: self.cloud.everything, self.cloud
         )

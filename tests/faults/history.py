@@ -37,7 +37,7 @@ State = tuple[Entry, ...]
 
 
 Word = Literal["done", "conflict", "full", "absent"]
-Told = Word | Entry | int
+Answered = Word | Entry | int
 """What an operation is answered."""
 
 
@@ -55,7 +55,7 @@ class Operation(msgspec.Struct, frozen=True):
     kind: Literal["claim", "delete", "read", "usage"]
     asked_ns: int
     answered_ns: int | None
-    answer: Told | None
+    answer: Answered | None
     consumer: int = 0
     generation: int | None = None
     amount: int = 0

@@ -6,10 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from tests.faults.history import (
+    Answered,
     Entry,
     Operation,
     Provider,
-    Told,
     TooHard,
     Violation,
     Word,
@@ -201,7 +201,7 @@ def made_up(dice: random.Random, operations: int, clients: int) -> list[Operatio
             Operation("usage", asked, None, None),
         ][dice.randrange(4)]
         used = sum(entry.amount for entry in state)
-        answers: list[Told] = ["done", "conflict", "full", "absent", state[consumer], used]
+        answers: list[Answered] = ["done", "conflict", "full", "absent", state[consumer], used]
         steps = (
             (done, rules.step(state, done))
             for done in (replace(wanted, answered_ns=answered, answer=answer) for answer in answers)

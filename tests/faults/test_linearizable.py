@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from tests.faults.fleet import fleet, rounds, seeded
-from tests.faults.history import Entry, Operation, Told, check_consumer, check_provider
+from tests.faults.history import Answered, Entry, Operation, check_consumer, check_provider
 from tests.faults.lines import LOST, UNAVAILABLE, Line, kill_worker, line_to, worker_of
 from tests.faults.load import claim_body, make_providers
 from tests.faults.verdict import assert_all_agree, assert_sums
@@ -35,7 +35,7 @@ OPERATIONS = 150
 
 
 class Recorder(threading.Thread):
-    """A client that writes down what it asks and what it is told, by provider."""
+    """A client that writes down what it asks and what it is answered, by provider."""
 
     def __init__(
         self, servers: list[Server], home: int, consumers: dict[str, list[str]], seed: float
@@ -72,25 +72,25 @@ class Recorder(threading.Thread):
             case "claim":
                 body = claim_body({provider: {"VCPU": amount}}, generation)
                 answer = self._ask("PUT", f"/allocations/{consumer}", body)
-                told = None if answer is None else _told_of_claim(answer)
-                operation = Operation("claim", asked_ns, None, told, number, generation, amount)
+                answered = None if answer is None else _read_claim_answer(answer)
+                operation = Operation("claim", asked_ns, None, answered, number, generation, amount)
             case "delete":
                 answer = self._ask("DELETE", f"/allocations/{consumer}")
-                told = None if answer is None else _told_of_delete(answer)
-                operation = Operation("delete", asked_ns, None, told, number)
+                answered = None if answer is None else _read_delete_answer(answer)
+                operation = Operation("delete", asked_ns, None, answered, number)
             case "read":
                 answer = self._ask("GET", f"/allocations/{consumer}")
-                told = None if answer is None else _told_of_read(answer, provider)
-                operation = Operation("read", asked_ns, None, told, number)
+                answered = None if answer is None else _read_holdings(answer, provider)
+                operation = Operation("read", asked_ns, None, answered, number)
             case _:
                 answer = self._ask("GET", f"/resource_providers/{provider}/usages")
-                told = None if answer is None else int(answer.body["usages"]["VCPU"])
-                operation = Operation("usage", asked_ns, None, told)
-        if told is not None:
+                answered = None if answer is None else int(answer.body["usages"]["VCPU"])
+                operation = Operation("usage", asked_ns, None, answered)
+        if answered is not None:
             operation = msgspec.structs.replace(operation, answered_ns=time.monotonic_ns())
             self._learn(consumer, operation)
         elif kind in ("read", "usage"):
-            return  # what was neither told nor could change anything says nothing
+            return  # what was neither answered nor could change anything says nothing
         self.histories[provider].append(operation)
 
     def _learn(self, consumer: str, operation: Operation) -> None:
@@ -121,7 +121,7 @@ class Recorder(threading.Thread):
         self.line = None
 
 
-def _told_of_claim(answer: Answer) -> Told:
+def _read_claim_answer(answer: Answer) -> Answered:
     if answer.status == 204:
         return "done"
     assert answer.status == 409, answer
@@ -131,12 +131,12 @@ def _told_of_claim(answer: Answer) -> Told:
     return "conflict"
 
 
-def _told_of_delete(answer: Answer) -> Told:
+def _read_delete_answer(answer: Answer) -> Answered:
     assert answer.status in (204, 404), answer
     return "done" if answer.status == 204 else "absent"
 
 
-def _told_of_read(answer: Answer, provider: str) -> Told:
+def _read_holdings(answer: Answer, provider: str) -> Answered:
     assert answer.status == 200, answer
     held = answer.body["allocations"]
     if not held:
@@ -197,12 +197,17 @@ def test_answers_of_servers_that_die_are_explained_by_one_order(postgresql_url: 
         check_provider(history, CONSUMERS, CAPACITY)
     print(seen)
     # Without these the test would have shown little.
-    assert {"claim done", "claim conflict", "claim full", "delete done", "read told", "usage told"} <= set(
-        seen
-    )
+    assert {
+        "claim done",
+        "claim conflict",
+        "claim full",
+        "delete done",
+        "read answered",
+        "usage answered",
+    } <= set(seen)
 
 
-def _word(answer: Told | None) -> str:
+def _word(answer: Answered | None) -> str:
     if answer is None:
         return "lost"
-    return answer if isinstance(answer, str) else "told"
+    return answer if isinstance(answer, str) else "answered"

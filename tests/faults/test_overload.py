@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.crash.books import Standing
+from tests.crash.holdings import Holdings
 from tests.faults.fleet import SOAK, fleet
 from tests.faults.lines import UNAVAILABLE, line_to, resident_bytes, worker_of
 from tests.faults.load import claim_body, make_providers
@@ -42,7 +42,7 @@ class Seen(NamedTuple):
 
 
 async def write_on(server: Server, provider: str, consumer: str, until_s: float) -> Seen:
-    """Claim again and again on one connection, with the generation that must be right."""
+    """Claim repeatedly on one connection, with the generation that must be right."""
     reader, writer = await asyncio.open_connection(HOST, server.port)
     accepted = refused = 0
     seconds = []
@@ -139,9 +139,9 @@ async def test_more_than_the_queue_holds_is_refused_and_the_rest_is_right(
             assert line.ask("PUT", f"/allocations/{extra}", body).status == 204
         state = assert_all_agree(servers, url)
     expected = {
-        consumer: Standing(one.accepted, {provider: {"VCPU": (one.accepted - 1) % 10 + 1}})
+        consumer: Holdings(one.accepted, {provider: {"VCPU": (one.accepted - 1) % 10 + 1}})
         for consumer, one in zip(consumers, seen, strict=True)
         if one.accepted
     }
-    assert state.consumers == expected | {extra: Standing(1, {provider: {"VCPU": 1}})}
+    assert state.consumers == expected | {extra: Holdings(1, {provider: {"VCPU": 1}})}
     assert_sums(state, [provider], CAPACITY)

@@ -62,8 +62,8 @@ def test_what_one_worker_plans_the_other_claims(lines: list[Line]) -> None:
     full = post(there, "schedule", {"resources": {"VCPU": 1}, "explain": True})
     assert (full.status, refusal(full)["code"]) == (409, "berth.no_fit")
     assert refusal(full)["explanation"]["fitting"] == 0
-    told = post(here, "explain", {"resources": {"VCPU": 1}, "hosts": [HOSTS[0]]})
-    assert told.body["explanation"]["hosts"][0]["fits"] is False
+    explained = post(here, "explain", {"resources": {"VCPU": 1}, "hosts": [HOSTS[0]]})
+    assert explained.body["explanation"]["hosts"][0]["fits"] is False
 
 
 def test_all_at_once_into_a_group_each_gets_a_host_of_its_own(server: Server, lines: list[Line]) -> None:

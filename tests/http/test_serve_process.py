@@ -152,7 +152,7 @@ class Process:
                 if condition():
                     return
             time.sleep(0.02)
-        raise AssertionError(f"waited in vain; its output: {self.log}")
+        raise AssertionError(f"the condition did not come; its output: {self.log}")
 
     def end(self) -> int:
         self.popen.send_signal(signal.SIGTERM)

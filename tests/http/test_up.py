@@ -146,12 +146,12 @@ def test_a_host_that_is_not_there_is_told(cloud: Cloud) -> None:
 
 @pytest.mark.parametrize("kind", [" cell ", " agent ", " region "])
 def test_a_part_that_dies_is_started_again(cloud: Cloud, kind: str) -> None:
-    told = "has ended (SIGKILL), restarting in"
-    before = cloud.log.count(told)
+    ended = "has ended (SIGKILL), restarting in"
+    before = cloud.log.count(ended)
     victim = next(number for number, words in parts_of(cloud).items() if kind in words)
     os.kill(victim, signal.SIGKILL)
     wait_for(
-        lambda: cloud.log.count(told) > before and len(parts_of(cloud)) == len(PARTS),
+        lambda: cloud.log.count(ended) > before and len(parts_of(cloud)) == len(PARTS),
         lambda: cloud.everything,
         cloud,
     )

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.books import fleet_commands, write_books
 from bench.client import load
 from bench.fleets import providers
+from bench.journals import fleet_commands, write_journal
 from bench.measure import check_answers, check_fleet, claimed_count
 from bench.operations import Clients
 from bench.workload import Claims, Mixed, Smallest, Workload, all_workloads
@@ -24,7 +24,7 @@ SECONDS = 0.2
 async def test_the_smallest_size_is_answered_rightly(workload: Workload, tmp_path: Path) -> None:
     fleet = providers(workload.smallest.fleet)
     with contextlib.closing(open_journal(SqliteAddress(tmp_path / "berth.db"), shared=False)) as journal:
-        write_books(journal, fleet_commands(fleet))
+        write_journal(journal, fleet_commands(fleet))
     server = berth(tmp_path)
     with running(server):
         await send(workload.smallest, server.port)

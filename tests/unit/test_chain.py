@@ -130,8 +130,8 @@ def test_what_was_changed_is_found_and_named(
     assert found(path) == []
     change(path, *damage)
     assert main(["db", "check", "--database", f"sqlite:///{path}"]) == 1
-    told = capsys.readouterr().out.splitlines()
-    assert all("entry 4" in line or "index 4" in line for line in told), told
+    lines = capsys.readouterr().out.splitlines()
+    assert all("entry 4" in line or "index 4" in line for line in lines), lines
     with opened(path) as journal, pytest.raises(Damaged, match=r"(entry|index) 4"):
         start_view(journal)
 
@@ -141,8 +141,8 @@ def test_damage_before_a_snapshot_is_found_though_a_server_can_start(path: Path)
     with opened(path) as journal:
         take_snapshot(journal, 1, keep=100)
     change(path, replace_in_body(b"CUSTOM_4", b"CUSTOM_X"))
-    [told] = found(path)
-    assert told.startswith("journal entry 4 is damaged")
+    [finding] = found(path)
+    assert finding.startswith("journal entry 4 is damaged")
     with opened(path) as journal:
         assert start_view(journal).index == COUNT
 

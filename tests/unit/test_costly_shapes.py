@@ -16,8 +16,8 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from bench.books import fleet_commands
 from bench.fleets import AGGREGATES, mixed_providers
+from bench.journals import fleet_commands
 from berth.api.kernel.rejections import explain_rejection
 from berth.api.native.usage import UsageQuery, _Usage
 from berth.clusters import proposals as cluster_operations

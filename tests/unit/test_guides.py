@@ -96,7 +96,7 @@ def test_the_limits_of_the_guide_are_those_of_the_settings() -> None:
     rows = re.findall(
         r"^\| .* \| ([\d,]+)( MiB)?.* \| `(\w+)` \|$", (GUIDES / "compatibility.md").read_text(), re.MULTILINE
     )
-    told = {name: int(number.replace(",", "")) << (20 if unit else 0) for number, unit, name in rows}
-    assert len(told) == 5
+    documented = {name: int(number.replace(",", "")) << (20 if unit else 0) for number, unit, name in rows}
+    assert len(documented) == 5
     settings = resolve(None).settings
-    assert told == {name: getattr(settings, name) for name in told}
+    assert documented == {name: getattr(settings, name) for name in documented}

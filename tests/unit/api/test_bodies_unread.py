@@ -39,8 +39,8 @@ async def send_endless_body(
         if message["type"] == "http.response.start":
             statuses.append(message["status"])
 
-    told = {"transfer-encoding": "chunked"} if length is None else {"content-length": str(length)}
-    headers = {"host": "c", "content-type": "application/json", **told}
+    framing = {"transfer-encoding": "chunked"} if length is None else {"content-length": str(length)}
+    headers = {"host": "c", "content-type": "application/json", **framing}
     if token is not None:
         headers["x-auth-token"] = token
     scope = {
@@ -95,8 +95,8 @@ async def test_a_length_above_the_limit_is_refused_unread(tmp_path: Path, method
 @pytest.mark.parametrize("path", ["/identity/v3/auth/tokens", "/identity/v3", "/compute", "/image", "/"])
 async def test_what_anybody_may_send_is_small(tmp_path: Path, path: str) -> None:
     async with house_with_tokens(tmp_path).running() as region:
-        told = await send_endless_body(region, "POST", path, token=None, length=OPEN_BODY_BYTES_MAX + 1)
-        assert told == Outcome(413, 0)
+        outcome = await send_endless_body(region, "POST", path, token=None, length=OPEN_BODY_BYTES_MAX + 1)
+        assert outcome == Outcome(413, 0)
         untold = await send_endless_body(region, "POST", path, token=None)
         assert untold == Outcome(413, OPEN_BODY_BYTES_MAX + PIECE)
 

@@ -1,4 +1,4 @@
-"""A database that refuses to write: writes are refused, reads are served, and operators are told, once.
+"""A database that refuses to write: writes are refused, reads are served, and it is logged once.
 
 SQLite's own refusals: a file that may not grow gives the error of a full disk, and it can be let grow
 again."""
@@ -36,7 +36,7 @@ async def write_until_full(world: ApplicationWorld) -> int:
     raise AssertionError("it never was full")
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
+def logged(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     """What the engine has logged: each request that is refused has a line of its own."""
     return [record for record in caplog.records if record.name.startswith("berth.engine")]
 
@@ -65,13 +65,13 @@ async def test_a_full_disk_is_told_of_once_and_recovers_by_itself(
             assert "The database refuses writes" in reason
             assert (await world.ask("GET", "/resource_providers")).status == 200, "reads go on"
             assert (await world.ask("GET", "/healthz", token=None)).status == 200, "a restart is no help"
-            assert [record.levelname for record in told(caplog)] == ["ERROR"]
+            assert [record.levelname for record in logged(caplog)] == ["ERROR"]
             let_grow(world, pages=1_000_000)
             # Nobody writes, because it is not ready: it has to find out by itself.
             assert await readiness(world) == (200, "")
             assert (await write(world, full_at)).status == 200
-        assert [record.levelname for record in told(caplog)] == ["ERROR", "INFO"]
-        assert "disk is full" in told(caplog)[0].getMessage()
+        assert [record.levelname for record in logged(caplog)] == ["ERROR", "INFO"]
+        assert "disk is full" in logged(caplog)[0].getMessage()
 
 
 async def test_a_write_that_succeeds_ends_it_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ async def test_a_second_outage_is_told_of_again(tmp_path: Path, caplog: pytest.L
                 answer = await write(world, count if pragma == "ON" else 0)
                 assert answer.status == (503 if pragma == "ON" else 200)
                 assert (await readiness(world))[0] == answer.status
-                assert len(told(caplog)) == count
+                assert len(logged(caplog)) == count
 
 
 async def test_a_probe_leaves_nothing(tmp_path: Path) -> None:

@@ -250,5 +250,5 @@ async def test_the_zone_of_a_host_with_servers_stays(region: RegionWorld) -> Non
     # What is no zone is nobody's promise.
     assert (await add(region, await new(region, "fast"), 1)).status == 200
     await region.act(id, "forceDelete")
-    await region.carry_out(region.order(id))
+    await region.carry_out(region.saga_run(id))
     assert (await act(region, east, "remove_host", host="host-1")).status == 200

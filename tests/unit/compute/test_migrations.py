@@ -32,7 +32,7 @@ async def live(region: RegionWorld) -> str:
     id = await region.active("live", host="host-1")
     asked = await region.act(id, "os-migrateLive", {"host": "host-2", "block_migration": "auto"})
     assert asked.status == 202
-    await region.tell(begun(region.order(id), region))
+    await region.bring_up(begun(region.saga_run(id), region))
     return id
 
 
@@ -101,8 +101,8 @@ async def test_a_live_migration_is_shown_while_it_is_under_way(region: RegionWor
     await region.fleet()
     id = await region.active("live", host="host-1")
     await region.act(id, "os-migrateLive", {"host": "host-2", "block_migration": "auto"})
-    run = region.order(id)
-    await region.tell(begun(run, region))
+    run = region.saga_run(id)
+    await region.bring_up(begun(run, region))
     [one] = (await region.compute("GET", f"/servers/{id}/migrations")).json["migrations"]
     assert (one["id"], one["server_uuid"], one["status"]) == (1, id, "running")
     for name in ("1", one["uuid"]):

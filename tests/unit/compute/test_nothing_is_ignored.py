@@ -239,7 +239,7 @@ async def test_what_is_for_the_driver_reaches_it(region: RegionWorld) -> None:
     )
     await region.put(image)
     id = await region.create(imageRef=image.id)
-    spec = region.order(id).spec
+    spec = region.saga_run(id).spec
     assert spec.flavor.extra_specs == specs
     assert spec.image_properties == {"hw_disk_bus": "scsi", "hw_qemu_guest_agent": "true"}
     # What nobody reads is not carried along.

@@ -225,7 +225,7 @@ async def test_a_rebuild_takes_another_image_and_name(region: RegionWorld) -> No
     shown = answer.json["server"]
     assert (shown["id"], shown["status"], shown["name"]) == (id, "REBUILD", "new")
     assert shown["image"]["id"] == CIRROS.id
-    assert region.order(id).spec.name == "new"
+    assert region.saga_run(id).spec.name == "new"
     await region.finish(id)
     record = region.record(id)
     assert (record.state, record.image, record.metadata) == ("active", CIRROS.id, {"a": "b"})

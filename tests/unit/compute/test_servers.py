@@ -328,11 +328,11 @@ async def test_a_server_is_deleted_once_however_often_it_is_asked(region: Region
     await region.fleet()
     id = await region.active()
     assert (await region.compute("DELETE", f"/servers/{id}")).status == 204
-    run = region.order(id)
+    run = region.saga_run(id)
     assert run.saga == "delete"
     assert (await region.server(id))["OS-EXT-STS:task_state"] == "deleting"
     assert (await region.compute("DELETE", f"/servers/{id}")).status == 204
-    assert region.order(id) == run
+    assert region.saga_run(id) == run
     assert await region.held(id) != {}
     await region.finish(id)
     assert await region.held(id) == {}

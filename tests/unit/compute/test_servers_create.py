@@ -70,7 +70,7 @@ async def test_a_server_is_claimed_ordered_and_shown_in_one_act(region: RegionWo
     record = region.record(id)
     assert record.place is not None
     assert await region.held(id) == {record.place.name: SMALL_HOLDS}
-    run = region.order(id)
+    run = region.saga_run(id)
     assert (run.saga, run.dest, run.spec.image) == ("create", record.place, CIRROS.id)
     assert len(run.alternates) == 2
     outbox = region.engine.view.records.get(Outbox, run.id)

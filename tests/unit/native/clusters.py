@@ -1,5 +1,5 @@
 """A region with clusters: hosts that may be in racks, and somebody who builds and deletes servers and keeps
-clusters when a story says so."""
+clusters when a test says so."""
 
 from typing import Any
 

@@ -145,10 +145,10 @@ def test_fat_values_are_cut_and_named() -> None:
 
 def test_nothing_is_shown_but_what_is_named() -> None:
     """Whatever else a record holds: a field that is new is not shown because it is there."""
-    told = msgspec.structs.replace(
+    shown = msgspec.structs.replace(
         SERVER, key_name="SECRET", description="SECRET", image_properties={"a": "SECRET"}
     )
-    assert "SECRET" not in str(msgspec.to_builtins(change_of(RecordChanged(None, told), {})))
+    assert "SECRET" not in str(msgspec.to_builtins(change_of(RecordChanged(None, shown), {})))
 
 
 @pytest.mark.parametrize("how", ["page", "stream"])
@@ -187,6 +187,6 @@ async def test_a_region_tells_of_its_records(tmp_path: Path) -> None:
         assert (await region.compute("POST", "/flavors", flavor)).status == 200
         answer = await region.ask("GET", "/berth/v1/events")
         assert answer.status == 200
-        told = [change for event in answer.json["events"] for change in event["changes"]]
-        assert [change["kind"] for change in told] == ["flavor"]
-        assert (told[0]["before"], told[0]["after"]["name"]) == (None, "small")
+        shown = [change for event in answer.json["events"] for change in event["changes"]]
+        assert [change["kind"] for change in shown] == ["flavor"]
+        assert (shown[0]["before"], shown[0]["after"]["name"]) == (None, "small")

@@ -27,10 +27,10 @@ async def test_a_date_and_a_length() -> None:
         assert parsedate_to_datetime(answer.headers["date"]).year > 2000
 
 
-@pytest.mark.parametrize("told", [True, False])
-async def test_head_is_get_without_its_body(told: bool) -> None:
+@pytest.mark.parametrize("has_length", [True, False])
+async def test_head_is_get_without_its_body(has_length: bool) -> None:
     async def application(scope: Scope, receive: Receive, send: Send) -> None:
-        await respond(send, 200, b"hello", *([(b"content-length", b"5")] if told else []))
+        await respond(send, 200, b"hello", *([(b"content-length", b"5")] if has_length else []))
 
     async with serving(application) as world:
         client = await world.connect()

@@ -1,4 +1,4 @@
-"""Books written by the ledger itself, straight into a journal: real events, without a server in between.
+"""Journals written by the ledger itself: real events, without a server in between.
 
 Loading a large fleet through the API would take longer than measuring it.
 """
@@ -35,7 +35,7 @@ def fleet_commands(providers: Iterable[Provider]) -> Iterator[c.Command]:
             yield c.SetTraits(id, 2 if provider.aggregates else 1, frozenset(provider.traits))
 
 
-def write_books(journal: Journal, commands: Iterable[c.Command]) -> View:
+def write_journal(journal: Journal, commands: Iterable[c.Command]) -> View:
     """Let the ledger judge the commands in turn, and append what it grants. What it refuses is left out."""
     view, ids = View(), Ids(2)
     entries: list[Entry] = []
