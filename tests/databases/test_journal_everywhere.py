@@ -9,7 +9,7 @@ import pytest
 import sqlalchemy as sa
 
 from berth.engine import replay, start_view
-from berth.engine.housekeeping import problems
+from berth.engine.snapshots import problems
 from berth.journal import (
     Address,
     Conflict,

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from berth.engine.housekeeping import take_snapshot
+from berth.engine.snapshots import take_snapshot
 from berth.journal import open_journal, parse_address
 from tests.servers import Server, berth
 

@@ -454,7 +454,9 @@ def test_a_failed_startup_ends_it(
 def test_next_to_no_files_are_refused(start: Callable[..., Process]) -> None:
     server = start(limit="ulimit -n 64;")
     assert server.popen.wait(20) == 1
-    assert server.log.startswith("cannot serve: the process may open 64 files, and it takes at least 147 to ")
+    assert server.log.startswith(
+        "cannot serve: the limit of open files is 64, and a server needs at least 147"
+    )
 
 
 def test_few_files_are_warned_of(start: Callable[..., Process]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from berth.cell.journal import NoObserver
 from berth.cli import main
 from berth.engine import Engine, Unavailable, replay, start_view
-from berth.engine.housekeeping import problems, take_snapshot
+from berth.engine.snapshots import problems, take_snapshot
 from berth.journal import Damaged, Journal, JournalRow, Snapshots, SqliteAddress, connect, open_journal
 from berth.model.events import Batch, Entry, Origin, TraitChanged
 from berth.model.ids import Index

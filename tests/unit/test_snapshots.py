@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from berth.engine import replay, start_view
-from berth.engine.starting import apply_entries
+from berth.engine.snapshots import apply_entries
 from berth.journal import DamagedSnapshot, Journal, JournalError, Snapshots, SqliteAddress, open_journal
 from berth.journal.schema import SNAPSHOT, SNAPSHOT_PART
 from berth.ledger import decide

@@ -19,7 +19,7 @@ from typing import BinaryIO, Final, NamedTuple
 
 import msgspec
 
-from berth.engine.housekeeping import is_due
+from berth.engine.snapshots import is_due
 from berth.journal import connect, parse_address
 from berth.runtime.backoff import Backoff
 from berth.runtime.settings import Settings

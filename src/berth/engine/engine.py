@@ -26,7 +26,7 @@ import msgspec
 
 from berth.engine.forks import Forks, GaveUp, NoPlace
 from berth.engine.journal_thread import JournalCalls, JournalThread, NoAnswer
-from berth.engine.starting import apply_entries, start_view
+from berth.engine.snapshots import apply_entries, start_view
 from berth.journal import (
     Conflict,
     Damaged,
