@@ -10,7 +10,6 @@ from berth.api.kernel.codes import BAD_BODY, BAD_PARAMETER
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import behind, render_keys, take_first
 from berth.api.kernel.problem import Problem
-from berth.api.kernel.rejections import berth_problem
 from berth.api.native.calls import NativeCall, NativeRoute, answer_from, respond
 from berth.api.native.fields import LIMIT_DEFAULT, GivenName, KeyMarker, Kind, Limit, NativeBody, Next, Text
 from berth.model.commands import LabelAggregate
@@ -90,9 +89,7 @@ async def label_aggregate(call: NativeCall) -> Response:
         raise Problem(400, "An aggregate is named by its uuid, as providers spell it.", BAD_PARAMETER)
     if asked.kind == HOST:
         raise Problem(400, "Every host is a domain of the kind host: choose another kind.", BAD_BODY)
-    wrong = wrong_metadata(asked.metadata)
-    if wrong is not None:
-        raise berth_problem(wrong)
+    call.accept(wrong_metadata(asked.metadata))
     label = Label(asked.kind, asked.name, tuple(sorted(asked.metadata.items())))
     return await call.submit(
         LabelAggregate(id, label),

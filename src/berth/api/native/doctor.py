@@ -10,8 +10,6 @@ import msgspec
 from msgspec import Meta
 
 from berth.api.kernel.http import Response
-from berth.api.kernel.problem import Problem
-from berth.api.kernel.rejections import berth_problem
 from berth.api.native.calls import NativeCall, NativeRoute, respond
 from berth.api.native.fields import NativeBody
 from berth.api.native.servers import Held
@@ -79,14 +77,14 @@ class Repair(NativeBody, frozen=True, kw_only=True):
 
 
 async def examine(call: NativeCall) -> Response:
-    found, is_cut = await _find(call, Moment(_now_s(call)))
+    found, is_cut = await _find(call, Moment(call.now_s))
     return respond(Findings([_describe(finding) for finding in found], is_cut))
 
 
 async def repair_findings(call: NativeCall) -> Response:
     """Repair findings one by one, or say what would be done."""
     asked: Repair = call.body
-    moment = Moment(_now_s(call), asked.grace_s)
+    moment = Moment(call.now_s, asked.grace_s)
     if asked.findings == "all":
         found, _ = await _find(call, moment)
         ids = [finding.id for finding in found]
@@ -94,10 +92,6 @@ async def repair_findings(call: NativeCall) -> Response:
         ids = list(dict.fromkeys(asked.findings))
     one_by_one = _try_repair if asked.dry_run else _repair
     return respond(Repairs(asked.dry_run, [await one_by_one(call, id, moment) for id in ids]))
-
-
-def _now_s(call: NativeCall) -> int:
-    return call.services.clock.now_ns() // 1_000_000_000
 
 
 async def _find(call: NativeCall, moment: Moment) -> tuple[list[Finding], bool]:
@@ -118,28 +112,26 @@ async def _try_repair(call: NativeCall, id: str, moment: Moment) -> Repaired:
         finding = find_again(view, id, moment)
         command = repair(view, id, moment)
         verdict = command if isinstance(command, Rejection) else decide(view, command, moment.now_s)
-        if isinstance(verdict, Rejection) or finding is None:
-            return _report(
-                id, "refused", berth_problem(verdict).text if isinstance(verdict, Rejection) else ""
-            )
-        return _report(id, "would repair", finding.repair or "")
+        if isinstance(verdict, Rejection):
+            return Repaired(id, "refused", call.problem_of(verdict).text)
+        return Repaired(id, "would repair", _read_repair(finding))
 
     return await call.read(answer)
 
 
 async def _repair(call: NativeCall, id: str, moment: Moment) -> Repaired:
     finding = await call.read(lambda view: find_again(view, id, moment))
-    try:
-        await call.submit(
-            lambda view, now_s: repair(view, id, moment._replace(now_s=now_s)), lambda _: Response(204)
-        )
-    except Problem as refused:
-        return _report(id, "refused", refused.text)
-    return _report(id, "repaired", finding.repair or "" if finding is not None else "")
+    outcome: Rejection | None = await call.try_submit(
+        lambda view, now_s: repair(view, id, moment._replace(now_s=now_s)), lambda _: None
+    )
+    if isinstance(outcome, Rejection):
+        return Repaired(id, "refused", call.problem_of(outcome).text)
+    return Repaired(id, "repaired", _read_repair(finding))
 
 
-def _report(id: str, outcome: Literal["would repair", "repaired", "refused"], detail: str) -> Repaired:
-    return Repaired(id, outcome, detail)
+def _read_repair(finding: Finding | None) -> str:
+    """What the repair of a finding does. None: another request repaired it meanwhile."""
+    return "" if finding is None else finding.repair or ""
 
 
 def _describe(finding: Finding) -> FindingDetail:

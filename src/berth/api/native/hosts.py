@@ -8,7 +8,6 @@ from msgspec import Meta
 
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import behind, render_keys, take_first
-from berth.api.kernel.rejections import berth_problem
 from berth.api.native.calls import NativeCall, NativeRoute, answer_from, respond
 from berth.api.native.fields import LIMIT_DEFAULT, KeyMarker, Limit, NativeBody, Next, Text, Uuid
 from berth.model.commands import SetHostStatus
@@ -98,9 +97,9 @@ def show_host(view: View, call: NativeCall) -> OneHost:
     id = ProviderId(call.params[0].lower())
     record = view.providers.get(id)
     if record is None and view.records.get(Host, id) is None:
-        raise berth_problem(ProviderNotFound(id))
+        raise call.problem_of(ProviderNotFound(id))
     if record is not None and record.parent is not None:
-        raise berth_problem(NotAHost(id, record.root.id))
+        raise call.problem_of(NotAHost(id, record.root.id))
     return OneHost(_describe(view, id))
 
 

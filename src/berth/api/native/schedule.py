@@ -42,7 +42,7 @@ from berth.model.scheduling import CandidatesRequest, HostCandidate, Placement, 
 from berth.runtime.ids import Ids
 from berth.scheduler.capacity import count_capacity as count_fitting
 from berth.scheduler.explain import explain as explain_schedule
-from berth.scheduler.plan import Rng, find_objection, plan
+from berth.scheduler.plan import find_objection, plan
 from berth.scheduler.plugins import SchedulerOptions
 from berth.view import View
 
@@ -244,36 +244,40 @@ async def count_capacity(call: NativeCall) -> Response:
 
 
 async def _claim(call: NativeCall, asked: NewSchedule, request: ScheduleRequest) -> Response:
-    options = call.services.scheduler
-
     def choose(view: View, now_s: int) -> Planned | Rejection:
-        # With a seed the same choice is made from the same view, also when it is made again.
-        outcome = plan(view, request, options, _choose_rng(call, asked), now_s)
+        outcome = _make_schedule(view, call, asked, request, now_s)
         if isinstance(outcome, Rejection):
             return outcome
-        explained = _make_explanation(view, request, options, ()) if asked.explain else None
-        if isinstance(explained, Rejection):
-            return explained
-        made = Schedule(outcome.index, True, _describe_placements(view, outcome), None, explained)
-        return Planned(ReplaceAllocations(outcome.claims), respond(made))
+        chosen, schedule = outcome
+        return Planned(ReplaceAllocations(chosen.claims), respond(schedule))
 
     return await call.submit(choose)
 
 
 async def _dry_run(call: NativeCall, asked: NewSchedule, request: ScheduleRequest) -> Response:
-    options, now_s = call.services.scheduler, call.services.clock.now_ns() // 1_000_000_000
-
     def answer(view: View) -> Response | Rejection:
-        outcome = plan(view, request, options, _choose_rng(call, asked), now_s)
-        if isinstance(outcome, Rejection):
-            return outcome
-        explained = _make_explanation(view, request, options, ()) if asked.explain else None
-        if isinstance(explained, Rejection):
-            return explained
-        placed = _describe_placements(view, outcome)
-        return respond(Schedule(outcome.index, False, placed, make_token(outcome, asked), explained))
+        outcome = _make_schedule(view, call, asked, request, call.now_s)
+        return outcome if isinstance(outcome, Rejection) else respond(outcome[1])
 
     return await call.read(answer)
+
+
+def _make_schedule(
+    view: View, call: NativeCall, asked: NewSchedule, request: ScheduleRequest, now_s: int
+) -> tuple[Plan, Schedule] | Rejection:
+    """A plan, and how it is answered. With a seed the same choice is made from the same view, also when it is
+    made again."""
+    options = call.services.scheduler
+    rng = (call.services.ids if asked.seed is None else Ids(asked.seed)).rng
+    outcome = plan(view, request, options, rng, now_s)
+    if isinstance(outcome, Rejection):
+        return outcome
+    explained = _make_explanation(view, request, options, ()) if asked.explain else None
+    if isinstance(explained, Rejection):
+        return explained
+    token = make_token(outcome, asked) if asked.dry_run else None
+    placements = _describe_placements(view, outcome)
+    return outcome, Schedule(outcome.index, not asked.dry_run, placements, token, explained)
 
 
 async def _commit(call: NativeCall, asked: NewSchedule, token: str) -> Response:
@@ -297,10 +301,6 @@ async def _commit(call: NativeCall, asked: NewSchedule, token: str) -> Response:
         # The ledger refused what it would have accepted when the plan was made.
         outcome = PlanStale(told.index, call.problem_of(outcome).text)
     return call.accept(outcome)
-
-
-def _choose_rng(call: NativeCall, asked: NewSchedule) -> Rng:
-    return (call.services.ids if asked.seed is None else Ids(asked.seed)).rng
 
 
 def _describe_placements(view: View, made: Plan) -> list[PlacementDetail]:
