@@ -3,9 +3,9 @@
     handed out --> its turn --> being carried out --> result kept --> reported
          \\--(an earlier one, or known already)-------^
 
-Of one server, one command is carried out at a time. A later one (by its fence) stops an earlier one and waits
-until that has ended; an earlier one that comes after a later is refused. A command is known by its id for as
-long as its result is kept: handed out again it is not carried out again, only reported.
+For each server, one command is carried out at a time. A later command (by its fence) stops an earlier one and
+waits until that has ended; an earlier command that arrives after a later one is refused. A command is known
+by its id for as long as its result is kept: if it is handed out again, only its result is reported again.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class CommandRunner:
         self._report = report
         self._jobs: dict[str, _Job] = {}
         self._turns: dict[str, asyncio.Lock] = {}
-        """Of the servers that there are jobs for."""
+        """A lock for each server that has a job."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property

@@ -133,7 +133,7 @@ class HostAgent:
             return None
 
     def _take(self, answer: PollAnswer) -> bool:
-        """Begin what is to be done. Whether any of it is new."""
+        """Begin what the conductor asks for. Whether anything of that is new."""
         taken = [self._commands.take(command) for command in answer.commands]
         aborted = [self._commands.abort(id) for id in answer.aborts]
         destroyed = [self._commands.destroy_leftover(leftover) for leftover in answer.leftovers]

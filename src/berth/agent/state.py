@@ -17,7 +17,7 @@ from berth.cell.protocol import Fence
 
 RESULTS_MAX: Final = 1_000
 FENCES_MAX: Final = 2_000
-"""Of servers that are not on the host any more."""
+"""How many fences of servers that have left the host are kept."""
 
 FOLDER: Final = "hosts"
 HOST_NAME: Final = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,199}\Z"

@@ -123,7 +123,7 @@ class HostRegistry:
         agents.check_before_body(caller, None if caller.host is None else self._find_agent(caller.host))
 
     def check_host(self, caller: AgentCaller, host: str) -> None:
-        """Refuse a caller who speaks for another host than its own (NotAllowed)."""
+        """Refuse a caller that speaks for another host than its own (NotAllowed)."""
         agents.check_host(caller, host, self._find_agent(host))
 
     def check_joined(self, caller: AgentCaller, host: str) -> None:
@@ -248,7 +248,7 @@ class HostRegistry:
     async def poll(self, poll: Poll, version: int) -> PollAnswer:
         """The commands for a host, as soon as there are any, or after the time that it waits."""
         host = poll.host
-        # First of all: what follows may have to wait for the journal, and that is not the host's fault.
+        # Before anything that may have to wait for the journal: the host has been heard of.
         self._heartbeats.hear(host)
         known = await self._hear(host, poll.servers)
         leftovers = known.leftovers
@@ -313,7 +313,7 @@ class HostRegistry:
         _log.warning("%s: %s The agent is asked to register again.", agent.name, lost)
 
     async def _hear(self, host: str, servers: tuple[str, ...]) -> _Known:
-        """Take a heartbeat: the host is up, once no leftover is on it. What the journal says of it."""
+        """Take a heartbeat: the host is up, once no leftover is on it. Returns what the journal says."""
         self._heartbeats.hear(host)
         known = await self._engine.read(lambda view: _read_known(view, host, servers))
         if known is None:

@@ -344,7 +344,7 @@ class _Writing:
                 self.complain(f"{provider.name}: {used[kind]} of {kind} are in use, the host has {has}.")
 
     async def _describe_holders(self, provider: str, kind: str | None) -> str:
-        """Who holds something of a provider, of one class or any: their ids, or some of them."""
+        """The ids of the consumers that hold something of a provider, of one class or any; of many, some."""
         answer = await self._placement.ask("GET", f"/resource_providers/{provider}/allocations")
         found = answer.body["allocations"] if answer.status == 200 else {}
         holders = [id for id, held in found.items() if kind is None or kind in held["resources"]]
@@ -387,7 +387,7 @@ def _merge_inventory(
 
 
 def _reserve_all(inventory: dict[str, Any]) -> dict[str, Any]:
-    """The inventory with nothing free of it."""
+    """The inventory with all of it reserved."""
     return {**inventory, "reserved": inventory["total"]}
 
 

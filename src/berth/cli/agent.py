@@ -131,7 +131,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _show_life(heartbeat: Heartbeat | None, stop: asyncio.Event) -> None:
-    """Show that the event loop runs, if whoever started this process watches it."""
+    """Send heartbeats from the event loop, if the process that started this one watches it."""
     if heartbeat is not None:
         beat_from_loop(heartbeat, stop.set)
 

@@ -157,7 +157,7 @@ async def _find_path(client: Client, named: str) -> str:
 
 
 async def _report(client: Client, arguments: argparse.Namespace, cluster: Any) -> int:
-    """Print what was started; with --wait, follow it to its end."""
+    """Print the cluster after a request; with --wait, wait until it is settled."""
     print(f"{cluster['uuid']}  {cluster['name']}")
     if arguments.wait:
         return await _wait(client, arguments, f"{_PATH}/{cluster['uuid']}")

@@ -43,7 +43,7 @@ def describe(command: argparse.ArgumentParser, text: str) -> None:
 
 
 def add_action(actions: "Commands", name: str, summary: str, more: str = "") -> argparse.ArgumentParser:
-    """The parser of a command of a command, such as ``berth cluster create``."""
+    """The parser of an action of a command, such as ``berth cluster create``."""
     action: argparse.ArgumentParser = actions.add_parser(
         name,
         help=summary,

@@ -8,7 +8,7 @@
     agents/        the state of simulated hosts, their credentials, and how they are broken
     log/           the log of each process
 
-Only the owner may read any of it. Secrets survive restarts.
+Only the owner may read these files. Secrets survive restarts.
 """
 
 import fcntl
@@ -39,7 +39,7 @@ class Secrets(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):
-    """What was started last: up.json."""
+    """The region, cells and hosts that were started last: up.json."""
 
     url: str
     cells: tuple[str, ...]
@@ -78,7 +78,7 @@ class Folder:
         if before != cells:
             raise CommandError(
                 f"{self.path} has {len(before)} cells, and hosts cannot change theirs: "
-                f"say --cells {len(before)}, or choose another folder with --data"
+                f"use --cells {len(before)}, or choose another folder with --data"
             )
 
     def _read(self, name: str, kind: type[Kind]) -> Kind:

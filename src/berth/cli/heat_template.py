@@ -40,7 +40,7 @@ def write(cluster: NewCluster, folder: Path, *, overwrite: bool) -> Written:
     taken = [str(path) for path in texts if path.exists()]
     if taken and not overwrite:
         raise CommandError(
-            f"{taken[0]} is there already: choose another folder with --output, or say --force"
+            f"{taken[0]} is there already: choose another folder with --output, or use --force"
         )
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -98,7 +98,7 @@ class _Keeping(threading.Thread):
                 try:
                     self._running = _execute(self._settings, self._heartbeat)
                 except OSError as failure:
-                    # The one that has ended is found so once more, and the pause is longer.
+                    # The next turn finds again that the process has ended, and pauses longer.
                     _log.error("cannot start the housekeeper: %s", failure)
 
     def _wait(self) -> str:

@@ -138,7 +138,7 @@ class Supervisor:
         ended = asyncio.ensure_future(process.wait())
         was_hung = False
         while not (await asyncio.wait((ended,), timeout=LOOK_S))[0]:
-            # One that is told to stop has another deadline.
+            # A process that was told to stop has another deadline.
             if not was_hung and not self._is_stopping and watch.is_hung():
                 was_hung = True
                 _send_signal(process, signal.SIGKILL)

@@ -126,12 +126,12 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help=f"number of cells [1 to {CELLS_MAX}, default 2]",
     )
     add_heartbeat_timeout(command, 5)
-    add_worker_hung_seconds(command, "a process of it")
+    add_worker_hung_seconds(command, "a process")
     add_logging(command, "warning")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run all of it until told to stop; the exit status."""
+    """Run region, cells and fleet until told to stop; the exit status."""
     keep_files_private()
     try:
         _refuse_taken(arguments.listen)

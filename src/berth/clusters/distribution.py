@@ -4,12 +4,12 @@ New nodes go to the server groups in turn, across node groups; where nodes have 
 has the fewest, so that no two groups differ by more than one if they did not before. Nodes that are leaving
 are not counted, nodes that are being replaced are.
 
-When the cluster shrinks, so many nodes of each node group leave that the server groups stay as even as they
-can be. First one after the other is chosen, out of the largest server group; of a node group that has the
-least choice left; then a node that has failed; then the last that came. That is even nearly always. Where it
-is not, two nodes of a node group change places, the one that was to go and the one that was to stay, along a
-path of such exchanges from a smaller server group to one that has two more or beyond: when there is none any
-more, no choice is more even.
+When the cluster shrinks, nodes are chosen to leave so that the server groups stay as even as possible. They
+are first chosen one by one: from the largest server group; among those, from the node group with the least
+choice left; then a node that has failed; then the newest. That is nearly always even. Where it is not, a node
+that was to leave and a node of the same node group that was to stay change places, along a path of such
+exchanges from a smaller server group to one that has at least two more nodes. When there is no such path, no
+choice is more even.
 """
 
 from collections import Counter
@@ -104,10 +104,10 @@ def _replace_node_group(cluster: Cluster, changed: NodeGroup) -> Cluster:
     return msgspec.structs.replace(cluster, node_groups=node_groups)
 
 
-# -- who leaves ---------------------------------------------------------------------------------
+# -- which nodes leave --------------------------------------------------------------------------
 
 Exchange = tuple[Node, Node]
-"""Who stays after all, and who goes in its place."""
+"""The node that stays after all, and the node that leaves in its place."""
 
 
 def choose_leavers(
@@ -116,7 +116,7 @@ def choose_leavers(
     fewer: Mapping[str, int],
     failed: Collection[str] = (),
 ) -> set[str]:
-    """The names of those that leave. ``sizes``: how many nodes each server group has now."""
+    """The names of the nodes that leave. ``sizes``: how many nodes each server group has now."""
     size = dict(sizes)
     goes, stays = _choose_in_turn(candidates, size, fewer, failed)
     while (path := _find_path(size, goes, stays)) is not None:
@@ -131,7 +131,7 @@ def choose_leavers(
 def _choose_in_turn(
     candidates: Sequence[Node], size: dict[str, int], fewer: Mapping[str, int], failed: Collection[str]
 ) -> tuple[list[Node], list[Node]]:
-    """Who goes and who stays; ``size`` is what is left of the groups then."""
+    """The nodes that leave and the nodes that stay; ``size`` is changed to what is left of the groups."""
     goes: list[Node] = []
     stays = list(candidates)
     owed = {name: count for name, count in fewer.items() if count}

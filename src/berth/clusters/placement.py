@@ -141,7 +141,7 @@ def _make_server(cluster: Cluster, node: Node) -> Server:
 
 
 def _make_requests(context: Context, servers: dict[str, Server]) -> list[ScheduleRequest] | Rejection:
-    """One request for all that need the same and are in the same group; members of groups first."""
+    """One request for all servers that need the same and are in the same group; members of groups first."""
     alike: dict[tuple[str | None, bytes], list[Server]] = {}
     for server in servers.values():
         kind = msgspec.json.encode((server.flavor, sorted(server.image_properties.items())))

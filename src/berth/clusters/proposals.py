@@ -180,8 +180,8 @@ def _scale(
     add: tuple[NodeGroup, ...],
     remove: tuple[str, ...],
 ) -> Cluster | Rejection:
-    """The cluster to write; ``failed`` are the names of nodes that are of no use. Who goes does so
-    first, so that those who come even it out."""
+    """The cluster to write; ``failed`` are the names of nodes that have failed. Nodes leave
+    before others are added, so that the new ones even out the server groups."""
     after = cluster
     there = tuple(group.name for group in cluster.node_groups)
     for name in dict.fromkeys(remove):

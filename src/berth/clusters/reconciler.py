@@ -57,11 +57,11 @@ class _Due(NamedTuple):
     """What can be done for a cluster now."""
 
     deletable: tuple[Node, ...] = ()
-    """Their servers exist, and are not busy."""
+    """Nodes whose servers exist, and are not busy."""
     gone: tuple[Node, ...] = ()
-    """They were leaving, and their servers are gone."""
+    """Nodes that were leaving, and whose servers are gone."""
     missing: tuple[Node, ...] = ()
-    """They are being replaced, and their servers are gone."""
+    """Nodes that are being replaced, and whose servers are gone."""
     is_over: bool = False
     """Nothing is left of the cluster but its groups."""
 
@@ -216,7 +216,7 @@ class ClusterReconciler:
         self._resting: dict[str, int] = {}
 
     async def run(self) -> None:
-        """Until cancelled, or until the region's engine stops."""
+        """Reconcile until cancelled, or until the region's engine stops."""
         await keep_running(
             "cluster reconciler",
             self._reconcile_all,

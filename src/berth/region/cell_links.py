@@ -44,7 +44,7 @@ class CellLinks:
         self._index = Index(-1)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Keep the links to all cells running, until cancelled."""
         async with asyncio.TaskGroup() as group:
             for name, open_cell in self._cells.items():
                 group.create_task(self._link(name, open_cell), name=f"link to {name}")

@@ -191,7 +191,7 @@ def _find_state(server: Server, run: SagaRun) -> VmState:
         return "error"
     if _is_untouched(run):
         return server.state
-    # What was undone stands at its first step, and that is never one that stops as something.
+    # A run that was undone is at its first step, which has no state of its own for a stop.
     stopped_as = step_of(run).stopped_as
     assert stopped_as != UNCHANGED, "that is untouched"
     if stopped_as is not None:

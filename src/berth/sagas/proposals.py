@@ -41,7 +41,7 @@ PAST_MAX: Final = 100
 
 
 class Context(NamedTuple):
-    """Who asks, and by which rules it is done."""
+    """The request that a proposal is made for, and the rules that apply to it."""
 
     request_id: str
     project: str
@@ -56,7 +56,7 @@ class Context(NamedTuple):
     repeat: OnRepeat = "merge"
     """What ``fail`` does with a request that is repeated after a conflict was reported."""
     quotas: Quotas | None = None
-    """Of projects that have none of their own; None: nothing is judged."""
+    """The quotas of projects that have none of their own; None: no quota is checked."""
 
     @property
     def rules(self) -> ConflictRules:
@@ -64,7 +64,7 @@ class Context(NamedTuple):
 
 
 def read_quotas(settings: Settings) -> Quotas:
-    """Of projects that have none of their own."""
+    """The quotas of projects that have none of their own."""
     return Quotas(**{name: getattr(settings, f"quota_{name}") for name in RESOURCES})
 
 

@@ -44,7 +44,7 @@ from berth.view import View
 
 
 def stop_reverting(server: Server, run: SagaRun, migration: Migration | None) -> Server:
-    """It is at its source again if that was given back; else it waits to be reverted again."""
+    """The server is at its source again if that was given back; else it can be reverted again."""
     return (return_to_source if has_given_back(run) else keep)(server, run, migration)
 
 

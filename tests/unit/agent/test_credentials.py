@@ -228,7 +228,10 @@ async def test_a_host_whose_folder_is_lost_joins_again(fleet: RunningFleet, tmp_
         ("agent revoke h --database sqlite:///{data}/c.db", "no host h has registered in this cell"),
         ("agent readmit h --database nonsense", "a URL is expected"),
         ("agent rotate --data {data} --conductor http://127.0.0.1:1", "there are no credentials of hosts in"),
-        ("agent rotate h --data {data} --conductor http://127.0.0.1:1", "h: there is no credential of it in"),
+        (
+            "agent rotate h --data {data} --conductor http://127.0.0.1:1",
+            "h: {data} has no credential of this host",
+        ),
         ("agent --driver sim", "--conductor, --data must be given"),
     ],
 )
@@ -237,7 +240,7 @@ def test_a_command_that_cannot_be_done_says_why(
 ) -> None:
     monkeypatch.delenv("BERTH_DATABASE", raising=False)
     assert main(words.format(data=tmp_path).split()) == 2
-    assert why in capsys.readouterr().err
+    assert why.format(data=tmp_path) in capsys.readouterr().err
 
 
 # -- releases that are not the same -------------------------------------------------------------

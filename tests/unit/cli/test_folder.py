@@ -72,7 +72,7 @@ def test_cells_cannot_be_changed(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.note(RUNNING, folder.prepare())
     folder.refuse_other_cells(RUNNING.cells)
-    with pytest.raises(CommandError, match=r"has 2 cells, .* say --cells 2"):
+    with pytest.raises(CommandError, match=r"has 2 cells, .* use --cells 2"):
         folder.refuse_other_cells(("cell1",))
 
 

@@ -32,7 +32,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     outcome: Literal["fail", "hang", "late"]
     verb: Verb | None = None
     server: _Pattern | None = None
-    """Of the server's name, or its id."""
+    """A pattern of the server's name, or of its id."""
     host: _Pattern | None = None
     message: Annotated[str, Meta(min_length=1, max_length=1000)] = "refused by a rule of the simulation"
     seconds: _Seconds = 60
@@ -42,12 +42,12 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 class SimBehaviour(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     build_seconds: _Seconds = 0.5
-    """Of builds and rebuilds."""
+    """How long builds and rebuilds take."""
     live_migrate_seconds: _Seconds = 3.0
     other_seconds: _Seconds = 0.1
     failure_rate: _Rate = 0.0
     failure_rates: dict[Verb, _Rate] = {}
-    """Of single verbs, in place of the one above."""
+    """The rates of single verbs, in place of ``failure_rate``."""
     rules: Annotated[tuple[Rule, ...], Meta(max_length=1000)] = ()
     dead: Annotated[tuple[_Pattern, ...], Meta(max_length=1000)] = ()
     """Hosts that send and execute nothing."""
