@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from berth.api.native import changes, feed
+from berth.api.native import changes, events
 from tests.unit.native.streams import Stream, listening
 from tests.worlds import ApplicationWorld, uuid_of
 
@@ -42,7 +42,7 @@ def renderings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         rendered.append(batch.index)
         return event_of(batch, *rest)
 
-    monkeypatch.setattr(feed, "event_of", counted)
+    monkeypatch.setattr(events, "event_of", counted)
     return rendered
 
 
@@ -94,7 +94,7 @@ async def test_a_hundred_that_stall_cost_little_and_delay_nobody(
 async def test_those_that_hold_too_much_are_waited_for_until_they_are_dropped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(feed, "_RENDERED_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(events, "_RENDERED_BYTES_MAX", 1 << 20)
 
     async with ApplicationWorld(
         tmp_path, event_streams_max=STREAMS, event_heartbeat_seconds=1

@@ -17,8 +17,7 @@ from berth.api.kernel.http import JSON, Request, Response
 from berth.api.kernel.problem import Problem, forbidden
 from berth.api.kernel.router import Router
 from berth.api.native.calls import NativeCall, NativeRoute, decode_body, decode_query, render
-from berth.api.native.events import EVENT_STREAM
-from berth.api.native.feed import Feed
+from berth.api.native.events import EVENT_STREAM, Feed
 from berth.api.native.routes import PREFIX, ROUTES
 
 _PART_MAX: Final = 64

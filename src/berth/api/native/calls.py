@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import cache
 from http import HTTPStatus
-from typing import Any, Final, TypeVar, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, TypeVar, get_args, get_type_hints
 from urllib.parse import unquote_to_bytes
 
 import msgspec
@@ -28,12 +28,14 @@ from berth.api.kernel.http import JSON, Request, Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import berth_problem
 from berth.api.kernel.router import Route
-from berth.api.native.feed import Feed
 from berth.api.native.fields import UUID, ExplanationDetail, NoQuery
 from berth.model.commands import Command
 from berth.model.ids import Index
 from berth.model.rejections import Rejection
 from berth.view import View
+
+if TYPE_CHECKING:
+    from berth.api.native.events import Feed
 
 _SHOWN_MAX: Final = 100
 _NUMBER = re.compile(r"(0|[1-9][0-9]*)\Z")
@@ -64,7 +66,7 @@ class NativeCall(Call):
         *,
         query: Any,
         body: Any,
-        feed: Feed,
+        feed: "Feed",
         tags: StateTags,
     ) -> None:
         super().__init__(request, caller, params, services, rules)
