@@ -8,7 +8,8 @@ does the same at the same time, the work is done twice at worst.
 
 import gc
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from berth.journal import (
     Conflict,
@@ -30,11 +31,18 @@ _log = logging.getLogger(__name__)
 
 def start_view(journal: Journal) -> View:
     """A view at the end of the journal."""
-    # Millions of objects are made, and none of them is garbage: looking for some would take half the time.
+    with pause_collector():
+        return _read_view(journal)
+
+
+@contextmanager
+def pause_collector() -> Iterator[None]:
+    """Turn garbage collection off while millions of objects are made and none of them is garbage: looking for
+    some would take half the time."""
     collects = gc.isenabled()
     gc.disable()
     try:
-        return _read_view(journal)
+        yield
     finally:
         if collects:
             gc.enable()

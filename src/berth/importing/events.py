@@ -9,7 +9,6 @@ Everything is read and applied before anything is written. Millions of events as
 much memory as the view itself, so they wait encoded.
 """
 
-import gc
 import math
 import re
 from collections import Counter
@@ -21,6 +20,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from berth.engine.snapshots import pause_collector
 from berth.importing import upstream
 from berth.importing.report import ImportFindings, ImportProgress
 from berth.importing.upstream import (
@@ -96,17 +96,11 @@ class Transcript(NamedTuple):
 
 def transcribe(source: Source, findings: ImportFindings, progress: ImportProgress, now_s: int) -> Transcript:
     """Read all there is. ``now_s`` stands in for times that the source does not know."""
-    # Millions of objects are made, and none of them is garbage: looking for some would take half the time.
-    collects = gc.isenabled()
-    gc.disable()
-    try:
+    with pause_collector():
         return _Scribe(source, findings, progress, now_s).transcribe()
-    finally:
-        if collects:
-            gc.enable()
 
 
-class _Held(NamedTuple):
+class _SourceHolding(NamedTuple):
     """An allocation, before it is known whether its consumer exists."""
 
     provider: ProviderRecord
@@ -134,7 +128,7 @@ class _Scribe:
         self._traits: dict[int, str] = {}
         self._providers: dict[int, ProviderRecord] = {}
         self._aggregates: dict[int, AggregateId] = {}
-        self._held: dict[str, list[_Held]] = {}
+        self._held: dict[str, list[_SourceHolding]] = {}
 
     def transcribe(self) -> Transcript:
         classes = tuple(self._resource_classes())
@@ -319,7 +313,7 @@ class _Scribe:
         elif row.used < 1:
             kind = "of less than 1"
         else:
-            held = _Held(record, class_id, row.used, self._written_s(row.created_at, row.updated_at))
+            held = _SourceHolding(record, class_id, row.used, self._written_s(row.created_at, row.updated_at))
             return self._held.setdefault(row.consumer_id, []).append(held)
         example = f"consumer {row.consumer_id}, provider {_uuid(record)}, {row.used}"
         return self._leave_out(upstream.ALLOCATIONS, kind, example)
@@ -357,7 +351,7 @@ class _Scribe:
         consumer = Consumer(row.generation, project, user, consumer_type, created_at_s, updated_at_s)
         self._happen(ConsumerChanged(ConsumerId(row.uuid), None, consumer, (), self._holdings(row, held)))
 
-    def _holdings(self, row: SourceConsumer, held: list[_Held]) -> Holdings:
+    def _holdings(self, row: SourceConsumer, held: list[_SourceHolding]) -> Holdings:
         by_provider: dict[ProviderId, dict[ClassId, int]] = {}
         for allocation in held:
             amounts = by_provider.setdefault(allocation.provider.id, {})

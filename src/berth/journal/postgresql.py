@@ -20,6 +20,7 @@ import psycopg
 import sqlalchemy as sa
 
 from berth.journal.database import (
+    CONNECT_TIMEOUT_S,
     STATEMENT_TIMEOUT_S,
     Conflict,
     Dialect,
@@ -30,9 +31,7 @@ from berth.journal.database import (
     ServerAddress,
 )
 
-_CONNECT_TIMEOUT_S: Final = 3
-
-_FIRST: Final = frozenset(
+_CONFLICTS: Final = frozenset(
     (
         "23505",  # unique_violation: the index is taken
         "40001",  # serialization_failure
@@ -144,7 +143,7 @@ def _connect(address: ServerAddress, hosts: tuple[tuple[str, int], ...], session
         host=",".join(host for host, _ in hosts),
         port=",".join(str(port) for _, port in hosts),
         target_session_attrs=session,
-        connect_timeout=_CONNECT_TIMEOUT_S,
+        connect_timeout=CONNECT_TIMEOUT_S,
         options=f"-c statement_timeout={STATEMENT_TIMEOUT_S * 1000}",
         tcp_user_timeout=STATEMENT_TIMEOUT_S * 1000,
         # A machine that has lost its power is noticed after ten seconds, not after two hours.
@@ -166,7 +165,7 @@ def postgresql_engine(address: ServerAddress, session: str) -> sa.Engine:
 
 def _meaning(error: BaseException | None) -> type[JournalError]:
     state = getattr(error, "sqlstate", None)
-    if state in _FIRST:
+    if state in _CONFLICTS:
         return Conflict
     if state in _TOO_LARGE:
         return RowRefused

@@ -107,7 +107,7 @@ def test_a_server_that_is_there_keeps_a_flavor_that_would_be_refused_today() -> 
     assert asked(specs) == asked({})
     flavor = FlavorSize(vcpus=2, memory_mb=4096, extra_specs=specs)
     assert check_flavor(flavor) == SpecInvalid(
-        "hw:cpu_policy", "dedicated", "left out: pinning CPUs is not built yet"
+        "hw:cpu_policy", "dedicated", "left out: CPU pinning is not implemented"
     )
 
 
