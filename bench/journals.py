@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from bench.fleets import Provider
+from bench.fleets import FleetProvider
 from berth.journal import Journal
 from berth.ledger import decide
 from berth.model import commands as c
@@ -21,7 +21,7 @@ COMMANDS_PER_BATCH: Final = 500
 _ORIGIN: Final = Origin("req-bench", "bench", "bench", "bench")
 
 
-def fleet_commands(providers: Iterable[Provider]) -> Iterator[c.Command]:
+def fleet_commands(providers: Iterable[FleetProvider]) -> Iterator[c.Command]:
     """What makes a fleet."""
     for provider in providers:
         id = ProviderId(provider.id)

@@ -47,7 +47,7 @@ def uuid_of(number: int) -> str:
     return f"00000000-0000-0000-0000-{number:012}"
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     status: int
     headers: dict[str, str]
     body: bytes
@@ -125,7 +125,7 @@ class ApplicationWorld:
         token: str | None = "admin",
         version: str = "1.39",
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> HttpAnswer:
         content = None if body is None else json.dumps(body).encode()
         return await self.ask_raw(method, path, content, token=token, version=version, headers=headers)
 
@@ -138,7 +138,7 @@ class ApplicationWorld:
         token: str | None = "admin",
         version: str = "1.39",
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> HttpAnswer:
         sent = {"openstack-api-version": f"placement {version}"}
         if content:
             sent |= {"content-length": str(len(content)), "content-type": "application/json"}
@@ -147,7 +147,7 @@ class ApplicationWorld:
             sent["x-auth-token"] = token
         return await self.send(scope_of(method, path, sent), content or b"")
 
-    async def send(self, scope: MutableMapping[str, Any], body: bytes) -> Answer:
+    async def send(self, scope: MutableMapping[str, Any], body: bytes) -> HttpAnswer:
         """The answer to a request, exactly as it stands."""
         messages: list[MutableMapping[str, Any]] = []
 
@@ -160,9 +160,9 @@ class ApplicationWorld:
         await self.application(scope, receive, send)
         start, rest = messages
         received = {name.decode(): value.decode() for name, value in start["headers"]}
-        return Answer(start["status"], received, rest["body"])
+        return HttpAnswer(start["status"], received, rest["body"])
 
-    async def get(self, path: str, **headers: str) -> Answer:
+    async def get(self, path: str, **headers: str) -> HttpAnswer:
         return await self.ask("GET", path, headers={k.replace("_", "-"): v for k, v in headers.items()})
 
     # -- filling --------------------------------------------------------------------------------
@@ -285,14 +285,14 @@ class RegionWorld(ApplicationWorld):
         who: str = "admin",
         version: str = "2.94",
         headers: Mapping[str, str] | None = None,
-    ) -> Answer:
+    ) -> HttpAnswer:
         spoken = {"openstack-api-version": f"compute {version}", **(headers or {})}
         return await self.ask(method, f"/compute/v2.1{path}", body, token=who, headers=spoken)
 
     async def server(self, id: str, **how: Any) -> Any:
         return (await self.compute("GET", f"/servers/{id}", **how)).json["server"]
 
-    async def act(self, id: str, name: str, body: object = None, **how: Any) -> Answer:
+    async def act(self, id: str, name: str, body: object = None, **how: Any) -> HttpAnswer:
         return await self.compute("POST", f"/servers/{id}/action", {name: body}, **how)
 
     async def create(self, name: str = "one", hints: object = None, **fields: Any) -> str:

@@ -8,7 +8,7 @@ import openstack
 import pytest
 from openstack.exceptions import ConflictException, NotFoundException
 
-from tests.servers import Server
+from tests.servers import ServerProcess
 
 pytestmark = [
     pytest.mark.clients,
@@ -21,7 +21,7 @@ PROJECT, USER = str(uuid.UUID(int=1)), str(uuid.UUID(int=2))
 
 
 @pytest.fixture
-def proxy(server: Server) -> Iterator[Any]:
+def proxy(server: ServerProcess) -> Iterator[Any]:
     """``Connection.placement``; its type depends on what the endpoint answers."""
     connection = openstack.connect(
         auth_type="admin_token",

@@ -12,8 +12,8 @@ import pytest
 
 from tests.crash.holdings import ClientRecord, Held, Holdings, holdings_from
 from tests.crash.replay import assert_replay_equals_server
-from tests.placement import Answer, Placement
-from tests.servers import Server, berth, running
+from tests.placement import PlacementAnswer, PlacementClient
+from tests.servers import ServerProcess, berth, running
 
 pytestmark = pytest.mark.crash
 
@@ -32,7 +32,7 @@ class Writer(threading.Thread):
 
     def __init__(self, url: str, record: ClientRecord, providers: list[str], dice: random.Random) -> None:
         super().__init__()
-        self.client = Placement(url)
+        self.client = PlacementClient(url)
         self.record = record
         self.providers = providers
         self.dice = dice
@@ -87,7 +87,7 @@ class Writer(threading.Thread):
         else:
             self.problem = f"{method} {wanted}: {answer}"
 
-    def _may_be_refused(self, consumer: str, method: str, answer: Answer) -> bool:
+    def _may_be_refused(self, consumer: str, method: str, answer: PlacementAnswer) -> bool:
         if method == "DELETE":
             return answer.status == 404 and not self.record.acknowledged[consumer].held
         return answer.status == 409 and "Unable to allocate inventory" in str(answer.body)
@@ -103,7 +103,7 @@ class Writer(threading.Thread):
 
 
 def make_providers(url: str) -> list[str]:
-    client = Placement(url)
+    client = PlacementClient(url)
     providers = [str(uuid.uuid4()) for _ in range(PROVIDERS)]
     for number, provider in enumerate(providers):
         client("POST", "/resource_providers", {"name": f"host-{number}", "uuid": provider})
@@ -115,7 +115,7 @@ def make_providers(url: str) -> list[str]:
 
 
 def write_until_killed(
-    server: Server, records: list[ClientRecord], providers: list[str], dice: random.Random
+    server: ServerProcess, records: list[ClientRecord], providers: list[str], dice: random.Random
 ) -> None:
     writers = [Writer(server.url, record, providers, random.Random(dice.random())) for record in records]
     for writer in writers:
@@ -132,7 +132,7 @@ def write_until_killed(
 
 def check(url: str, records: list[ClientRecord], providers: list[str]) -> None:
     """Every consumer holds what it must, and providers hold the sum of what consumers do."""
-    client = Placement(url)
+    client = PlacementClient(url)
     found: dict[str, Holdings] = {}
     for record in records:
         for consumer in record.acknowledged:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.differential.comparison import compare, shrink
-from tests.differential.exchange import Request
+from tests.differential.exchange import WireRequest
 from tests.differential.upstream import Upstream
 from tests.differential.worlds import AGGREGATES, CONSUMERS, PROVIDERS, Author
 from tests.worlds import ApplicationWorld
@@ -28,10 +28,10 @@ async def test_a_difference_is_found_and_shrunk(upstream: Upstream, monkeypatch:
     """The comparison can fail: here upstream is made to forget that a provider was created."""
     ask = upstream.ask
 
-    def forget(request: Request) -> object:
+    def forget(request: WireRequest) -> object:
         answer = ask(request)
         if request.path == "/resource_providers" and request.body["name"] == "p1":
-            ask(Request("DELETE", f"/resource_providers/{PROVIDERS[1]}", 39))
+            ask(WireRequest("DELETE", f"/resource_providers/{PROVIDERS[1]}", 39))
         return answer
 
     monkeypatch.setattr(upstream, "ask", forget)
@@ -46,8 +46,8 @@ async def test_a_difference_is_found_and_shrunk(upstream: Upstream, monkeypatch:
 
 _A = AGGREGATES[0]
 _WORLD = (
-    Request("POST", "/resource_providers", 39, {"name": "p0", "uuid": PROVIDERS[0]}),
-    Request(
+    WireRequest("POST", "/resource_providers", 39, {"name": "p0", "uuid": PROVIDERS[0]}),
+    WireRequest(
         "PUT",
         f"/resource_providers/{PROVIDERS[0]}/inventories",
         39,
@@ -83,7 +83,7 @@ _WORLD = (
     ],
 )
 async def test_one_request_is_answered_alike(upstream: Upstream, query: str) -> None:
-    assert await compare(upstream, [*_WORLD, Request("GET", query, 39)]) is None
+    assert await compare(upstream, [*_WORLD, WireRequest("GET", query, 39)]) is None
 
 
 async def test_a_way_is_not_lost_because_another_root_has_it_too(tmp_path: Path) -> None:
@@ -91,12 +91,12 @@ async def test_a_way_is_not_lost_because_another_root_has_it_too(tmp_path: Path)
     then find nothing: here p1 shares its disk with p0, and is the root of the GPU itself. That the way is a
     good one is shown by claiming it."""
     shared = [
-        Request("PUT", "/resource_classes/CUSTOM_GPU", 39),
-        Request("POST", "/resource_providers", 39, {"name": "p0", "uuid": PROVIDERS[0]}),
+        WireRequest("PUT", "/resource_classes/CUSTOM_GPU", 39),
+        WireRequest("POST", "/resource_providers", 39, {"name": "p0", "uuid": PROVIDERS[0]}),
         *_provider(1, None, {"DISK_GB": {"total": 5}}, ["MISC_SHARES_VIA_AGGREGATE"]),
         *_provider(2, PROVIDERS[1], {"CUSTOM_GPU": {"total": 3}}, []),
-        Request("PUT", f"/resource_providers/{PROVIDERS[0]}/aggregates", 18, [_A]),
-        Request("PUT", f"/resource_providers/{PROVIDERS[1]}/aggregates", 18, [_A]),
+        WireRequest("PUT", f"/resource_providers/{PROVIDERS[0]}/aggregates", 18, [_A]),
+        WireRequest("PUT", f"/resource_providers/{PROVIDERS[1]}/aggregates", 18, [_A]),
     ]
 
     async with ApplicationWorld(tmp_path).running() as world:
@@ -118,22 +118,22 @@ async def test_a_way_is_not_lost_because_another_root_has_it_too(tmp_path: Path)
         assert (await world.ask("PUT", f"/allocations/{CONSUMERS[0]}", claim)).status == 204
 
 
-def _provider(number: int, parent: str | None, inventories: object, traits: list[str]) -> list[Request]:
+def _provider(number: int, parent: str | None, inventories: object, traits: list[str]) -> list[WireRequest]:
     id = PROVIDERS[number]
     return [
-        Request(
+        WireRequest(
             "POST",
             "/resource_providers",
             39,
             {"name": f"p{number}", "uuid": id, "parent_provider_uuid": parent},
         ),
-        Request(
+        WireRequest(
             "PUT",
             f"/resource_providers/{id}/inventories",
             39,
             {"resource_provider_generation": 0, "inventories": inventories},
         ),
-        Request(
+        WireRequest(
             "PUT",
             f"/resource_providers/{id}/traits",
             39,

@@ -17,8 +17,8 @@ from typing import Final
 
 from tests.crash.holdings import ClientRecord, Held, holdings_from
 from tests.faults.lines import LOST, UNAVAILABLE, Line, line_to
-from tests.placement import Answer
-from tests.servers import Server
+from tests.placement import PlacementAnswer
+from tests.servers import ServerProcess
 
 CAPACITY: Final = {"VCPU": 24, "MEMORY_MB": 4096}
 """So little that claims collide: a good part of them is refused."""
@@ -36,11 +36,16 @@ class Unknown(Exception):
     """No answer, or one that does not say whether the request was carried out."""
 
 
-class Client(threading.Thread):
+class LoadClient(threading.Thread):
     """One client and its record. It has a server it prefers, and leaves it for a while when that fails."""
 
     def __init__(
-        self, servers: Sequence[Server], home: int, providers: list[str], fence: str, dice: random.Random
+        self,
+        servers: Sequence[ServerProcess],
+        home: int,
+        providers: list[str],
+        fence: str,
+        dice: random.Random,
     ) -> None:
         super().__init__(daemon=True)
         self.servers = servers
@@ -129,7 +134,7 @@ class Client(threading.Thread):
             self.record.refuse()
             self.events["refused"] += 1
 
-    def _may_be_refused(self, consumer: str, method: str, answer: Answer) -> bool:
+    def _may_be_refused(self, consumer: str, method: str, answer: PlacementAnswer) -> bool:
         if method == "DELETE":
             return answer.status == 404 and not self.record.acknowledged[consumer].held
         return answer.status == 409 and "Unable to allocate inventory" in str(answer.body)
@@ -138,7 +143,7 @@ class Client(threading.Thread):
         generation = self.record.acknowledged[consumer].generation
         return claim_body(held, generation)
 
-    def _ask(self, number: int, method: str, path: str, body: object = None) -> Answer:
+    def _ask(self, number: int, method: str, path: str, body: object = None) -> PlacementAnswer:
         """The answer of a server; ``Unknown`` if there is none that says anything."""
         started_s = time.monotonic()
         try:
@@ -184,13 +189,13 @@ class Client(threading.Thread):
             return
 
 
-class Load:
+class ClientLoad:
     """Some clients over some servers.
 
     new --start--> running --stop--> quiet --start--> running ...
     """
 
-    def __init__(self, servers: Sequence[Server], clients: int, dice: random.Random) -> None:
+    def __init__(self, servers: Sequence[ServerProcess], clients: int, dice: random.Random) -> None:
         self.servers = servers
         self.providers = [_uuid(dice) for _ in range(PROVIDERS)]
         fences = [_uuid(dice) for _ in range(clients)]
@@ -198,7 +203,7 @@ class Load:
             make_providers(line, self.providers, CAPACITY)
             make_providers(line, fences, {})
         self.clients = [
-            Client(servers, number % len(servers), self.providers, fence, random.Random(dice.random()))
+            LoadClient(servers, number % len(servers), self.providers, fence, random.Random(dice.random()))
             for number, fence in enumerate(fences)
         ]
 
@@ -220,7 +225,7 @@ class Load:
         problems = [client.problem for client in self.clients if client.problem]
         assert not problems, "\n".join(problems)
 
-    def __enter__(self) -> "Load":
+    def __enter__(self) -> "ClientLoad":
         self.start()
         return self
 

@@ -20,7 +20,7 @@ from tests.faults.fleet import SOAK, fleet
 from tests.faults.lines import UNAVAILABLE, line_to, resident_bytes, worker_of
 from tests.faults.load import claim_body, make_providers
 from tests.faults.verdict import assert_all_agree, assert_sums
-from tests.servers import HOST, Server
+from tests.servers import HOST, ServerProcess
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
@@ -41,7 +41,7 @@ class Seen(NamedTuple):
     """That accepted writes took."""
 
 
-async def write_on(server: Server, provider: str, consumer: str, until_s: float) -> Seen:
+async def write_on(server: ServerProcess, provider: str, consumer: str, until_s: float) -> Seen:
     """Claim repeatedly on one connection, with the generation that must be right."""
     reader, writer = await asyncio.open_connection(HOST, server.port)
     accepted = refused = 0
@@ -86,7 +86,7 @@ async def answer(reader: asyncio.StreamReader) -> tuple[int, dict[str, str], str
 
 
 async def overload(
-    server: Server, provider: str, consumers: list[str], watched: int
+    server: ServerProcess, provider: str, consumers: list[str], watched: int
 ) -> tuple[list[Seen], int]:
     """All connections at once; what they saw, and the most memory that the worker had meanwhile."""
     until_s = time.monotonic() + SECONDS

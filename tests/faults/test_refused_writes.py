@@ -21,9 +21,9 @@ from tests.databases.postgresql import PostgreSQL
 from tests.databases.processes import scratch
 from tests.faults.fleet import fleet, seeded
 from tests.faults.lines import UNAVAILABLE, Line, line_to, lines_to_all_workers
-from tests.faults.load import Load, claim_body, make_providers
+from tests.faults.load import ClientLoad, claim_body, make_providers
 from tests.faults.verdict import assert_books_right, holdings_through
-from tests.servers import Server
+from tests.servers import ServerProcess
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(900)]
 
@@ -108,7 +108,7 @@ def check_refusal_under_load(
     # A refusal does not wait for the end of an outage: it is none.
     options = ("--workers", str(workers), "--database-outage-seconds", "2")
     with fleet(directory, [url], *options) as servers:
-        load = Load(servers, CLIENTS, dice)
+        load = ClientLoad(servers, CLIENTS, dice)
         lines = lines_to_all_workers(servers[0], workers)
         make_providers(lines[0], [PROVIDER], {"VCPU": 1_000_000})
         with load:
@@ -246,7 +246,7 @@ def test_postgresql_that_is_read_only(
 class Insisting(threading.Thread):
     """Writes repeatedly, and is refused each time."""
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: ServerProcess) -> None:
         super().__init__(daemon=True)
         self.server = server
         self.refusals = 0

@@ -15,9 +15,9 @@ from berth.view import View
 from tests.crash.holdings import NOTHING, Held, Holdings, holdings_from
 from tests.crash.replay import replayed_provider, server_provider
 from tests.faults.lines import Line, lines_to_all_workers
-from tests.faults.load import CAPACITY, Load
-from tests.placement import Placement
-from tests.servers import Server
+from tests.faults.load import CAPACITY, ClientLoad
+from tests.placement import PlacementClient
+from tests.servers import ServerProcess
 
 
 class State(NamedTuple):
@@ -27,7 +27,7 @@ class State(NamedTuple):
     consumers: dict[str, Holdings]
 
 
-def assert_books_right(load: Load, database_url: str, workers: int = 1) -> None:
+def assert_books_right(load: ClientLoad, database_url: str, workers: int = 1) -> None:
     """The whole verdict on servers with so many workers each, after the load has stopped."""
     state = assert_all_agree(load.servers, database_url, workers)
     for client in load.clients:
@@ -37,7 +37,7 @@ def assert_books_right(load: Load, database_url: str, workers: int = 1) -> None:
     assert_sums(state, load.providers)
 
 
-def assert_all_agree(servers: Sequence[Server], database_url: str, workers: int = 1) -> State:
+def assert_all_agree(servers: Sequence[ServerProcess], database_url: str, workers: int = 1) -> State:
     """Every worker of every server tells the state that follows from the journal; that state."""
     expected = replayed_state(database_url)
     for number, server in enumerate(servers):
@@ -93,7 +93,7 @@ def served_state(line: Line, consumers: Iterable[str]) -> State:
     return State(providers, {id: holdings for id, holdings in found.items() if holdings != NOTHING})
 
 
-def holdings_through(line: Placement, consumer: str) -> Holdings:
+def holdings_through(line: PlacementClient, consumer: str) -> Holdings:
     return holdings_from(line("GET", f"/allocations/{consumer}"))
 
 

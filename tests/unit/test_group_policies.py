@@ -64,7 +64,7 @@ APART = rule(max_per_domain=1)
 TOGETHER = rule("affinity")
 
 
-class Fleet:
+class PolicyFleet:
     """Hosts a, b, c and d (a has a NUMA node below it), and storage that it shares with all."""
 
     def __init__(self) -> None:
@@ -124,8 +124,8 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
+def fleet() -> PolicyFleet:
+    return PolicyFleet()
 
 
 def refusal(
@@ -153,7 +153,7 @@ ELSEWHERE = "other members stand elsewhere"
 # -- anti-affinity ------------------------------------------------------------------------------------
 
 
-def test_apart_means_that_a_host_has_one_member(fleet: Fleet) -> None:
+def test_apart_means_that_a_host_has_one_member(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1, S2)
     fleet.puts(S1, A)
     refused = fleet.tries_to_put(S2, A)
@@ -164,33 +164,33 @@ def test_apart_means_that_a_host_has_one_member(fleet: Fleet) -> None:
     assert fleet.standing() == {A: {S1}, B: {S2}}
 
 
-def test_who_is_in_no_group_is_asked_for_nothing(fleet: Fleet) -> None:
+def test_who_is_in_no_group_is_asked_for_nothing(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1)
     fleet.puts(S1, A)
     fleet.puts(S2, A)
 
 
-def test_three_may_share_a_host_where_three_may(fleet: Fleet) -> None:
+def test_three_may_share_a_host_where_three_may(fleet: PolicyFleet) -> None:
     fleet.groups(rule(max_per_domain=3), S1, S2, S3, S4)
     for server in (S1, S2, S3):
         fleet.puts(server, A)
     assert fleet.tries_to_put(S4, A) == refusal(S4, A, too_many(4, 3), (S1, A), (S2, A), (S3, A))
 
 
-def test_any_number_may_share_a_host_where_no_number_is_given(fleet: Fleet) -> None:
+def test_any_number_may_share_a_host_where_no_number_is_given(fleet: PolicyFleet) -> None:
     fleet.groups(rule(max_per_domain=None), S1, S2)
     fleet.puts(S1, A)
     fleet.puts(S2, A)
 
 
-def test_a_nested_provider_is_its_host(fleet: Fleet) -> None:
+def test_a_nested_provider_is_its_host(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1, S2)
     fleet.puts(S1, NUMA)
     assert fleet.standing() == {A: {S1}}
     assert fleet.tries_to_put(S2, A) == refusal(S2, A, too_many(2, 1), (S1, A))
 
 
-def test_a_soft_policy_refuses_nothing(fleet: Fleet) -> None:
+def test_a_soft_policy_refuses_nothing(fleet: PolicyFleet) -> None:
     fleet.groups(rule("soft-anti-affinity", max_per_domain=1), S1, S2)
     fleet.groups(rule("soft-affinity"), S3, S4, id=G2)
     for server in (S1, S2, S3):
@@ -200,7 +200,7 @@ def test_a_soft_policy_refuses_nothing(fleet: Fleet) -> None:
     assert fleet.standing(G2) == {A: {S3}, B: {S4}}
 
 
-def test_one_that_changes_what_it_holds_where_it_is_does_not_come_there(fleet: Fleet) -> None:
+def test_one_that_changes_what_it_holds_where_it_is_does_not_come_there(fleet: PolicyFleet) -> None:
     """Even where the policy is broken already: here by a host that became part of another."""
     fleet.groups(APART, S1, S2)
     fleet.puts(S1, A)
@@ -213,14 +213,14 @@ def test_one_that_changes_what_it_holds_where_it_is_does_not_come_there(fleet: F
     assert fleet.tries_to_put(S2, A) == refusal(S2, A, too_many(2, 1), (S1, A))
 
 
-def test_the_members_of_one_command_see_each_other(fleet: Fleet) -> None:
+def test_the_members_of_one_command_see_each_other(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1, S2)
     refused = fleet.tries_claims(claim(S1, on(A)), claim(S2, on(A)))
     assert refused == refusal(S1, A, too_many(2, 1), (S2, A))
     assert fleet.tries_claims(claim(S1, on(A)), claim(S2, on(B))) is None
 
 
-def test_two_may_change_places_in_one_command(fleet: Fleet) -> None:
+def test_two_may_change_places_in_one_command(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1, S2)
     fleet.puts(S1, A)
     fleet.puts(S2, B)
@@ -228,7 +228,7 @@ def test_two_may_change_places_in_one_command(fleet: Fleet) -> None:
     assert fleet.standing() == {A: {S2}, B: {S1}}
 
 
-def test_a_reshape_is_held_to_policies(fleet: Fleet) -> None:
+def test_a_reshape_is_held_to_policies(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1, S2)
     fleet.puts(S1, A)
     fleet.puts(S2, B)
@@ -240,21 +240,21 @@ def test_a_reshape_is_held_to_policies(fleet: Fleet) -> None:
 # -- storage that is shared ---------------------------------------------------------------------------
 
 
-def test_shared_storage_does_not_put_a_member_on_its_host(fleet: Fleet) -> None:
+def test_shared_storage_does_not_put_a_member_on_its_host(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1, S2)
     for server, host in ((S1, A), (S2, B)):
         assert fleet.tries_claims(claim(server, {**on(host), STORAGE: {"DISK_GB": 10}})) is None
     assert fleet.standing() == {A: {S1}, B: {S2}}
 
 
-def test_one_that_holds_nothing_but_shared_storage_stands_there(fleet: Fleet) -> None:
+def test_one_that_holds_nothing_but_shared_storage_stands_there(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1, S2)
     assert fleet.tries_claims(claim(S1, {STORAGE: {"DISK_GB": 10}})) is None
     refused = fleet.tries_claims(claim(S2, {STORAGE: {"DISK_GB": 10}}))
     assert refused == refusal(S2, STORAGE, too_many(2, 1), (S1, STORAGE))
 
 
-def test_storage_that_is_no_longer_shared_is_a_host_like_others(fleet: Fleet) -> None:
+def test_storage_that_is_no_longer_shared_is_a_host_like_others(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1, S2)
     fleet.puts(S1, A)
     disk = claim(S1, {**on(A), STORAGE: {"DISK_GB": 10}})
@@ -266,7 +266,7 @@ def test_storage_that_is_no_longer_shared_is_a_host_like_others(fleet: Fleet) ->
 # -- affinity -----------------------------------------------------------------------------------------
 
 
-def test_together_means_on_the_host_where_the_others_are(fleet: Fleet) -> None:
+def test_together_means_on_the_host_where_the_others_are(fleet: PolicyFleet) -> None:
     fleet.groups(TOGETHER, S1, S2)
     fleet.puts(S1, A)
     refused = fleet.tries_to_put(S2, B)
@@ -274,7 +274,7 @@ def test_together_means_on_the_host_where_the_others_are(fleet: Fleet) -> None:
     fleet.puts(S2, NUMA)
 
 
-def test_together_in_one_command(fleet: Fleet) -> None:
+def test_together_in_one_command(fleet: PolicyFleet) -> None:
     fleet.groups(TOGETHER, S1, S2)
     refused = fleet.tries_claims(claim(S1, on(A)), claim(S2, on(B)))
     assert refused == refusal(S1, A, ELSEWHERE, (S2, B), policy="affinity")
@@ -282,7 +282,7 @@ def test_together_in_one_command(fleet: Fleet) -> None:
     assert fleet.tries_claims(claim(S1, on(B)), claim(S2, on(B))) is None
 
 
-def test_one_that_is_alone_may_move_and_nobody_comes_to_it_meanwhile(fleet: Fleet) -> None:
+def test_one_that_is_alone_may_move_and_nobody_comes_to_it_meanwhile(fleet: PolicyFleet) -> None:
     """It may still go back: then whoever had followed it would be elsewhere."""
     fleet.groups(TOGETHER, S1, S2)
     fleet.puts(S1, A)
@@ -296,7 +296,7 @@ def test_one_that_is_alone_may_move_and_nobody_comes_to_it_meanwhile(fleet: Flee
     fleet.puts(S2, B)
 
 
-def test_one_of_two_may_not_move_away(fleet: Fleet) -> None:
+def test_one_of_two_may_not_move_away(fleet: PolicyFleet) -> None:
     fleet.groups(TOGETHER, S1, S2)
     fleet.puts(S1, A)
     fleet.puts(S2, A)
@@ -307,7 +307,7 @@ def test_one_of_two_may_not_move_away(fleet: Fleet) -> None:
     assert fleet.members() == {S1: S1, S2: S2}
 
 
-def test_together_in_a_rack_is_on_any_host_of_it(fleet: Fleet) -> None:
+def test_together_in_a_rack_is_on_any_host_of_it(fleet: PolicyFleet) -> None:
     fleet.labels("rack", rack_1=[A, B], rack_2=[C])
     fleet.groups(rule("affinity", "rack"), S1, S2)
     fleet.puts(S1, A)
@@ -316,7 +316,9 @@ def test_together_in_a_rack_is_on_any_host_of_it(fleet: Fleet) -> None:
     fleet.puts(S2, B)
 
 
-def test_within_its_rack_a_member_may_move_though_others_have_come_to_be_in_another(fleet: Fleet) -> None:
+def test_within_its_rack_a_member_may_move_though_others_have_come_to_be_in_another(
+    fleet: PolicyFleet,
+) -> None:
     """It comes to no rack in which it did not stand."""
     fleet.labels("rack", rack_1=[A, B, C, D], rack_2=[])
     fleet.groups(rule("affinity", "rack"), S1, S2)
@@ -327,7 +329,7 @@ def test_within_its_rack_a_member_may_move_though_others_have_come_to_be_in_anot
     assert fleet.standing() == {B: {S1}, C: {S2}}
 
 
-def test_together_is_in_one_rack_not_each_with_each_in_some(fleet: Fleet) -> None:
+def test_together_is_in_one_rack_not_each_with_each_in_some(fleet: PolicyFleet) -> None:
     """A host may be in several racks: of these three any two share one, and all three none."""
     fleet.labels("rack", rack_1=[A, B], rack_2=[B, C], rack_3=[C, A])
     fleet.groups(rule("affinity", "rack"), S1, S2, S3)
@@ -340,7 +342,7 @@ def test_together_is_in_one_rack_not_each_with_each_in_some(fleet: Fleet) -> Non
 # -- domains ------------------------------------------------------------------------------------------
 
 
-def test_apart_by_rack(fleet: Fleet) -> None:
+def test_apart_by_rack(fleet: PolicyFleet) -> None:
     fleet.labels("rack", rack_1=[A, B], rack_2=[C])
     fleet.groups(rule(domain="rack", max_per_domain=1), S1, S2)
     fleet.puts(S1, A)
@@ -351,7 +353,7 @@ def test_apart_by_rack(fleet: Fleet) -> None:
     fleet.puts(S1, B)
 
 
-def test_a_rack_without_a_name_goes_by_its_uuid(fleet: Fleet) -> None:
+def test_a_rack_without_a_name_goes_by_its_uuid(fleet: PolicyFleet) -> None:
     fleet.does(c.LabelAggregate(RACK_1, Label("rack", None)))
     fleet.does(c.SetAggregates(A, None, (RACK_1,)))
     fleet.groups(rule(domain="rack", max_per_domain=1), S1, S2)
@@ -360,14 +362,14 @@ def test_a_rack_without_a_name_goes_by_its_uuid(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("policy", ["affinity", "anti-affinity"])
-def test_a_host_without_a_rack_cannot_be_judged(fleet: Fleet, policy: Policy) -> None:
+def test_a_host_without_a_rack_cannot_be_judged(fleet: PolicyFleet, policy: Policy) -> None:
     fleet.labels("rack", rack_1=[A])
     fleet.labels("zone", zone_1=[D])
     fleet.groups(rule(policy, "rack"), S1)
     assert fleet.tries_to_put(S1, D) == refusal(S1, D, "it is in no rack", policy=policy, domain=None)
 
 
-def test_a_rack_that_hosts_leave_is_a_fact_and_only_who_comes_later_is_refused(fleet: Fleet) -> None:
+def test_a_rack_that_hosts_leave_is_a_fact_and_only_who_comes_later_is_refused(fleet: PolicyFleet) -> None:
     fleet.labels("rack", rack_1=[A], rack_2=[B])
     fleet.groups(rule(domain="rack", max_per_domain=1), S1, S2, S3)
     fleet.puts(S1, A)
@@ -383,7 +385,7 @@ def skew(there: int, least: int, most: int) -> str:
     return f"it would have {there} members and another zone has {least}: the difference may be {most} at most"
 
 
-def test_members_are_spread_over_three_zones(fleet: Fleet) -> None:
+def test_members_are_spread_over_three_zones(fleet: PolicyFleet) -> None:
     fleet.labels("zone", zone_1=[A, D], zone_2=[B], zone_3=[C])
     fleet.groups(rule(domain="zone", max_skew=1), S1, S2, S3, S4)
     fleet.puts(S1, A)
@@ -397,14 +399,14 @@ def test_members_are_spread_over_three_zones(fleet: Fleet) -> None:
     assert fleet.standing() == {A: {S1}, C: {S3}, D: {S4}}
 
 
-def test_both_limits_hold(fleet: Fleet) -> None:
+def test_both_limits_hold(fleet: PolicyFleet) -> None:
     fleet.labels("zone", zone_1=[A], zone_2=[B])
     fleet.groups(rule(domain="zone", max_per_domain=1, max_skew=2), S1, S2)
     fleet.puts(S1, A)
     assert fleet.tries_to_put(S2, A) == refusal(S2, A, too_many(2, 1), (S1, A), domain="zone_1")
 
 
-def test_a_zone_without_hosts_does_not_keep_the_others_empty(fleet: Fleet) -> None:
+def test_a_zone_without_hosts_does_not_keep_the_others_empty(fleet: PolicyFleet) -> None:
     """Nobody can stand in one that has no host: that a nested provider is in it makes it none."""
     fleet.labels("zone", zone_1=[A], zone_2=[], zone_3=[NUMA])
     fleet.groups(rule(domain="zone", max_skew=1), S1, S2)
@@ -415,7 +417,7 @@ def test_a_zone_without_hosts_does_not_keep_the_others_empty(fleet: Fleet) -> No
 # -- moves --------------------------------------------------------------------------------------------
 
 
-def test_a_migration_holds_the_place_for_its_server(fleet: Fleet) -> None:
+def test_a_migration_holds_the_place_for_its_server(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1, S2)
     fleet.puts(S1, A)
     fleet.begins_move(S1, A)
@@ -432,7 +434,7 @@ def test_a_migration_holds_the_place_for_its_server(fleet: Fleet) -> None:
     fleet.puts(S2, B)
 
 
-def test_a_confirmed_move_leaves_the_source_to_others(fleet: Fleet) -> None:
+def test_a_confirmed_move_leaves_the_source_to_others(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1, S2)
     fleet.puts(S1, A)
     fleet.begins_move(S1, A)
@@ -442,7 +444,7 @@ def test_a_confirmed_move_leaves_the_source_to_others(fleet: Fleet) -> None:
     fleet.puts(S2, A)
 
 
-def test_a_move_in_one_command(fleet: Fleet) -> None:
+def test_a_move_in_one_command(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1)
     fleet.puts(S1, A)
     assert fleet.tries_claims(claim(M, on(A)), claim(S1, on(B))) is None
@@ -450,7 +452,7 @@ def test_a_move_in_one_command(fleet: Fleet) -> None:
     assert fleet.standing() == {A: {S1}, B: {S1}}
 
 
-def test_a_resize_on_the_same_host_counts_once(fleet: Fleet) -> None:
+def test_a_resize_on_the_same_host_counts_once(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1)
     fleet.puts(S1, A)
     fleet.begins_move(S1, A)
@@ -459,7 +461,7 @@ def test_a_resize_on_the_same_host_counts_once(fleet: Fleet) -> None:
     assert len(fleet.view.groups.records[G].hosts[fleet.view.providers[A]]) == 1
 
 
-def test_a_destination_that_another_member_has_is_refused(fleet: Fleet) -> None:
+def test_a_destination_that_another_member_has_is_refused(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1, S2)
     fleet.puts(S1, A)
     fleet.puts(S2, B)
@@ -467,7 +469,7 @@ def test_a_destination_that_another_member_has_is_refused(fleet: Fleet) -> None:
     assert fleet.tries_to_put(S1, B) == refusal(S1, B, too_many(2, 1), (S2, B))
 
 
-def test_a_migration_is_known_by_what_it_is_given_in_whatever_order(fleet: Fleet) -> None:
+def test_a_migration_is_known_by_what_it_is_given_in_whatever_order(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1)
     assert fleet.tries_claims(claim(S1, {**on(A), STORAGE: {"DISK_GB": 10}})) is None
     given: Place = {STORAGE: {"DISK_GB": 10}, A: {"MEMORY_MB": 4, "VCPU": 2}}
@@ -478,14 +480,14 @@ def test_a_migration_is_known_by_what_it_is_given_in_whatever_order(fleet: Fleet
 @pytest.mark.parametrize(
     "given", [{A: {"VCPU": 2}}, {A: {"VCPU": 2, "MEMORY_MB": 5}}, {B: {"VCPU": 2, "MEMORY_MB": 4}}]
 )
-def test_one_that_is_given_anything_else_is_no_migration(fleet: Fleet, given: Place) -> None:
+def test_one_that_is_given_anything_else_is_no_migration(fleet: PolicyFleet, given: Place) -> None:
     fleet.groups(APART, S1)
     fleet.puts(S1, A)
     assert fleet.tries_claims(claim(M, given), claim(S1, {})) is None
     assert fleet.members() == {S1: S1}
 
 
-def test_one_that_is_there_already_is_no_migration(fleet: Fleet) -> None:
+def test_one_that_is_there_already_is_no_migration(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1)
     fleet.puts(S1, A)
     fleet.puts(M, B)
@@ -493,7 +495,7 @@ def test_one_that_is_there_already_is_no_migration(fleet: Fleet) -> None:
     assert fleet.members() == {S1: S1}
 
 
-def test_two_alike_that_move_in_one_command_have_a_migration_each(fleet: Fleet) -> None:
+def test_two_alike_that_move_in_one_command_have_a_migration_each(fleet: PolicyFleet) -> None:
     fleet.groups(rule(max_per_domain=2), S1, S2, S3)
     fleet.puts(S1, A)
     fleet.puts(S2, A)
@@ -504,7 +506,7 @@ def test_two_alike_that_move_in_one_command_have_a_migration_each(fleet: Fleet) 
     assert isinstance(fleet.tries_to_put(S3, A), GroupPolicyBroken)
 
 
-def test_a_migration_of_a_migration_is_for_the_same_server(fleet: Fleet) -> None:
+def test_a_migration_of_a_migration_is_for_the_same_server(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1)
     fleet.puts(S1, A)
     fleet.begins_move(S1, A)
@@ -513,7 +515,7 @@ def test_a_migration_of_a_migration_is_for_the_same_server(fleet: Fleet) -> None
     assert fleet.standing() == {A: {S1}}
 
 
-def test_a_server_whose_allocations_are_deleted_stays_a_member(fleet: Fleet) -> None:
+def test_a_server_whose_allocations_are_deleted_stays_a_member(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1, S2)
     fleet.puts(S1, A)
     fleet.does(c.DeleteAllocations(S1))
@@ -525,7 +527,7 @@ def test_a_server_whose_allocations_are_deleted_stays_a_member(fleet: Fleet) -> 
 # -- claims that name a group -------------------------------------------------------------------------
 
 
-def test_a_claim_makes_its_consumer_a_member(fleet: Fleet) -> None:
+def test_a_claim_makes_its_consumer_a_member(fleet: PolicyFleet) -> None:
     fleet.groups(APART)
     fleet.puts(S1, A, group=G)
     assert fleet.members() == {S1: S1}
@@ -538,17 +540,17 @@ def test_a_claim_makes_its_consumer_a_member(fleet: Fleet) -> None:
     assert fleet.members() == {S1: S1}
 
 
-def test_claims_of_one_command_that_name_a_group_see_each_other(fleet: Fleet) -> None:
+def test_claims_of_one_command_that_name_a_group_see_each_other(fleet: PolicyFleet) -> None:
     fleet.groups(APART)
     refused = fleet.tries_claims(claim(S1, on(A), G), claim(S2, on(A), G))
     assert refused == refusal(S1, A, too_many(2, 1), (S2, A))
 
 
-def test_a_claim_that_names_no_group_that_there_is(fleet: Fleet) -> None:
+def test_a_claim_that_names_no_group_that_there_is(fleet: PolicyFleet) -> None:
     assert fleet.tries_claims(claim(S1, on(A), G)) == GroupNotFound(G)
 
 
-def test_a_claim_of_another_groups_member(fleet: Fleet) -> None:
+def test_a_claim_of_another_groups_member(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1)
     fleet.groups(APART, id=G2)
     assert fleet.tries_claims(claim(S1, on(A), G2)) == InAnotherGroup(S1, G)
@@ -560,7 +562,7 @@ def test_a_claim_of_another_groups_member(fleet: Fleet) -> None:
 # -- groups themselves --------------------------------------------------------------------------------
 
 
-def test_a_new_group_is_dated_and_its_members_are_judged_where_they_stand(fleet: Fleet) -> None:
+def test_a_new_group_is_dated_and_its_members_are_judged_where_they_stand(fleet: PolicyFleet) -> None:
     fleet.puts(S1, A)
     fleet.puts(S2, A)
     refused = fleet.tries(c.CreateGroup(G, APART, (S1, S2)))
@@ -571,7 +573,7 @@ def test_a_new_group_is_dated_and_its_members_are_judged_where_they_stand(fleet:
     assert fleet.members() == {S1: S1, S2: S2}
 
 
-def test_a_group_is_made_once_and_a_consumer_is_in_one(fleet: Fleet) -> None:
+def test_a_group_is_made_once_and_a_consumer_is_in_one(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1)
     assert fleet.tries(c.CreateGroup(G, TOGETHER)) == GroupExists(G)
     assert fleet.tries(c.CreateGroup(G2, APART, (S2, S1))) == InAnotherGroup(S1, G)
@@ -595,7 +597,7 @@ def test_a_group_is_made_once_and_a_consumer_is_in_one(fleet: Fleet) -> None:
         ),
     ],
 )
-def test_a_rule_whose_parts_do_not_go_together(fleet: Fleet, group: Group, refused: Rejection) -> None:
+def test_a_rule_whose_parts_do_not_go_together(fleet: PolicyFleet, group: Group, refused: Rejection) -> None:
     fleet.labels("zone", zone_1=[A])
     assert fleet.tries(c.CreateGroup(G, group)) == refused
     fleet.groups(rule(domain="zone" if group.domain == "zone" else HOST))
@@ -604,7 +606,7 @@ def test_a_rule_whose_parts_do_not_go_together(fleet: Fleet, group: Group, refus
         assert fleet.tries(change) == refused
 
 
-def test_another_rule_is_judged_by_where_members_stand(fleet: Fleet) -> None:
+def test_another_rule_is_judged_by_where_members_stand(fleet: PolicyFleet) -> None:
     fleet.groups(rule(max_per_domain=2), S1, S2, S3)
     fleet.puts(S1, A)
     fleet.puts(S2, A)
@@ -619,7 +621,7 @@ def test_another_rule_is_judged_by_where_members_stand(fleet: Fleet) -> None:
     assert fleet.tries(c.ChangeGroup(G2, name="other")) == GroupNotFound(G2)
 
 
-def test_a_broken_group_may_be_renamed_and_given_more_room(fleet: Fleet) -> None:
+def test_a_broken_group_may_be_renamed_and_given_more_room(fleet: PolicyFleet) -> None:
     """What only makes room is never refused, though it may not be room enough."""
     fleet.groups(APART, S1, S2, S3)
     for server, host in ((S1, A), (S2, B), (S3, C)):
@@ -635,7 +637,7 @@ def test_a_broken_group_may_be_renamed_and_given_more_room(fleet: Fleet) -> None
     assert isinstance(fleet.tries(c.ChangeGroup(G, max_per_domain=2)), GroupPolicyBroken)
 
 
-def test_a_group_with_members_goes_by_force(fleet: Fleet) -> None:
+def test_a_group_with_members_goes_by_force(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1, S2)
     fleet.puts(S1, A)
     assert fleet.tries(c.DeleteGroup(G)) == GroupInUse(G, 2)
@@ -646,7 +648,7 @@ def test_a_group_with_members_goes_by_force(fleet: Fleet) -> None:
     fleet.does(c.DeleteGroup(G))
 
 
-def test_members_come_and_go(fleet: Fleet) -> None:
+def test_members_come_and_go(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1)
     fleet.groups(APART, S4, id=G2)
     for server in (S1, S2):
@@ -662,14 +664,14 @@ def test_members_come_and_go(fleet: Fleet) -> None:
     assert fleet.members(G2) == {S4: S4}
 
 
-def test_one_that_is_named_both_ways_goes_however_often_it_is_said(fleet: Fleet) -> None:
+def test_one_that_is_named_both_ways_goes_however_often_it_is_said(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1)
     for _ in range(2):
         fleet.does(c.ChangeMembers(G, (S1, S2), (S1, S2)))
         assert fleet.members() == {}
 
 
-def test_with_a_member_goes_its_migration(fleet: Fleet) -> None:
+def test_with_a_member_goes_its_migration(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1, S2)
     fleet.puts(S1, A)
     fleet.begins_move(S1, A)
@@ -686,7 +688,7 @@ def two_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("two_at_most")
-def test_a_group_has_no_more_members_than_it_may(fleet: Fleet) -> None:
+def test_a_group_has_no_more_members_than_it_may(fleet: PolicyFleet) -> None:
     full = GroupFull(G, 2)
     assert fleet.tries(c.CreateGroup(G, APART, (S1, S2, S3))) == full
     fleet.groups(APART, S1, S2)
@@ -697,7 +699,7 @@ def test_a_group_has_no_more_members_than_it_may(fleet: Fleet) -> None:
 
 
 @pytest.mark.usefixtures("two_at_most")
-def test_a_server_of_a_full_group_can_be_moved(fleet: Fleet) -> None:
+def test_a_server_of_a_full_group_can_be_moved(fleet: PolicyFleet) -> None:
     """It and its migration count once."""
     fleet.groups(APART, S1, S2)
     fleet.puts(S1, A)
@@ -706,7 +708,7 @@ def test_a_server_of_a_full_group_can_be_moved(fleet: Fleet) -> None:
     assert fleet.tries(c.ChangeMembers(G, (S3,))) == GroupFull(G, 2)
 
 
-def test_what_a_claim_does_to_members_stands_in_its_events(fleet: Fleet) -> None:
+def test_what_a_claim_does_to_members_stands_in_its_events(fleet: PolicyFleet) -> None:
     fleet.groups(APART)
     verdict = decide(fleet.view, c.ReplaceAllocations((claim(S1, on(A), G),)), NOW_S)
     assert isinstance(verdict, list)
@@ -717,7 +719,7 @@ def test_what_a_claim_does_to_members_stands_in_its_events(fleet: Fleet) -> None
 # -- labels and hosts ---------------------------------------------------------------------------------
 
 
-def test_a_name_is_taken_once_among_those_of_a_kind(fleet: Fleet) -> None:
+def test_a_name_is_taken_once_among_those_of_a_kind(fleet: PolicyFleet) -> None:
     fleet.does(c.LabelAggregate(RACK_1, Label("rack", "north")))
     assert fleet.tries(c.LabelAggregate(RACK_2, Label("rack", "north"))) == LabelTaken(
         "rack", "north", RACK_1
@@ -732,7 +734,7 @@ def test_a_name_is_taken_once_among_those_of_a_kind(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("label", [None, Label(None, "north"), Label("zone", None)])
-def test_a_kind_that_groups_are_judged_by_keeps_an_aggregate(fleet: Fleet, label: Label | None) -> None:
+def test_a_kind_that_groups_are_judged_by_keeps_an_aggregate(fleet: PolicyFleet, label: Label | None) -> None:
     fleet.labels("rack", rack_1=[A], rack_2=[B])
     fleet.groups(rule(domain="rack"))
     fleet.groups(rule("soft-affinity", "rack"), id=G2)
@@ -744,13 +746,13 @@ def test_a_kind_that_groups_are_judged_by_keeps_an_aggregate(fleet: Fleet, label
     fleet.does(c.LabelAggregate(RACK_2, label))
 
 
-def test_groups_that_are_judged_by_host_need_no_aggregate(fleet: Fleet) -> None:
+def test_groups_that_are_judged_by_host_need_no_aggregate(fleet: PolicyFleet) -> None:
     fleet.does(c.LabelAggregate(RACK_1, Label(HOST, None)))
     fleet.groups(APART)
     fleet.does(c.LabelAggregate(RACK_1, None))
 
 
-def test_the_status_of_a_host(fleet: Fleet) -> None:
+def test_the_status_of_a_host(fleet: PolicyFleet) -> None:
     broken = HostStatus(disabled=True, down=True, build_failures=3, reason="smoke")
     assert fleet.tries(c.SetHostStatus(ProviderId("none"), broken)) == ProviderNotFound(ProviderId("none"))
     assert fleet.tries(c.SetHostStatus(NUMA, broken)) == NotAHost(NUMA, A)
@@ -764,7 +766,7 @@ def test_the_status_of_a_host(fleet: Fleet) -> None:
     assert decide(fleet.view, c.SetHostStatus(B, HEALTHY), NOW_S) == []
 
 
-def test_a_host_that_goes_takes_its_status_along(fleet: Fleet) -> None:
+def test_a_host_that_goes_takes_its_status_along(fleet: PolicyFleet) -> None:
     fleet.does(c.SetHostStatus(B, HostStatus(disabled=True)))
     row = fleet.view.providers[B].row
     fleet.does(c.DeleteProvider(B))

@@ -9,7 +9,7 @@ import pytest
 
 from berth.model.servers import Fault
 from tests.unit.native.clusters import CLUSTERS, created, kept, shown
-from tests.worlds import CIRROS, HUGE, LARGE, Answer, RegionWorld, uuid_of
+from tests.worlds import CIRROS, HUGE, LARGE, HttpAnswer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -23,7 +23,7 @@ async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
         yield region
 
 
-def said(answer: Answer) -> str:
+def said(answer: HttpAnswer) -> str:
     [fault] = answer.json.values()
     text: str = fault["message"]
     return text

@@ -32,8 +32,8 @@ from tests.unit.agent.conductors import (
     PACE,
     QUICK,
     THE_HOST,
+    AgentHost,
     FakeConductor,
-    Host,
     command,
     served,
     server_id,
@@ -330,7 +330,7 @@ class V1Conductor(FakeConductor):
 async def test_an_agent_works_with_a_conductor_of_the_release_before(tmp_path: Path) -> None:
     conductor = V1Conductor()
     async with served(conductor) as url:
-        host = Host(tmp_path, url)
+        host = AgentHost(tmp_path, url)
         host.start()
         assert await conductor.have(command("build")) is None
         await host.kill()
@@ -356,7 +356,7 @@ class NewerConductor(FakeConductor):
 async def test_an_agent_works_with_a_conductor_of_a_release_to_come(tmp_path: Path) -> None:
     conductor = NewerConductor()
     async with served(conductor) as url:
-        host = Host(tmp_path, url)
+        host = AgentHost(tmp_path, url)
         host.start()
         newer = NewerCommand(
             id="a",

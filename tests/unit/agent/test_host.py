@@ -16,8 +16,8 @@ from berth.cell.protocol import Leftover
 from tests.servers import free_port
 from tests.unit.agent.conductors import (
     THE_HOST,
+    AgentHost,
     FakeConductor,
-    Host,
     command,
     served,
     server_id,
@@ -78,7 +78,7 @@ async def test_commands_in_one_answer_are_judged_by_their_fences(tmp_path: Path)
             asyncio.create_task(conductor.have(command("prepare", fence=(1, 3)))),
         ]
         await asyncio.sleep(0)
-        host = Host(tmp_path, url)
+        host = AgentHost(tmp_path, url)
         host.start()
         assert await asyncio.gather(*waiting) == [None, SUPERSEDED]
         assert host.state.disk == {server_id(): "running"}
@@ -215,7 +215,7 @@ async def test_a_conductor_that_refuses_is_asked_again(
     conductor = FakeConductor()
     conductor.answers = {protocol.REGISTER: [503, 401, 404], protocol.POLL: [500, 409]}
     async with served(conductor) as url:
-        host = Host(tmp_path, url)
+        host = AgentHost(tmp_path, url)
         host.start()
         assert await conductor.have(command("build")) is None
         await host.kill()
@@ -226,7 +226,7 @@ async def test_a_conductor_that_refuses_is_asked_again(
 
 async def test_a_conductor_may_come_late_go_and_come_back(tmp_path: Path) -> None:
     port = free_port()
-    host = Host(tmp_path, f"http://127.0.0.1:{port}")
+    host = AgentHost(tmp_path, f"http://127.0.0.1:{port}")
     host.start()
     await asyncio.sleep(0.1)
     first = FakeConductor(heartbeat_timeout_s=0.3)

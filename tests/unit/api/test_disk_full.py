@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 
 from berth.engine import engine as engines
-from tests.worlds import Answer, ApplicationWorld
+from tests.worlds import ApplicationWorld, HttpAnswer
 
 pytestmark = pytest.mark.fast
 
@@ -20,7 +20,7 @@ def let_grow(world: ApplicationWorld, *, pages: int) -> None:
     world.engine._journal.execute(sa.text(f"PRAGMA max_page_count={pages}"))
 
 
-async def write(world: ApplicationWorld, number: int) -> Answer:
+async def write(world: ApplicationWorld, number: int) -> HttpAnswer:
     return await world.ask("POST", "/resource_providers", {"name": f"{number:03}-" + "x" * 190})
 
 

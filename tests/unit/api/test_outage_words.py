@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from berth.journal import JournalFailure, open_journal, parse_address
 from tests.unit.identity.test_identity import ADMIN, ANN, FILE, TOKENS, by_token, issued
-from tests.worlds import Answer, RegionWorld
+from tests.worlds import HttpAnswer, RegionWorld
 
 pytestmark = pytest.mark.fast
 
@@ -47,7 +47,7 @@ async def region(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
         yield region
 
 
-def assert_plain(answer: Answer, words: str) -> None:
+def assert_plain(answer: HttpAnswer, words: str) -> None:
     said = answer.body.decode()
     assert answer.status == 503, said
     assert words not in said

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from berth.model.servers import Flavor, Image
-from tests.worlds import CIRROS, LARGE, SMALL, Answer, RegionWorld, uuid_of
+from tests.worlds import CIRROS, LARGE, SMALL, HttpAnswer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -34,7 +34,7 @@ def body(**fields: Any) -> dict[str, Any]:
     return {"server": {"name": "one", "flavorRef": SMALL.id, "imageRef": CIRROS.id, **fields}}
 
 
-def said(answer: Answer) -> str:
+def said(answer: HttpAnswer) -> str:
     assert answer.status == 400, answer.body
     message: str = answer.json["badRequest"]["message"]
     return message

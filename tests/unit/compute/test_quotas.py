@@ -16,7 +16,7 @@ from berth.model.servers import Image, Server
 from berth.view.snapshot import dump, load
 from tests.servers import ROOT
 from tests.unit.native.clusters import CLUSTERS, cluster, data, fleet, kept, scaled
-from tests.worlds import CIRROS, LARGE, SMALL, Answer, ApplicationWorld, RegionWorld, uuid_of
+from tests.worlds import CIRROS, LARGE, SMALL, ApplicationWorld, HttpAnswer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -26,7 +26,7 @@ DEFAULT = {f"quota_{name}": limit for name, limit in msgspec.structs.asdict(Quot
 IMAGES = "/image/v2/images"
 
 
-async def ask_for(region: RegionWorld, who: str = BLUE, hints: object = None, **fields: Any) -> Answer:
+async def ask_for(region: RegionWorld, who: str = BLUE, hints: object = None, **fields: Any) -> HttpAnswer:
     body: dict[str, Any] = {"server": {"name": "s", "flavorRef": SMALL.id, **fields}}
     if hints is not None:
         body["os:scheduler_hints"] = hints
@@ -40,13 +40,13 @@ async def used(region: RegionWorld, project: str = "blue") -> dict[str, int]:
     }
 
 
-async def limit(region: RegionWorld, **limits: Any) -> Answer:
+async def limit(region: RegionWorld, **limits: Any) -> HttpAnswer:
     answer = await region.compute("PUT", f"{SETS}/blue", {"quota_set": limits})
     assert answer.status == 200, answer.body
     return answer
 
 
-def forbidden(answer: Answer) -> str:
+def forbidden(answer: HttpAnswer) -> str:
     assert answer.status == 403, answer.body
     message: str = answer.json["forbidden"]["message"]
     return message
@@ -158,12 +158,12 @@ async def test_server_groups_and_their_members(tmp_path: Path) -> None:
         assert (await region.compute("POST", "/os-server-groups", body, who=BLUE)).status == 200
 
 
-async def native_group(region: RegionWorld, *members: int) -> Answer:
+async def native_group(region: RegionWorld, *members: int) -> HttpAnswer:
     body = {"group": {"name": "g", "policy": "soft-affinity", "members": [uuid_of(one) for one in members]}}
     return await region.ask("POST", "/berth/v1/groups", body, token=BLUE, headers={"x-roles": "admin"})
 
 
-async def change_members(region: RegionWorld, group: str, add: list[int], remove: list[int]) -> Answer:
+async def change_members(region: RegionWorld, group: str, add: list[int], remove: list[int]) -> HttpAnswer:
     body = {"add": [uuid_of(one) for one in add], "remove": [uuid_of(one) for one in remove]}
     return await region.ask("POST", f"/berth/v1/groups/{group}/members", body)
 

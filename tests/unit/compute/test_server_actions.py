@@ -8,7 +8,7 @@ import pytest
 
 from berth.model.servers import Migration
 from tests.unit.compute.fleets import hear, known_fleet
-from tests.worlds import AVX, CIRROS, HUGE, LARGE, SECRET, SMALL, Answer, RegionWorld, uuid_of
+from tests.worlds import AVX, CIRROS, HUGE, LARGE, SECRET, SMALL, HttpAnswer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -22,7 +22,7 @@ async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
         yield region
 
 
-def message(answer: Answer) -> str:
+def message(answer: HttpAnswer) -> str:
     [(_, error)] = answer.json.items()
     assert error["code"] == answer.status
     text: str = error["message"]

@@ -9,7 +9,7 @@ import pytest
 from berth.model.ids import ProviderId
 from berth.model.placement import HEALTHY, HostStatus
 from tests.unit.compute.fleets import hear, known_fleet
-from tests.worlds import Answer, RegionWorld, uuid_of
+from tests.worlds import HttpAnswer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -20,7 +20,7 @@ async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
         yield region
 
 
-async def put(region: RegionWorld, number: int = 1, version: str = "2.53", **wanted: Any) -> Answer:
+async def put(region: RegionWorld, number: int = 1, version: str = "2.53", **wanted: Any) -> HttpAnswer:
     return await region.compute("PUT", f"/os-services/{uuid_of(number)}", wanted, version=version)
 
 
@@ -145,7 +145,7 @@ async def test_the_ways_of_old(region: RegionWorld) -> None:
     await known_fleet(region)
     named = {"host": "host-1", "binary": "nova-compute"}
 
-    async def old(action: str, version: str = "2.11", **more: Any) -> Answer:
+    async def old(action: str, version: str = "2.11", **more: Any) -> HttpAnswer:
         return await region.compute("PUT", f"/os-services/{action}", {**named, **more}, version=version)
 
     assert (await old("disable")).json == {"service": {**named, "status": "disabled"}}

@@ -9,7 +9,7 @@ import pytest
 
 from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.auth.tokens import Tokens
-from tests.worlds import Answer, RegionWorld
+from tests.worlds import HttpAnswer, RegionWorld
 
 pytestmark = pytest.mark.fast
 
@@ -44,7 +44,7 @@ def by_token(token: str) -> dict[str, Any]:
     return {"auth": {"identity": {"methods": ["token"], "token": {"id": token}}}}
 
 
-async def log_in(region: RegionWorld, body: object, **how: Any) -> Answer:
+async def log_in(region: RegionWorld, body: object, **how: Any) -> HttpAnswer:
     return await region.ask("POST", TOKENS, body, token=None, **how)
 
 
@@ -217,7 +217,7 @@ async def test_without_cells_issued_tokens_are_not_believed(region: RegionWorld)
 async def test_a_token_is_shown_to_its_user_and_to_admins(region: RegionWorld) -> None:
     token = await issued(region)
 
-    async def ask(method: str, who: str, subject: str | None) -> Answer:
+    async def ask(method: str, who: str, subject: str | None) -> HttpAnswer:
         headers = {} if subject is None else {"x-subject-token": subject}
         return await region.ask(method, TOKENS, token=who, headers=headers)
 

@@ -18,7 +18,7 @@ from berth.runtime.settings import Settings
 from berth.runtime.telemetry import Telemetry
 from tests.clocks import FakeClock
 from tests.unit.identity.test_identity import ADMIN, ANN, FILE, TOKENS, by_token, issued, log_in
-from tests.worlds import Answer, RegionWorld
+from tests.worlds import HttpAnswer, RegionWorld
 
 pytestmark = pytest.mark.fast
 
@@ -31,7 +31,7 @@ async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
         yield region
 
 
-async def revoke(region: RegionWorld, who: str, subject: str) -> Answer:
+async def revoke(region: RegionWorld, who: str, subject: str) -> HttpAnswer:
     return await region.ask("DELETE", TOKENS, token=who, headers={"x-subject-token": subject})
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.worlds import Answer, RegionWorld, uuid_of
+from tests.worlds import HttpAnswer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -36,12 +36,14 @@ async def names(region: RegionWorld, query: str = "", who: str = "ann:blue") -> 
 
 async def patch(
     region: RegionWorld, id: str, *steps: Sequence[Any], who: str = "ann:blue", media: str = PATCH
-) -> Answer:
+) -> HttpAnswer:
     body = [dict(zip(("op", "path", "value"), step, strict=False)) for step in steps]
     return await region.ask("PATCH", f"{IMAGES}/{id}", body, token=who, headers={"content-type": media})
 
 
-async def upload(region: RegionWorld, id: str, content: bytes = b"content", who: str = "ann:blue") -> Answer:
+async def upload(
+    region: RegionWorld, id: str, content: bytes = b"content", who: str = "ann:blue"
+) -> HttpAnswer:
     headers = {"content-type": "application/octet-stream"}
     return await region.ask_raw("PUT", f"{IMAGES}/{id}/file", content, token=who, headers=headers)
 

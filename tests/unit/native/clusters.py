@@ -11,7 +11,7 @@ from berth.model.saga_runs import Outbox
 from berth.runtime.ids import Ids
 from berth.sagas.proposals import Context, read_quotas
 from tests.options import scheduler_options
-from tests.worlds import CIRROS, INVENTORY, LARGE, SECRET, SMALL, Answer, RegionWorld, uuid_of
+from tests.worlds import CIRROS, INVENTORY, LARGE, SECRET, SMALL, HttpAnswer, RegionWorld, uuid_of
 
 CLUSTERS = "/berth/v1/clusters"
 CELL, RACKS = 500, 600
@@ -67,7 +67,7 @@ async def shown(region: RegionWorld, id: str, **how: Any) -> Any:
     return answer.json["cluster"]
 
 
-async def scaled(region: RegionWorld, id: str, **body: Any) -> Answer:
+async def scaled(region: RegionWorld, id: str, **body: Any) -> HttpAnswer:
     return await region.ask("POST", f"{CLUSTERS}/{id}/scale", body)
 
 

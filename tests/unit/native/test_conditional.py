@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.worlds import Answer, ApplicationWorld, uuid_of
+from tests.worlds import ApplicationWorld, HttpAnswer, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -46,7 +46,7 @@ async def fill(world: ApplicationWorld) -> None:
     await world.claim(11, {1: {"VCPU": 1}})
 
 
-async def again(world: ApplicationWorld, path: str, tag: str) -> Answer:
+async def again(world: ApplicationWorld, path: str, tag: str) -> HttpAnswer:
     return await world.get(path, if_none_match=tag)
 
 

@@ -12,7 +12,7 @@ from berth.api.kernel.http import StreamResponse, send_stream
 from berth.engine import Engine, Pruned, Unavailable
 from berth.model.events import Batch
 from berth.model.ids import Index
-from tests.unit.native.streams import PATIENCE_S, Stream, listening
+from tests.unit.native.streams import PATIENCE_S, EventStream, listening
 from tests.worlds import ApplicationWorld, uuid_of
 
 pytestmark = pytest.mark.fast
@@ -251,7 +251,7 @@ class Endless:
 
 
 async def test_a_client_that_does_not_read_is_dropped() -> None:
-    stream, endless = Stream(), Endless(0.05)
+    stream, endless = EventStream(), Endless(0.05)
 
     async def stall(message: MutableMapping[str, Any]) -> None:
         if endless.made == 3:
@@ -266,7 +266,7 @@ async def test_a_client_that_does_not_read_is_dropped() -> None:
 
 
 async def test_a_client_that_leaves_is_noticed() -> None:
-    stream, endless = Stream(), Endless(5)
+    stream, endless = EventStream(), Endless(5)
 
     async def leave(message: MutableMapping[str, Any]) -> None:
         await stream.send(message)
@@ -281,7 +281,7 @@ async def test_a_client_that_leaves_is_noticed() -> None:
 
 
 async def test_a_stream_that_never_began_gives_its_place_back() -> None:
-    stream, endless = Stream(), Endless(0.01)
+    stream, endless = EventStream(), Endless(0.01)
     stream.reads.clear()
     await send_stream(stream.receive, stream.send, endless.response)
     assert (endless.made, endless.ends) == (0, 1)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.native.refused_schedules import REFUSED_GROUPS
-from tests.worlds import Answer, ApplicationWorld, uuid_of
+from tests.worlds import ApplicationWorld, HttpAnswer, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -33,7 +33,7 @@ async def group(world: ApplicationWorld, **fields: Any) -> str:
 
 async def claim(
     world: ApplicationWorld, consumer: int, host: int | None, generation: int | None = None
-) -> Answer:
+) -> HttpAnswer:
     held = {} if host is None else {uuid_of(host): {"resources": {"VCPU": 1}}}
     body = {
         "allocations": held,
@@ -45,7 +45,7 @@ async def claim(
     return await world.ask("PUT", f"/allocations/{uuid_of(consumer)}", body)
 
 
-async def post(world: ApplicationWorld, **held: tuple[int | None, int | None]) -> Answer:
+async def post(world: ApplicationWorld, **held: tuple[int | None, int | None]) -> HttpAnswer:
     """POST /allocations: by consumer number, the host and the generation."""
     body = {
         uuid_of(int(consumer[1:])): {

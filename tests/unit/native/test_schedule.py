@@ -13,7 +13,7 @@ import pytest
 from berth.api.native.schedule import Chosen, Token, read_token
 from berth.model.ids import ConsumerId, ProviderId
 from tests.unit.native.refused_schedules import REFUSED
-from tests.worlds import Answer, ApplicationWorld, uuid_of
+from tests.worlds import ApplicationWorld, HttpAnswer, uuid_of
 
 pytestmark = pytest.mark.fast
 
@@ -31,7 +31,7 @@ async def fleet(world: ApplicationWorld, vcpus: int = 8) -> None:
         await world.host(number, {"VCPU": vcpus, "MEMORY_MB": 4096})
 
 
-async def ask(world: ApplicationWorld, **body: Any) -> Answer:
+async def ask(world: ApplicationWorld, **body: Any) -> HttpAnswer:
     return await world.ask("POST", "/berth/v1/schedule", body)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from berth.api.native import changes, events
-from tests.unit.native.streams import Stream, listening
+from tests.unit.native.streams import EventStream, listening
 from tests.worlds import ApplicationWorld, uuid_of
 
 pytestmark = pytest.mark.fast
@@ -46,7 +46,7 @@ def renderings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return rendered
 
 
-class Stalling(Stream):
+class Stalling(EventStream):
     """A client that takes the first piece of an event, and then nothing any more."""
 
     async def send(self, message: MutableMapping[str, Any]) -> None:
@@ -62,7 +62,7 @@ async def stall(stack: AsyncExitStack, world: ApplicationWorld, after: int) -> "
     return task
 
 
-async def all_of_it(world: ApplicationWorld) -> Stream:
+async def all_of_it(world: ApplicationWorld) -> EventStream:
     """What a client that reads gets, from the beginning to the end."""
     end = f"id: {world.engine.view.index}\n\n"
     async with listening(world.application, "?after=0") as (stream, _):

@@ -7,7 +7,7 @@ import pytest
 from berth.serving.asgi import Message, Receive, Scope, Send
 from berth.serving.limits import CHUNK_FRAMING_BYTES_MAX, UNREAD_BODY_BYTES_MAX, UNTAKEN_BODY_BYTES_MAX
 from berth.serving.reader import RequestReader
-from tests.unit.serving.sockets import Client, echo, read, respond, serving
+from tests.unit.serving.sockets import SocketClient, echo, read, respond, serving
 
 CHUNKED = ("PUT / HTTP/1.1", "transfer-encoding: chunked")
 ONE_READ_BYTES = 256 << 10
@@ -253,7 +253,7 @@ async def test_requests_that_come_early_wait_their_turn() -> None:
         assert most == 1
 
 
-async def ask_all(client: Client, numbers: range) -> None:
+async def ask_all(client: SocketClient, numbers: range) -> None:
     for number in numbers:
         client.send(f"GET /{number} HTTP/1.1", "x: " + "y" * 200)
         await client.writer.drain()

@@ -7,7 +7,7 @@ import pytest
 
 from berth.serving.asgi import Receive, Scope, Send
 from berth.serving.limits import FREE_BODY_BYTES, HEAD_S, REFUSALS_MAX, STALLED_BODY_S, Limits
-from tests.unit.serving.sockets import Client, ServingWorld, read, respond, serving
+from tests.unit.serving.sockets import ServingWorld, SocketClient, read, respond, serving
 
 FEW = Limits(connections=3, connections_per_peer=0)
 
@@ -28,12 +28,12 @@ class Waiting:
         await respond(send, 200, scope["path"].encode())
 
 
-async def is_open(client: Client) -> bool:
+async def is_open(client: SocketClient) -> bool:
     client.send("GET /open HTTP/1.1")
     return (await client.answer()).status == 200
 
 
-async def connect_in_order(world: ServingWorld, count: int) -> list[Client]:
+async def connect_in_order(world: ServingWorld, count: int) -> list[SocketClient]:
     clients = []
     for number in range(count):
         clients.append(await world.connect())
@@ -174,7 +174,7 @@ BUDGET = 100_000
 BODIES = Limits(bodies_bytes=BUDGET)
 
 
-async def send_part(client: Client, length: int, sent: int) -> None:
+async def send_part(client: SocketClient, length: int, sent: int) -> None:
     client.send("POST /body HTTP/1.1", f"content-length: {length}", body=b"x" * sent)
     await client.writer.drain()
 

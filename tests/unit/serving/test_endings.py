@@ -40,7 +40,7 @@ class Slow:
         self.finished += 1
 
 
-class Stream:
+class EndlessStream:
     """An application that sends without end, until its client has left."""
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ async def test_half_a_body_is_not_taken_for_a_whole_one() -> None:
 
 @pytest.mark.parametrize("abruptly", [True, False])
 async def test_a_stream_ends_with_its_client(abruptly: bool) -> None:
-    application = Stream()
+    application = EndlessStream()
 
     async with serving(application) as world:
         client = await world.connect()
@@ -306,7 +306,7 @@ async def test_an_application_may_take_its_time() -> None:
 
 
 async def test_a_client_that_does_not_read_is_dropped_and_little_is_kept_for_it() -> None:
-    application = Stream()
+    application = EndlessStream()
 
     async with serving(application) as world:
         client = await world.connect(limit=1)

@@ -6,7 +6,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.unit.serving.sockets import Answer, ServingWorld, echo, serving
+from tests.unit.serving.sockets import ServingWorld, SocketAnswer, echo, serving
 
 REQUESTS = (
     b"GET /plain?q=1 HTTP/1.1\r\nhost: a\r\n\r\n",
@@ -22,7 +22,7 @@ REQUESTS = (
 )
 
 
-async def answers_to(world: ServingWorld, pieces: list[bytes]) -> list[Answer]:
+async def answers_to(world: ServingWorld, pieces: list[bytes]) -> list[SocketAnswer]:
     client = await world.connect()
     for piece in pieces:
         client.send_raw(piece)
@@ -75,7 +75,7 @@ async def test_byte_by_byte() -> None:
         assert [answer.json["body"] for answer in answers] == bodies
 
 
-def essence(answer: Answer) -> tuple[int, dict[str, str], object]:
+def essence(answer: SocketAnswer) -> tuple[int, dict[str, str], object]:
     # That the connection ends is said once the client is known to send no more, and that is a race.
     kept = {name: value for name, value in answer.headers.items() if name not in ("date", "connection")}
     return answer.status, kept, json.loads(answer.body)
