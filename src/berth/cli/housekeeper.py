@@ -24,7 +24,7 @@ from berth.journal import connect, parse_address
 from berth.runtime.backoff import Backoff
 from berth.runtime.settings import Settings
 from berth.runtime.telemetry import configure_logging
-from berth.serving import BEAT_S, LOOK_S, Heartbeat, Watch
+from berth.serving import BEAT_S, LOOK_S, Heartbeat, Watch, describe_exit
 
 # By its name: it is run as a program, too.
 _log = logging.getLogger("berth.cli.housekeeper")
@@ -109,7 +109,7 @@ class _Keeping(threading.Thread):
             if not is_killed and self._watch.is_hung():
                 is_killed = True
                 self._running.tell(signal.SIGKILL)
-        return f"was killed: {self._watch.verdict}" if is_killed else f"ended ({_describe_exit(status)})"
+        return f"was killed: {self._watch.verdict}" if is_killed else f"ended ({describe_exit(status)})"
 
     def stop(self) -> None:
         with self._starting:
@@ -176,10 +176,6 @@ def read_settings(stream: BinaryIO) -> Settings:
     return msgspec.json.decode(stream.readline(), type=Settings)
 
 
-def _describe_exit(status: int) -> str:
-    return f"status {status}" if status >= 0 else signal.Signals(-status).name
-
-
 # -- in the housekeeper's process ---------------------------------------------------------------
 
 
@@ -242,9 +238,7 @@ def _take_snapshot(settings: Settings, stop: threading.Event, heartbeat: Heartbe
                 # What it has written is not a snapshot before the last part is in.
                 process.kill()
     if process.returncode and not stop.is_set():
-        _log.warning(
-            "no snapshot was taken (%s): %s", _describe_exit(process.returncode), said.strip()[-500:]
-        )
+        _log.warning("no snapshot was taken (%s): %s", describe_exit(process.returncode), said.strip()[-500:])
 
 
 if __name__ == "__main__":

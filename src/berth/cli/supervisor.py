@@ -23,7 +23,7 @@ from typing import Final
 import msgspec
 
 from berth.runtime.backoff import Backoff
-from berth.serving import LOOK_S, Heartbeat, Watch
+from berth.serving import LOOK_S, Heartbeat, Watch, describe_exit
 
 _PR_SET_PDEATHSIG: Final = 1
 _STOP_WITHIN_S: Final = 15.0
@@ -142,7 +142,7 @@ class Supervisor:
             if not was_hung and not self._is_stopping and watch.is_hung():
                 was_hung = True
                 _send_signal(process, signal.SIGKILL)
-        return _describe_exit(ended.result()) + (f", after {watch.verdict}" if was_hung else "")
+        return describe_exit(ended.result()) + (f", after {watch.verdict}" if was_hung else "")
 
     def _fail(self, child: ChildProcess, ending: str) -> None:
         if not self._failed.done():
@@ -196,10 +196,6 @@ def _send_signal(process: asyncio.subprocess.Process, number: signal.Signals) ->
             os.killpg(process.pid, number)
         else:
             process.send_signal(number)
-
-
-def _describe_exit(status: int) -> str:
-    return f"status {status}" if status >= 0 else signal.Signals(-status).name
 
 
 def _rotate_log(log: Path) -> None:

@@ -107,7 +107,7 @@ def find_resized(
     refused = refuse(migration)
     if refused is not None:
         return refused
-    # A conflict is refused here already, where it can be told: the conductor would find the same.
+    # A conflict is refused here already, where the user learns of it: the conductor would find the same.
     holdings = find_holdings(
         view, server, context.rules, saga.action, now_s, migration=migration, released=saga.released
     )

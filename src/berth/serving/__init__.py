@@ -18,7 +18,7 @@ from berth.serving.asgi import Application
 from berth.serving.connections import TooFewFiles, room_for_connections
 from berth.serving.heartbeat import BEAT_S, LOOK_S, Heartbeat, Watch, beat_from_loop
 from berth.serving.limits import Limits
-from berth.serving.processes import run_workers
+from berth.serving.processes import describe_exit, run_workers
 from berth.serving.worker import Address, CannotListen, free_address, serve_until_stopped
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "TooFewFiles",
     "Watch",
     "beat_from_loop",
+    "describe_exit",
     "free_address",
     "room_for_connections",
     "run_workers",

@@ -168,7 +168,7 @@ class _Worker:
         process = self.process
         assert process is not None, "only a process can be looked at"
         if process.exitcode is not None:
-            return f"{process.name} ended ({_ending(process)})"
+            return f"{process.name} ended ({describe_exit(process.exitcode)})"
         if not self._watch.is_hung():
             return None
         process.kill()
@@ -195,9 +195,9 @@ class _Worker:
         return pause_s
 
 
-def _ending(worker: BaseProcess) -> str:
-    code = worker.exitcode or 0
-    return f"status {code}" if code >= 0 else signal.Signals(-code).name
+def describe_exit(status: int) -> str:
+    """How a process has ended, by its exit status or the signal that ended it."""
+    return f"status {status}" if status >= 0 else signal.Signals(-status).name
 
 
 class _Signals:
