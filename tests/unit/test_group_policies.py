@@ -12,7 +12,6 @@ from berth.model.groups import HOST, Group, Membership, Policy
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
 from berth.model.placement import HEALTHY, SHARES_VIA_AGGREGATE, HostStatus, Inventory, Label
 from berth.model.rejections import (
-    Advice,
     GroupExists,
     GroupFull,
     GroupInUse,
@@ -159,7 +158,6 @@ def test_apart_means_that_a_host_has_one_member(fleet: PolicyFleet) -> None:
     refused = fleet.tries_to_put(S2, A)
     assert refused == refusal(S2, A, too_many(2, 1), (S1, A))
     assert isinstance(refused, GroupPolicyBroken)
-    assert refused.advice is Advice.REPLAN
     fleet.puts(S2, B)
     assert fleet.standing() == {A: {S1}, B: {S2}}
 

@@ -106,7 +106,7 @@ from berth.model.rejections.placement import (
     TreeRuleBroken,
     UnitsViolated,
 )
-from berth.model.rejections.rejection import Advice, Forbidden, Rejection
+from berth.model.rejections.rejection import Forbidden, Rejection
 from berth.model.rejections.scheduling import (
     ConstraintStep,
     NoFit,
@@ -153,7 +153,6 @@ from berth.model.rejections.servers import (
 )
 
 __all__ = [
-    "Advice",
     "AggregateHasHost",
     "AggregateInUse",
     "AggregateLacksHost",

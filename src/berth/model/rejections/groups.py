@@ -1,7 +1,7 @@
 """Rejections about hosts as such, aggregates and zones, and groups with their policies."""
 
 from berth.model.ids import AggregateId, ConsumerId, GroupId, ProviderId
-from berth.model.rejections.rejection import Advice, Rejection
+from berth.model.rejections.rejection import Rejection
 
 
 class NotAHost(Rejection, frozen=True):
@@ -148,7 +148,6 @@ class GroupPolicyBroken(Rejection, frozen=True):
     """A member may not be placed there. ``standing`` says which member is where; ``reason`` is a sentence
     about the domain that was refused, None for a host that is in none of the kind."""
 
-    advice = Advice.REPLAN
     group: GroupId
     name: str
     policy: str

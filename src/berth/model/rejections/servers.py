@@ -1,6 +1,6 @@
 """Rejections about servers, their migrations and needs, quotas and limits, and the doctor's repairs."""
 
-from berth.model.rejections.rejection import Advice, Rejection
+from berth.model.rejections.rejection import Rejection
 
 # -- quotas --------------------------------------------------------------------------------------
 
@@ -69,7 +69,6 @@ class RevocationsExceeded(Rejection, frozen=True):
 class RecordMoved(Rejection, frozen=True):
     """A record is not what the change was made from: another change was first."""
 
-    advice = Advice.RETRY
     kind: str
     id: str
 
@@ -95,7 +94,6 @@ class MetadataItemNotFound(Rejection, frozen=True):
 class ServerBusy(Rejection, frozen=True):
     """Another operation on the server is in progress."""
 
-    advice = Advice.RETRY
     id: str
     asked: str
     task: str
@@ -114,7 +112,6 @@ class ServerChangedByOthers(Rejection, frozen=True):
     """The server's allocations, or its migration's, are not what was last written: another client has changed
     them. ``found`` says what differs. ``is_recorded``: the same request, repeated, proceeds."""
 
-    advice = Advice.RETRY
     id: str
     asked: str
     found: str
@@ -158,7 +155,6 @@ class HostNotDown(Rejection, frozen=True):
 class HostIsDown(Rejection, frozen=True):
     """The operation needs the host that the server is on."""
 
-    advice = Advice.RETRY
     host: str
     asked: str
 
@@ -204,7 +200,6 @@ class NeedDoesNotFit(Rejection, frozen=True):
     """No provider of the server's host has what is needed. ``refused`` is what the ledger said of the last
     one that seemed to have it."""
 
-    advice = Advice.REPLAN
     server: str
     name: str
     host: str
@@ -214,7 +209,6 @@ class NeedDoesNotFit(Rejection, frozen=True):
 class ServerUnsettled(Rejection, frozen=True):
     """A move of the server is not settled: its migration holds the other half of what is to be changed."""
 
-    advice = Advice.RETRY
     id: str
     asked: str
     migration: str
