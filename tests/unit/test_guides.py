@@ -9,7 +9,7 @@ from berth.api.kernel.auth.caller import Caller
 from berth.api.kernel.auth.policy import Policy
 from berth.api.kernel.auth.tokens import Tokens
 from berth.cli.settings import page
-from berth.runtime.sources import resolve
+from berth.runtime.settings import resolve
 from tests.clocks import FakeClock
 from tests.servers import ROOT
 from tools import extra_specs_page

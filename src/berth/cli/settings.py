@@ -12,8 +12,16 @@ from typing import Final
 
 from berth.cli.command import CELL_NAME, CELL_NAME_IS, CELLS_MAX
 from berth.journal.database import AddressError, parse_address
-from berth.runtime.settings import TABLE, Setting, cells_of, redact_password
-from berth.runtime.sources import Resolved, SettingsError, refuse_conflicts, resolve
+from berth.runtime.settings import (
+    TABLE,
+    Resolved,
+    Setting,
+    SettingsError,
+    cells_of,
+    redact_password,
+    refuse_conflicts,
+    resolve,
+)
 
 
 def add_settings(command: argparse.ArgumentParser) -> None:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from berth.runtime.settings import TABLE, Settings
-from berth.runtime.sources import SettingsError, refuse_conflicts, resolve
+from berth.runtime.settings import TABLE, Settings, SettingsError, refuse_conflicts, resolve
 from berth.scheduler import plugins
 
 pytestmark = pytest.mark.fast
