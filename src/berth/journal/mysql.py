@@ -54,8 +54,8 @@ def mysql_dialect(address: ServerAddress) -> Dialect:
 
 
 class _Cursor(Cursor):  # type: ignore[misc]
-    """Refuses a statement that the server would not take. The server itself may cut the connection in the
-    middle of it, and nobody can tell that from an outage."""
+    """Refuses a statement that the server would not accept. The server itself may close the connection in the
+    middle of it, and that looks like an outage."""
 
     def execute(self, query: str, args: object = None) -> int:
         statement = self.mogrify(query, args)

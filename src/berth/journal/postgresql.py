@@ -4,9 +4,9 @@ Policy: of the hosts that take writes, the one that was promoted last. Standbys 
 primary that was lost and replaced: when it comes back it does not know, takes itself for the primary, and
 lacks what has been written since. But a standby begins a new timeline when it is promoted. So of two
 primaries the one on the lower timeline was replaced, and one on a lower timeline than was seen before is not
-used even where it is alone. (Seen by this process: one that has slept through it all cannot tell. To keep a
-replaced primary from coming back is the task of who promotes.) The rejected alternative is libpq's: the first
-host that says it is a primary.
+used even where it is alone. (Seen by this process: one that was not running at the time cannot tell. To keep
+a replaced primary from coming back is the task of the tool that promotes.) The rejected alternative is
+libpq's: the first host that says it is a primary.
 """
 
 import contextlib
@@ -63,7 +63,7 @@ def postgresql_dialect(address: ServerAddress) -> Dialect:
 
 
 def _interrupt(connection: _Connection) -> None:
-    """Close the connection under whoever waits on it: libpq itself waits without an end."""
+    """Close the connection under a statement that waits for it: libpq itself has no limit."""
     with (
         contextlib.suppress(OSError, psycopg.Error),
         socket.socket(fileno=os.dup(connection.fileno())) as own,
