@@ -70,7 +70,7 @@ def held(openstack: Openstack, consumer: str) -> dict[str, dict[str, int]]:
     return {row["resource_provider"]: row["resources"] for row in rows}
 
 
-def test_vocabulary(openstack: Openstack) -> None:
+def test_the_command_knows_classes_and_traits(openstack: Openstack) -> None:
     classes = [row["name"] for row in openstack("resource class list")]
     assert classes[:3] == ["VCPU", "MEMORY_MB", "DISK_GB"]
     openstack("resource class create CUSTOM_FPGA")

@@ -220,7 +220,7 @@ def test_a_flavor_a_group_and_three_to_five_servers(client: CloudClient) -> None
     client("flavor delete three")
 
 
-def test_resize_and_confirm(client: CloudClient, server: Any) -> None:
+def test_a_server_is_resized_and_confirmed(client: CloudClient, server: Any) -> None:
     client(f"server resize --flavor m1.medium {server.id}")
     resized = client.wait(server.id, "VERIFY_RESIZE")
     migration = client.migration(server, "resize")
@@ -235,7 +235,7 @@ def test_resize_and_confirm(client: CloudClient, server: Any) -> None:
     assert client.used(resized.compute_host) == MEDIUM
 
 
-def test_resize_and_revert(client: CloudClient, server: Any) -> None:
+def test_a_server_is_resized_and_reverted(client: CloudClient, server: Any) -> None:
     medium = client.sdk.compute.find_flavor("m1.medium", ignore_missing=False)
     client.sdk.compute.resize_server(server.id, medium.id)
     client.wait(server.id, "VERIFY_RESIZE")
@@ -248,7 +248,7 @@ def test_resize_and_revert(client: CloudClient, server: Any) -> None:
     assert client.used(server.compute_host) == SMALL
 
 
-def test_migrate(client: CloudClient, server: Any) -> None:
+def test_a_server_is_migrated(client: CloudClient, server: Any) -> None:
     client(f"server migrate {server.id}")
     moved = client.wait(server.id, "VERIFY_RESIZE")
     assert moved.compute_host != server.compute_host
@@ -260,7 +260,7 @@ def test_migrate(client: CloudClient, server: Any) -> None:
     assert client.shown(server.id) == Held("INSTANCE", {moved.compute_host: SMALL})
 
 
-def test_migrate_to_a_host(client: CloudClient, server: Any) -> None:
+def test_a_server_is_migrated_to_a_host(client: CloudClient, server: Any) -> None:
     cell_of = {host: number % 2 for number, host in enumerate(sorted(_roots(client)))}
     others = [host for host in cell_of if host != server.compute_host]
     host = next(host for host in others if cell_of[host] == cell_of[server.compute_host])
@@ -275,7 +275,7 @@ def _roots(client: CloudClient) -> list[str]:
     return [name for name in client.hosts.values() if re.fullmatch(r"host-\d+", name)]
 
 
-def test_live_migrate(client: CloudClient, server: Any) -> None:
+def test_a_server_is_live_migrated(client: CloudClient, server: Any) -> None:
     client(f"server migrate --live-migration {server.id}")
     moved = client.wait(server.id, "ACTIVE")
     assert moved.compute_host != server.compute_host
@@ -283,7 +283,7 @@ def test_live_migrate(client: CloudClient, server: Any) -> None:
     assert client.shown(server.id) == Held("INSTANCE", {moved.compute_host: SMALL})
 
 
-def test_live_migrate_and_abort(client: CloudClient, server: Any) -> None:
+def test_a_live_migration_is_aborted(client: CloudClient, server: Any) -> None:
     with client.behaving("build_seconds = 0.2\nlive_migrate_seconds = 600.0\n"):
         client.sdk.compute.live_migrate_server(server.id)
         running = _wait_running(client, server)
@@ -339,7 +339,7 @@ def _wait_service(client: CloudClient, host: str, state: str) -> None:
     wait_for(is_so, lambda: client.cloud.everything[-4000:])
 
 
-def test_shelve_and_unshelve(client: CloudClient, server: Any) -> None:
+def test_a_server_is_shelved_and_unshelved(client: CloudClient, server: Any) -> None:
     client(f"server shelve {server.id}")
     shelved = client.wait(server.id, "SHELVED_OFFLOADED")
     assert shelved.compute_host is None
@@ -350,7 +350,7 @@ def test_shelve_and_unshelve(client: CloudClient, server: Any) -> None:
     assert client.shown(server.id) == Held("INSTANCE", {back.compute_host: SMALL})
 
 
-def test_rebuild_with_another_image(client: CloudClient, server: Any, tmp_path: Path) -> None:
+def test_a_server_is_rebuilt_with_another_image(client: CloudClient, server: Any, tmp_path: Path) -> None:
     content = tmp_path / "image"
     content.write_bytes(b"simulated")
     traits = "--property trait:HW_CPU_X86_AVX2=required"
@@ -373,7 +373,7 @@ def test_rebuild_with_another_image(client: CloudClient, server: Any, tmp_path: 
     client(f"image delete {image['id']}")
 
 
-def test_stop_and_start(client: CloudClient, server: Any) -> None:
+def test_a_server_is_stopped_and_started(client: CloudClient, server: Any) -> None:
     client(f"server stop {server.id}")
     client.wait(server.id, "SHUTOFF")
     assert client.held(server.id) == Held("INSTANCE", {server.compute_host: SMALL})
@@ -381,7 +381,7 @@ def test_stop_and_start(client: CloudClient, server: Any) -> None:
     client.wait(server.id, "ACTIVE")
 
 
-def test_delete(client: CloudClient) -> None:
+def test_a_server_is_deleted(client: CloudClient) -> None:
     server = client.create("short-lived")
     assert client.shown(server.id) == Held("INSTANCE", {server.compute_host: SMALL})
     client(f"server delete --wait {server.id}")
@@ -411,7 +411,7 @@ def test_another_project_sees_nothing_of_it(client: CloudClient, server: Any) ->
         assert "m1.small" in [flavor.name for flavor in demo.compute.flavors()]
 
 
-def test_an_administrators_lock(client: CloudClient, server: Any) -> None:
+def test_an_administrator_locks_a_server_with_a_reason(client: CloudClient, server: Any) -> None:
     client(f"--os-compute-api-version 2.73 server lock --reason maintenance {server.id}")
     shown = client(f"--os-compute-api-version 2.73 server show {server.id}")
     assert (shown["locked"], shown["locked_reason"]) == (True, "maintenance")

@@ -192,7 +192,7 @@ def test_an_empty_database_and_a_newer_one_are_told_apart(address: Address) -> N
     fresh.close()
 
 
-def test_snapshots_and_pruning(journal: Journal) -> None:
+def test_snapshots_are_written_and_the_journal_is_pruned(journal: Journal) -> None:
     view = View()
     for number in range(1, 21):
         journal.append(batch(number))

@@ -55,7 +55,7 @@ def check_restarts(
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
-def test_postgresql_is_restarted(
+def test_a_restart_of_postgresql_loses_nothing(
     mode: str, postgresql: PostgreSQL, postgresql_url: str, tmp_path: Path
 ) -> None:
     assert mode in ("fast", "immediate")

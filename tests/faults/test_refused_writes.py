@@ -169,7 +169,7 @@ def check_full_disk(directory: Path, disk: Path, url: str, workers: int, reason:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_full_disk(workers: int, tmp_path: Path) -> None:
+def test_a_full_disk_refuses_writes(workers: int, tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk") as disk:
         check_full_disk(tmp_path, disk, f"sqlite:///{disk / 'berth.db'}", workers, "full")
 

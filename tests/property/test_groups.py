@@ -247,7 +247,7 @@ class QuietWalk:
 
 
 @pytest.mark.parametrize("seed", range(3_000 if SOAK else 60))
-def test_quiet_walk(seed: int) -> None:
+def test_a_walk_of_claims_keeps_every_policy(seed: int) -> None:
     walk = walked(seed)
     walk.machine.teardown()
     assert not walk.machine.disturbed, "nobody was moved but by a claim"

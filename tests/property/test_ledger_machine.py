@@ -720,7 +720,7 @@ class Walk:
 
 
 @pytest.mark.parametrize("seed", range(5_000 if SOAK else 150))
-def test_walk(seed: int) -> None:
+def test_a_random_walk_agrees_with_the_oracle(seed: int) -> None:
     walk = Walk(seed)
     for _ in range(150):
         walk.step()

@@ -22,7 +22,7 @@ from berth.journal.database import AddressError, ServerAddress, SqliteAddress, p
         ("mysql://[::1]/b", ServerAddress("mysql", (("::1", 3306),), "b")),
     ],
 )
-def test_understood(url: str, address: object) -> None:
+def test_an_address_is_read(url: str, address: object) -> None:
     assert parse_address(url) == address
 
 
@@ -46,7 +46,7 @@ def test_a_password_is_not_shown() -> None:
         ("mysql://a,,b/berth", "the host name is missing"),
     ],
 )
-def test_refused(url: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_address_is_refused(url: str, why: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(AddressError, match=why):
         parse_address(url)
     assert main(["settings", "--database", url]) == 2

@@ -272,7 +272,7 @@ def test_together_means_on_the_host_where_the_others_are(fleet: PolicyFleet) -> 
     fleet.puts(S2, NUMA)
 
 
-def test_together_in_one_command(fleet: PolicyFleet) -> None:
+def test_members_of_one_command_come_together(fleet: PolicyFleet) -> None:
     fleet.groups(TOGETHER, S1, S2)
     refused = fleet.tries_claims(claim(S1, on(A)), claim(S2, on(B)))
     assert refused == refusal(S1, A, ELSEWHERE, (S2, B), policy="affinity")
@@ -340,7 +340,7 @@ def test_together_is_in_one_rack_not_each_with_each_in_some(fleet: PolicyFleet) 
 # -- domains ------------------------------------------------------------------------------------------
 
 
-def test_apart_by_rack(fleet: PolicyFleet) -> None:
+def test_members_stay_apart_by_rack(fleet: PolicyFleet) -> None:
     fleet.labels("rack", rack_1=[A, B], rack_2=[C])
     fleet.groups(rule(domain="rack", max_per_domain=1), S1, S2)
     fleet.puts(S1, A)

@@ -179,7 +179,7 @@ def test_a_fleet_of_puzzles_gets_less_and_less_patience() -> None:
     assert found.effort.steps == FRUITLESS_MANY + 20 * FRUITLESS_LEAST
 
 
-def test_patience_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_gives_up_after_so_many_fruitless_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("berth.search.assignments.FRUITLESS_MANY", FRUITLESS_MAX)
     monkeypatch.setattr("berth.search.assignments.FRUITLESS_END", FRUITLESS_MAX + 2 * FRUITLESS_LEAST)
     found = find_candidates(puzzles(6), puzzle(), BOUNDED)

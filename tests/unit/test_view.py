@@ -396,7 +396,7 @@ def test_members_move_with_their_hosts() -> None:
     assert view.state() == before
 
 
-def test_whom_each_domain_has() -> None:
+def test_members_are_counted_by_domain() -> None:
     view = with_servers({}, s1=held(0), s2=held(1))
     rack = AggregateId("rack")
     view.apply(AggregateLabelled(rack, None, Label("rack", None)))

@@ -19,7 +19,7 @@ from berth.cell.protocol import ReportedInventory
 pytestmark = pytest.mark.fast
 
 
-def test_a_made_up_fleet() -> None:
+def test_a_simulated_fleet_is_the_same_each_time() -> None:
     fleet = simulated_fleet(8)
     assert [host.name for host in fleet] == [f"host-000{number}" for number in range(1, 9)]
     assert [host.name for host in fleet if host.children] == ["host-0004", "host-0008"]

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.fast
         ("nonsense", True, "html"),
     ],
 )
-def test_accept(accept: str | None, is_json: bool, form: str) -> None:
+def test_the_best_accepted_type_is_chosen(accept: str | None, is_json: bool, form: str) -> None:
     header = effective(accept)
     assert accepts_json(header) is is_json
     assert error_format(header) == form

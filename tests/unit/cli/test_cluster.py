@@ -190,7 +190,9 @@ def test_create_from_a_file_or_from_flags(
     assert capsys.readouterr().out == f"{ID.format(1)}  db\nbuilding: 0 of 3 nodes ready\n"
 
 
-def test_create_and_wait(region: RegionStub, capsys: pytest.CaptureFixture[str]) -> None:
+def test_create_waits_until_the_cluster_is_active(
+    region: RegionStub, capsys: pytest.CaptureFixture[str]
+) -> None:
     region.coming = [
         {},
         {"progress": progress(1)},
@@ -272,7 +274,7 @@ def test_words_that_are_not_understood(
 # -- list and show ------------------------------------------------------------------------------
 
 
-def test_a_list(region: RegionStub, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list_shows_clusters_as_a_table(region: RegionStub, capsys: pytest.CaptureFixture[str]) -> None:
     region.add(1, state="active", ready=3)
     region.add(2, "other", anti_affinity=[])
     assert cluster(region, "list") == 0
@@ -347,7 +349,9 @@ async def test_a_wait_has_a_deadline(region: RegionStub) -> None:
 # -- changes ------------------------------------------------------------------------------------
 
 
-def test_scale(region: RegionStub, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scale_sends_the_counts(
+    region: RegionStub, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     region.add(1)
     file = tmp_path / "more.toml"
     file.write_text('[[node_groups]]\nname = "more"\nflavor = "small"\ncount = 2\nprocesses = ["voter"]\n')
@@ -364,7 +368,7 @@ def test_scale(region: RegionStub, tmp_path: Path, capsys: pytest.CaptureFixture
     assert "a node group is given two counts" in capsys.readouterr().err
 
 
-def test_replace(region: RegionStub) -> None:
+def test_replace_sends_the_node(region: RegionStub) -> None:
     region.add(1)
     assert cluster(region, "replace", "db", "voters-1") == 0
     assert region.asked[-1] == ("POST", f"{PATH}/{ID.format(1)}/nodes/voters-1/replace", {"force": False})
@@ -372,7 +376,9 @@ def test_replace(region: RegionStub) -> None:
     assert region.asked[-1] == ("POST", f"{PATH}/{ID.format(1)}/nodes/a%2Fb%20c/replace", {"force": True})
 
 
-def test_delete_and_wait(region: RegionStub, capsys: pytest.CaptureFixture[str]) -> None:
+def test_delete_waits_until_the_cluster_is_gone(
+    region: RegionStub, capsys: pytest.CaptureFixture[str]
+) -> None:
     region.add(1, state="active", ready=3)
     region.coming = [
         {"state": "deleting", "progress": progress(0, 0, 3)},

@@ -201,7 +201,7 @@ async def test_groups_where_there_are_no_servers_are_not_counted(tmp_path: Path)
             assert (await world.ask("POST", "/berth/v1/groups", body)).status == 201
 
 
-async def test_metadata_of_a_server(tmp_path: Path) -> None:
+async def test_metadata_of_a_server_has_a_quota(tmp_path: Path) -> None:
     async with RegionWorld(tmp_path, quota_metadata_items=2).running() as region:
         await region.fleet(1)
         message = forbidden(await ask_for(region, metadata={"a": "1", "b": "2", "c": "3"}))
@@ -221,7 +221,7 @@ async def test_metadata_of_a_server(tmp_path: Path) -> None:
         assert (await region.compute("PUT", f"{path}/b", {"meta": {"b": "9"}}, who=BLUE)).status == 200
 
 
-async def test_clusters(tmp_path: Path) -> None:
+async def test_a_cluster_counts_with_its_servers(tmp_path: Path) -> None:
     """A cluster counts as one, and with its servers; its server groups are its own."""
     settings = {"quota_instances": 6, "quota_cores": 12, "quota_clusters": 1, "quota_server_groups": 0}
     async with RegionWorld(tmp_path, **settings, quota_server_group_members=1).running() as region:
@@ -256,7 +256,7 @@ async def test_clusters(tmp_path: Path) -> None:
         assert set((await used(region)).values()) == {0}
 
 
-async def test_images_in_glances_words(tmp_path: Path) -> None:
+async def test_images_are_refused_in_glances_words(tmp_path: Path) -> None:
     async with RegionWorld(tmp_path, quota_images=2, quota_image_size_total=1).running() as region:
         body = {"name": "i", "disk_format": "raw", "container_format": "bare"}
         ids = [(await region.ask("POST", IMAGES, body, token=BLUE)).json["id"] for _ in range(2)]
@@ -356,7 +356,9 @@ async def test_no_limit_is_set_below_what_is_used_unless_it_is_forced(tmp_path: 
 @pytest.mark.parametrize(
     ("version", "networks", "injected"), [("2.35", True, True), ("2.36", False, True), ("2.57", False, False)]
 )
-async def test_what_a_version_knows(tmp_path: Path, version: str, networks: bool, injected: bool) -> None:
+async def test_a_version_shows_the_quotas_it_knows(
+    tmp_path: Path, version: str, networks: bool, injected: bool
+) -> None:
     async with RegionWorld(tmp_path).running() as region:
         for path in (f"{SETS}/blue", f"{SETS}/blue/detail", f"{SETS}/blue/defaults"):
             shown = (await region.compute("GET", path, version=version)).json["quota_set"]
@@ -366,7 +368,9 @@ async def test_what_a_version_knows(tmp_path: Path, version: str, networks: bool
 
 
 @pytest.mark.parametrize(("version", "groups"), [("2.49", False), ("2.50", True)])
-async def test_what_a_version_knows_of_the_class(tmp_path: Path, version: str, groups: bool) -> None:
+async def test_a_version_shows_the_quotas_of_the_class_it_knows(
+    tmp_path: Path, version: str, groups: bool
+) -> None:
     async with RegionWorld(tmp_path).running() as region:
         path = "/os-quota-class-sets/default"
         shown = (await region.compute("GET", path, version=version)).json["quota_class_set"]

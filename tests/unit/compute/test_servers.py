@@ -174,7 +174,7 @@ async def test_a_project_sees_its_own(region: RegionWorld) -> None:
     assert (await region.compute("GET", "/servers?all_tenants=perhaps")).status == 400
 
 
-async def test_filters(region: RegionWorld) -> None:
+async def test_lists_are_filtered(region: RegionWorld) -> None:
     await region.fleet()
     one = await region.active("web-one", host="host-1", imageRef=CIRROS.id)
     region.clock.advance(60)

@@ -109,7 +109,9 @@ async def test_who_asks_placement_can_leave_disabled_hosts_out(region: RegionWor
         ),
     ],
 )
-async def test_what_cannot_be_wanted(region: RegionWorld, wanted: dict[str, Any], why: str) -> None:
+async def test_a_bad_change_of_a_service_is_refused(
+    region: RegionWorld, wanted: dict[str, Any], why: str
+) -> None:
     await known_fleet(region, 1)
     answer = await put(region, **wanted)
     assert (answer.status, answer.json["badRequest"]["message"]) == (400, why)
@@ -141,7 +143,7 @@ async def test_let_up_again_a_host_is_what_its_cell_last_said(
     assert (await service(region))["state"] == "up"
 
 
-async def test_the_ways_of_old(region: RegionWorld) -> None:
+async def test_old_versions_enable_and_disable_by_action(region: RegionWorld) -> None:
     await known_fleet(region)
     named = {"host": "host-1", "binary": "nova-compute"}
 

@@ -97,7 +97,9 @@ def server() -> Iterator[DoctorServer]:
         thread.join()
 
 
-async def test_nothing_is_wrong(server: DoctorServer, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_no_findings_is_said_and_exits_with_0(
+    server: DoctorServer, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert await ask_doctor(server.endpoint, "admin", repair=True, yes=True) == 0
     assert capsys.readouterr().out == "nothing is wrong\n"
     assert server.asked == []

@@ -109,7 +109,7 @@ async def test_versions_and_urls_have_tags_of_their_own(world: ApplicationWorld)
 
 
 @pytest.mark.parametrize("listed", ['"x", {tag}', "W/{tag}", '{tag},W/"y"', "*"])
-async def test_a_list_of_tags(world: ApplicationWorld, listed: str) -> None:
+async def test_any_tag_of_a_list_matches(world: ApplicationWorld, listed: str) -> None:
     await fill(world)
     for path in (P, "/resource_providers", "/berth/v1/consumers"):
         tag = (await world.get(path)).headers["etag"].removeprefix("W/")

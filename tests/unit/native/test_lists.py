@@ -189,7 +189,9 @@ MEMORY = {"capacity": 1000, "used": 107, "free": 893}
         (f"by=provider&aggregate={uuid_of(99)}", {}),
     ],
 )
-async def test_usage_of_places(filled: ApplicationWorld, query: str, expected: dict[int, object]) -> None:
+async def test_usage_is_summed_by_place(
+    filled: ApplicationWorld, query: str, expected: dict[int, object]
+) -> None:
     answer = (await filled.get(f"/berth/v1/usage?{query}")).json
     assert {int(row["key"][-12:]): row["resources"] for row in answer["usage"]} == expected
     named = query.startswith(("by=provider", "by=root"))
@@ -208,7 +210,9 @@ async def test_usage_of_places(filled: ApplicationWorld, query: str, expected: d
         ),
     ],
 )
-async def test_usage_by_class(filled: ApplicationWorld, query: str, expected: dict[str, object]) -> None:
+async def test_usage_is_summed_by_class(
+    filled: ApplicationWorld, query: str, expected: dict[str, object]
+) -> None:
     answer = (await filled.get(f"/berth/v1/usage?by=resource_class{query}")).json
     assert {row["key"]: row["resources"][row["key"]] for row in answer["usage"]} == expected
 
@@ -227,7 +231,9 @@ async def test_usage_by_class(filled: ApplicationWorld, query: str, expected: di
         (f"&tree={uuid_of(3)}&resource_class=MEMORY_MB", {}),
     ],
 )
-async def test_usage_by_project(filled: ApplicationWorld, query: str, expected: dict[str, object]) -> None:
+async def test_usage_is_summed_by_project(
+    filled: ApplicationWorld, query: str, expected: dict[str, object]
+) -> None:
     answer = (await filled.get(f"/berth/v1/usage?by=project{query}")).json
     assert {row["key"]: (row["used"], row["consumers"]) for row in answer["usage"]} == expected
 

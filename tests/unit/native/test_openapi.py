@@ -25,7 +25,7 @@ def references(value: object) -> list[str]:
     return [found for inner in value for found in references(inner)] if isinstance(value, list) else []
 
 
-def test_the_frame(document: Any) -> None:
+def test_the_description_has_its_frame(document: Any) -> None:
     assert document["openapi"] == "3.1.0"
     assert {"title", "version", "summary", "license"} <= document["info"].keys()
     assert document["security"] == [{"token": []}]

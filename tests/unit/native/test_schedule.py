@@ -231,7 +231,7 @@ async def test_a_consumer_that_is_there_already(world: ApplicationWorld) -> None
     assert f"Consumer {uuid_of(101)} is there already" in answer.error["detail"]
 
 
-async def test_why_nowhere(world: ApplicationWorld) -> None:
+async def test_a_refusal_explains_why_nothing_fits(world: ApplicationWorld) -> None:
     await fleet(world)
     refused = await ask(world, resources={"VCPU": 9}, explain=True)
     explanation = refused.error["explanation"]
@@ -246,13 +246,13 @@ async def test_why_nowhere(world: ApplicationWorld) -> None:
     assert (check["free"], check["limit"]) == (8, 8)
 
 
-async def test_why_there(world: ApplicationWorld) -> None:
+async def test_a_placement_explains_why_it_was_chosen(world: ApplicationWorld) -> None:
     await fleet(world)
     answer = await placed(world, resources={"VCPU": 1}, explain=True)
     assert answer["explanation"]["fitting"] == 1
 
 
-async def test_how_many_more(world: ApplicationWorld) -> None:
+async def test_capacity_counts_how_many_more_fit(world: ApplicationWorld) -> None:
     await fleet(world)
     body = {"flavor": {"vcpus": 3, "ram": 512}}
     answer = await world.ask("POST", "/berth/v1/capacity", body)

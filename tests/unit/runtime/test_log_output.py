@@ -95,7 +95,7 @@ def test_a_log_without_a_reader() -> None:
     pipe.output.close()
 
 
-def test_a_full_disk() -> None:
+def test_lines_for_a_full_disk_are_dropped_and_counted() -> None:
     output = LogOutput(os.open("/dev/full", os.O_WRONLY), lambda dropped: "missing\n")
     output.write(LINE)
     output.drain()

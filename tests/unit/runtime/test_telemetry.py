@@ -48,7 +48,7 @@ def metric(telemetry: Telemetry, name: str) -> str:
     return next(line.removeprefix(name).strip() for line in lines if line.startswith(name))
 
 
-async def test_access_line_as_text() -> None:
+async def test_an_access_line_is_written_as_text() -> None:
     stream = io.StringIO()
     await count(Telemetry(TEXT, FakeClock(), stream), (*exchange(query="name=x"), "/traits", 0.0123456))
     assert stream.getvalue() == (
@@ -57,7 +57,7 @@ async def test_access_line_as_text() -> None:
     )
 
 
-async def test_access_line_as_json() -> None:
+async def test_an_access_line_is_written_as_json() -> None:
     stream = io.StringIO()
     await count(Telemetry(JSON, FakeClock(), stream), (*exchange("/a\nb"), "unknown", 0.5))
     assert stream.getvalue().count("\n") == 1

@@ -83,14 +83,14 @@ class SagaCase:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_success(name: str) -> None:
+def test_every_saga_ends_as_its_table_says(name: str) -> None:
     case = SagaCase(name)
     case.ends()
     case.check(find_success(find_saga(name)))
 
 
 @pytest.mark.parametrize(("name", "number"), STEPS)
-def test_a_step_that_fails(name: str, number: int) -> None:
+def test_every_step_that_fails_ends_as_its_table_says(name: str, number: int) -> None:
     saga = find_saga(name)
     # One that is to be deleted has a source only while a resize waits.
     case = SagaCase(name, is_resized=name == "delete" and saga.steps[number].at == "source")

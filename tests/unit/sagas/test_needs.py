@@ -151,7 +151,7 @@ def test_a_provider_that_shares_can_meet_it(region: Region) -> None:
     assert region.held(S)[pool] == {"FPGA": 1}
 
 
-def test_unknown_names(region: Region) -> None:
+def test_needs_with_unknown_names_are_refused(region: Region) -> None:
     assert put(region, resources={"CUSTOM_NONE": 1}) == ResourceClassNotFound("CUSTOM_NONE")
     assert put(region, required=["CUSTOM_NONE"]) == TraitsNotFound(("CUSTOM_NONE",))
     assert remove(region, "none") == NeedNotFound(S, "none")

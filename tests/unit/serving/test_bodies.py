@@ -18,7 +18,7 @@ async def deaf(scope: Scope, receive: Receive, send: Send) -> None:
     await respond(send, 200, scope["path"].encode())
 
 
-async def test_chunks_and_trailers() -> None:
+async def test_chunks_and_trailers_are_read() -> None:
     async with serving(echo) as world:
         body = b"5;a=b\r\nhello\r\n1\r\n!\r\n0\r\nx-trailer: 1\r\n\r\n"
         seen = (await world.ask(*CHUNKED, body=body)).json
@@ -29,7 +29,7 @@ async def test_chunks_and_trailers() -> None:
 @pytest.mark.parametrize(
     "body", [b"z\r\n", b"3\nabc\r\n", b"3\r\nabcd\r\n", b"-1\r\n", b"fffffffffffffffff\r\n"]
 )
-async def test_chunks_that_are_none(body: bytes) -> None:
+async def test_malformed_chunks_are_refused(body: bytes) -> None:
     async with serving(echo) as world:
         client = await world.connect()
         client.send(*CHUNKED, body=body)

@@ -217,7 +217,7 @@ async def test_a_connection_is_kept_for_a_while() -> None:
 
 
 @pytest.mark.parametrize("lines", [("content-length: 100",), ("transfer-encoding: chunked",)])
-async def test_a_body_that_does_not_come(lines: tuple[str, ...]) -> None:
+async def test_a_body_that_does_not_come_is_refused(lines: tuple[str, ...]) -> None:
     async with serving(echo) as world:
         client = await world.connect()
         client.send("PUT / HTTP/1.1", *lines, body=b"5;" if "chunked" in lines[0] else b"half")
@@ -231,7 +231,7 @@ async def test_a_body_that_does_not_come(lines: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize("lines", [("content-length: 100",), ("transfer-encoding: chunked",)])
-async def test_a_body_that_trickles(lines: tuple[str, ...]) -> None:
+async def test_a_body_that_trickles_is_refused(lines: tuple[str, ...]) -> None:
     """Each byte comes in time, and all of them would hold the connection for as long as the client likes."""
 
     async with serving(echo) as world:

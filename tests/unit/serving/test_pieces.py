@@ -48,7 +48,7 @@ def streams(draw: st.DrawFn) -> list[bytes]:
 
 @settings(max_examples=300, deadline=None)
 @given(streams())
-async def test_any_cut(pieces: list[bytes]) -> None:
+async def test_requests_cut_anywhere_are_answered_alike(pieces: list[bytes]) -> None:
     async with serving(echo) as world:
         expected = await answers_to(world, [b"".join(pieces)])
         got = await answers_to(world, pieces)
@@ -56,7 +56,7 @@ async def test_any_cut(pieces: list[bytes]) -> None:
         await world.until_empty()
 
 
-async def test_byte_by_byte() -> None:
+async def test_requests_that_come_byte_by_byte_are_answered_alike() -> None:
     data = b"".join(REQUESTS)
 
     async with serving(echo) as world:
