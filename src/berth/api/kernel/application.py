@@ -76,7 +76,7 @@ class Application:
         self._telemetry = telemetry
         self._body_bytes_max = body_bytes_max
         self._public_url = public_url
-        self._apis = {_first_part(api.PREFIX): api for api in apis if api.PREFIX}
+        self._apis = {api.PREFIX.split("/", 2)[1]: api for api in apis if api.PREFIX}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         started_ns = self._clock.monotonic_ns()
@@ -117,38 +117,39 @@ class Application:
         return self._cors.apply(request, response) if self._cors.enabled else response
 
     def _api_of(self, request: Request) -> Api:
-        api = self._apis.get(_first_part(request.path))
-        if api is None:
+        path = request.path
+        api = self._apis.get(path[1:].partition("/")[0])
+        if api is None or not (path == api.PREFIX or path.startswith(f"{api.PREFIX}/")):
             return self._default
-        is_below = request.path == api.PREFIX or request.path.startswith(f"{api.PREFIX}/")
-        return api if is_below else self._default
+        return api
 
     async def _call(self, api: Api, request: Request, receive: Receive) -> Response:
         try:
-            caller = NOBODY if api.is_open(request) else await self._identify(request)
-            await self._read_body(request, receive, caller)
+            caller = (
+                NOBODY
+                if api.is_open(request)
+                else await self._authenticator.identify(request.headers, request.client)
+            )
+            if caller is None:
+                return api.refuse(self._unauthorized(), request)
+            if request.has_body:
+                await self._read_body(request, receive, caller)
         except Problem as problem:
             return api.refuse(problem, request)
+        except AuthUnavailable as outage:
+            text = f"The caller cannot be identified: {outage}"
+            return api.refuse(Problem(503, text, codes.UNAVAILABLE, headers=RETRY_SOON), request)
+        except Unavailable as outage:
+            return api.refuse(outage_problem(outage, request), request)
         _tell_asker(caller, receive)
         return await api.handle(request, caller)
 
-    async def _identify(self, request: Request) -> Caller:
-        try:
-            caller = await self._authenticator.identify(request.headers, request.client)
-        except AuthUnavailable as outage:
-            text = f"The caller cannot be identified: {outage}"
-            raise Problem(503, text, codes.UNAVAILABLE, headers=RETRY_SOON) from outage
-        except Unavailable as outage:
-            raise outage_problem(outage, request) from outage
-        if caller is None:
-            challenge = self._authenticator.challenge
-            headers = () if challenge is None else (("www-authenticate", challenge),)
-            raise Problem(401, _UNAUTHORIZED, codes.UNAUTHORIZED, headers=headers)
-        return caller
+    def _unauthorized(self) -> Problem:
+        challenge = self._authenticator.challenge
+        headers = () if challenge is None else (("www-authenticate", challenge),)
+        return Problem(401, _UNAUTHORIZED, codes.UNAUTHORIZED, headers=headers)
 
     async def _read_body(self, request: Request, receive: Receive, caller: Caller) -> None:
-        if not request.has_body:
-            return
         limit = self._body_bytes_max if caller is not NOBODY else OPEN_BODY_BYTES_MAX
         try:
             request.body = await read_body(receive, limit, request.told_length)
@@ -158,10 +159,6 @@ class Application:
         except BodyTooLarge:
             text = f"The body is larger than the limit of {limit} bytes. Send several smaller requests."
             raise Problem(413, text, codes.BODY_TOO_LARGE) from None
-
-
-def _first_part(path: str) -> str:
-    return path[1:].partition("/")[0]
 
 
 def _tell_asker(caller: Caller, receive: Receive) -> None:

@@ -54,7 +54,7 @@ class Call:
     """``params`` are the variable parts of the path, in order; ``rules`` are those of the policy that the
     caller was let in by; ``version`` is the minor of the microversion, where the API has one."""
 
-    __slots__ = ("caller", "params", "request", "rules", "services", "version")
+    __slots__ = ("_access", "caller", "params", "request", "rules", "services", "version")
 
     def __init__(
         self,
@@ -71,12 +71,15 @@ class Call:
         self.services = services
         self.rules = rules
         self.version = version
+        self._access: Access | None = None
 
     # -- who asks -------------------------------------------------------------------------------
 
     @property
     def access(self) -> Access:
-        return Access(self.services.policy, self.caller)
+        if self._access is None:
+            self._access = Access(self.services.policy, self.caller)
+        return self._access
 
     @property
     def is_admin(self) -> bool:
@@ -189,10 +192,18 @@ class Call:
 
     async def read(self, answer: Callable[[View], T | Rejection]) -> T:
         """What ``answer`` says of a view that is current; Problem if that is a rejection."""
-        outcome = await self.services.engine.read(catch_problems(answer))
-        if isinstance(outcome, Problem):
-            raise outcome
-        return self.accept(outcome)
+        try:
+            outcome = await self.services.engine.read(answer)
+        except Problem:
+            # It is asked again with the refusal for its answer, which waits like any until what it saw is
+            # durable. Only refusals pay for that.
+            refused = await self.services.engine.read(catch_problems(answer))
+            if isinstance(refused, Problem):
+                raise refused from None
+            outcome = refused
+        if isinstance(outcome, Rejection):
+            raise self.problem_of(outcome)
+        return outcome
 
     async def submit(self, proposal: Proposal, answer: Callable[[View], T] | None = None) -> T:
         """Have a change made, and answer from the view right after it, or with what the proposal brings;
@@ -240,12 +251,14 @@ def admit(
     version: int = 0,
 ) -> Call:
     """The call, if its caller may make it: asked before a handler runs."""
-    named = _names_in(request.body) if route.actions else ()
-    rules = tuple(route.actions[name] for name in named if name in route.actions)
-    call = Call(request, caller, params, services, rules or (route.policy or "",), version)
-    for rule in call.rules:
-        call.require(rule)
-    return call
+    rules: tuple[str, ...] = (route.policy or "",)
+    if route.actions:
+        named = (route.actions[name] for name in _names_in(request.body) if name in route.actions)
+        rules = tuple(named) or rules
+    for rule in rules:
+        if not services.policy.allows(rule, caller):
+            raise forbidden(rule)
+    return Call(request, caller, params, services, rules, version)
 
 
 def _names_in(body: bytes) -> Iterable[str]:

@@ -33,10 +33,7 @@ class Cors:
     def __init__(self, allowed_origins: Iterable[str], allow_headers: Iterable[str]) -> None:
         self._origins = frozenset(allowed_origins)
         self._headers = _SIMPLE_HEADERS | {name.lower() for name in allow_headers}
-
-    @property
-    def enabled(self) -> bool:
-        return bool(self._origins)
+        self.enabled: Final = bool(self._origins)
 
     def apply(self, request: Request, response: Response) -> Response:
         """The response with the headers that a browser looks for."""

@@ -1,5 +1,6 @@
 """Who is calling: the value that every way of finding out comes to, and the seam between those ways."""
 
+import functools
 from collections.abc import Mapping
 from typing import Final, Protocol
 
@@ -21,6 +22,7 @@ class Caller(msgspec.Struct, frozen=True):
 _IMPLIED: Final = ("admin", "manager", "member", "reader")
 
 
+@functools.lru_cache(maxsize=1024)
 def with_implied(roles: tuple[str, ...]) -> tuple[str, ...]:
     """The roles, and those that come with them, as a Keystone grants them: admin implies manager, manager
     implies member, member implies reader."""
