@@ -224,11 +224,13 @@ async def test_a_conductor_that_refuses_is_asked_again(
     assert "503" not in caplog.text
 
 
-async def test_a_conductor_may_come_late_go_and_come_back(tmp_path: Path) -> None:
+async def test_a_conductor_may_come_late_go_and_come_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     port = free_port()
     host = AgentHost(tmp_path, f"http://127.0.0.1:{port}")
     host.start()
-    await asyncio.sleep(0.1)
+    await until(lambda: "host-0001: registration failed, retrying" in caplog.text)
     first = FakeConductor(heartbeat_timeout_s=0.3)
     async with served(first, port):
         assert await first.have(command("build", "build")) is None

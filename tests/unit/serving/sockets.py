@@ -5,12 +5,13 @@ import contextlib
 import json
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 from berth.serving.asgi import Application, Message, Receive, Scope, Send
 from berth.serving.connections import Connections
 from berth.serving.limits import Limits
+from tests.waiting import until
 
 HOST = "127.0.0.1"
 PATIENCE_S = 10
@@ -127,11 +128,6 @@ class ServingWorld:
             self.connections.pass_second()
         await asyncio.sleep(0)
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not condition():
-                await asyncio.sleep(0.001)
-
     async def end(self) -> None:
         """Have all clients leave. Nothing of them may stay."""
         self._server.close()
@@ -141,7 +137,7 @@ class ServingWorld:
         self.connections.stop_ticking()
 
     async def until_empty(self) -> None:
-        await self.until(lambda: len(self.connections) == 0)
+        await until(lambda: len(self.connections) == 0)
 
 
 @contextlib.asynccontextmanager
