@@ -17,7 +17,7 @@ from berth.agent.state import StoredState
 from berth.cell import protocol
 from berth.model.events import AnyRecord, Entry, Event
 
-GOLDEN = Path(__file__).parents[1] / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 ENTRIES = [json.loads(line) for line in (GOLDEN / "journal.jsonl").read_text().splitlines()]
 MESSAGES = [json.loads(line) for line in (GOLDEN / "agent_protocol.jsonl").read_text().splitlines()]
 MESSAGE_TYPES = {

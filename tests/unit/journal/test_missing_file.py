@@ -12,7 +12,7 @@ import pytest
 
 from berth.cli import main
 from berth.journal import JournalError, JournalFailure, SqliteAddress, open_journal
-from tests.unit.test_journal import batch, change
+from tests.unit.journal.test_journal import batch, change
 from tests.worlds import ApplicationWorld
 
 
