@@ -344,20 +344,20 @@ def with_servers(parents: dict[int, int], **where: Holdings) -> View:
     return view
 
 
-def standing(view: View) -> dict[ProviderId, dict[ConsumerId, int]]:
+def members_by_provider(view: View) -> dict[ProviderId, dict[ConsumerId, int]]:
     return {host.id: who for host, who in view.groups.records[GROUP].hosts.items()}
 
 
 def test_members_stand_on_the_hosts_of_what_they_hold_before_and_after_they_join() -> None:
     view = with_servers({1: 0}, s1=held(1))
     view.apply(MemberChanged(S2, None, Membership(GROUP, S2)))
-    assert standing(view) == {provider(0): {S1: 1}}
+    assert members_by_provider(view) == {provider(0): {S1: 1}}
     view.apply(come(S2, held(2, 3)))
-    assert standing(view) == {provider(0): {S1: 1}, provider(2): {S2: 1}, provider(3): {S2: 1}}
+    assert members_by_provider(view) == {provider(0): {S1: 1}, provider(2): {S2: 1}, provider(3): {S2: 1}}
     before = view.state()
     leaves = MemberChanged(S2, Membership(GROUP, S2), None)
     view.apply(leaves)
-    assert standing(view) == {provider(0): {S1: 1}}
+    assert members_by_provider(view) == {provider(0): {S1: 1}}
     view.apply(inverse(leaves))
     assert view.state() == before
 
@@ -366,7 +366,7 @@ def test_a_server_and_its_migration_are_one_through_two() -> None:
     view = with_servers({}, s1=held(0))
     view.apply(come(MIGRATION, held(0, 1)))
     view.apply(MemberChanged(MIGRATION, None, Membership(GROUP, S1)))
-    assert standing(view) == {provider(0): {S1: 2}, provider(1): {S1: 1}}
+    assert members_by_provider(view) == {provider(0): {S1: 2}, provider(1): {S1: 1}}
     assert view.groups.records[GROUP].members == {S1: S1, MIGRATION: S1}
     gone: list[Event] = [
         ConsumerChanged(MIGRATION, Consumer(1, "p", "u", None, 0, 0), None, held(0, 1), ()),
@@ -375,7 +375,7 @@ def test_a_server_and_its_migration_are_one_through_two() -> None:
     before = view.state()
     for event in gone:
         view.apply(event)
-    assert standing(view) == {provider(0): {S1: 1}}
+    assert members_by_provider(view) == {provider(0): {S1: 1}}
     for event in reversed(gone):
         view.apply(inverse(event))
     assert view.state() == before
@@ -388,9 +388,9 @@ def test_members_move_with_their_hosts() -> None:
     nested = ProviderChanged(provider(0), Row(0), Placed("host-0", None), Placed("host-0", provider(2)))
     before = view.state()
     view.apply(shares)
-    assert standing(view) == {provider(0): {S1: 1}, provider(2): {S2: 1}}
+    assert members_by_provider(view) == {provider(0): {S1: 1}, provider(2): {S2: 1}}
     view.apply(nested)
-    assert standing(view) == {provider(2): {S1: 1, S2: 1}}
+    assert members_by_provider(view) == {provider(2): {S1: 1, S2: 1}}
     view.apply(inverse(nested))
     view.apply(inverse(shares))
     assert view.state() == before

@@ -44,7 +44,7 @@ async def test_a_process_that_hangs_is_killed_and_restarted(tmp_path: Path, word
         async with asyncio.timeout(80):
             log = tmp_path / "log"
             await until(lambda: log.exists() and log.read_text())
-            # For longer than it may be silent: what shows its life goes on.
+            # For longer than the heartbeat timeout: heartbeats go on.
             await asyncio.sleep(7)
             assert said == []
             [hung] = children() - before

@@ -37,7 +37,7 @@ async def live(region: RegionWorld) -> str:
 
 
 def begun(run: SagaRun, region: RegionWorld) -> SagaRun:
-    """An order at its second step."""
+    """A saga run at its second step."""
     return runner.record_success(run, region.clock.now_ns())
 
 
@@ -119,11 +119,11 @@ async def test_a_live_migration_is_shown_while_it_is_under_way(region: RegionWor
 async def test_a_live_migration_is_aborted(region: RegionWorld) -> None:
     await region.fleet()
     id = await live(region)
-    order = region.record(id).run
+    run = region.record(id).run
     answer = await region.compute("DELETE", f"/servers/{id}/migrations/1")
     assert (answer.status, answer.body) == (202, b"")
     [outbox] = region.engine.view.records.all(Outbox)
-    assert (outbox.cell, outbox.abort) == ("cell-1", order)
+    assert (outbox.cell, outbox.abort) == ("cell-1", run)
     for path, status in (("migrations/7", 404), (f"migrations/{uuid_of(1)}", 404)):
         assert (await region.compute("DELETE", f"/servers/{id}/{path}")).status == status
 

@@ -16,8 +16,8 @@ from berth.journal.database import AddressError, ServerAddress, SqliteAddress, p
         ("postgresql://h/berth", ServerAddress("postgresql", (("h", 5432),), "berth")),
         ("postgres://u@h:1/berth", ServerAddress("postgresql", (("h", 1),), "berth", "u")),
         (
-            "mariadb://u:p%40ss@a,b:3307,[::1]:3308/books",
-            ServerAddress("mysql", (("a", 3306), ("b", 3307), ("::1", 3308)), "books", "u", "p@ss"),
+            "mariadb://u:p%40ss@a,b:3307,[::1]:3308/ledger",
+            ServerAddress("mysql", (("a", 3306), ("b", 3307), ("::1", 3308)), "ledger", "u", "p@ss"),
         ),
         ("mysql://[::1]/b", ServerAddress("mysql", (("::1", 3306),), "b")),
     ],
@@ -27,7 +27,7 @@ def test_an_address_is_read(url: str, address: object) -> None:
 
 
 def test_a_password_is_not_shown() -> None:
-    assert str(parse_address("mysql://u:secret@a,b/books")) == "mysql://u@a:3306,b:3306/books"
+    assert str(parse_address("mysql://u:secret@a,b/ledger")) == "mysql://u@a:3306,b:3306/ledger"
 
 
 @pytest.mark.parametrize(

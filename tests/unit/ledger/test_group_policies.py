@@ -118,7 +118,7 @@ class PolicyFleet:
     def members(self, id: GroupId = G) -> dict[ConsumerId, ConsumerId]:
         return self.view.groups.records[id].members
 
-    def standing(self, id: GroupId = G) -> dict[ProviderId, set[ConsumerId]]:
+    def members_by_host(self, id: GroupId = G) -> dict[ProviderId, set[ConsumerId]]:
         return {host.id: set(who) for host, who in self.view.groups.records[id].hosts.items()}
 
 
@@ -131,13 +131,13 @@ def refusal(
     consumer: ConsumerId,
     host: ProviderId,
     reason: str,
-    *standing: tuple[ConsumerId, ProviderId],
+    *members: tuple[ConsumerId, ProviderId],
     policy: Policy = "anti-affinity",
     domain: str | None = "",
 ) -> GroupPolicyBroken:
     """``domain`` is the host's name where nothing else is said."""
     where = f"host-{host}"
-    stand = tuple((member, f"host-{there}") for member, there in standing)
+    stand = tuple((member, f"host-{there}") for member, there in members)
     named = where if domain == "" else domain
     return GroupPolicyBroken(G, "web", policy, consumer, where, named, reason, stand)
 
@@ -159,7 +159,7 @@ def test_apart_means_that_a_host_has_one_member(fleet: PolicyFleet) -> None:
     assert refused == refusal(S2, A, too_many(2, 1), (S1, A))
     assert isinstance(refused, GroupPolicyBroken)
     fleet.puts(S2, B)
-    assert fleet.standing() == {A: {S1}, B: {S2}}
+    assert fleet.members_by_host() == {A: {S1}, B: {S2}}
 
 
 def test_who_is_in_no_group_is_asked_for_nothing(fleet: PolicyFleet) -> None:
@@ -184,7 +184,7 @@ def test_any_number_may_share_a_host_where_no_number_is_given(fleet: PolicyFleet
 def test_a_nested_provider_is_its_host(fleet: PolicyFleet) -> None:
     fleet.groups(APART, S1, S2)
     fleet.puts(S1, NUMA)
-    assert fleet.standing() == {A: {S1}}
+    assert fleet.members_by_host() == {A: {S1}}
     assert fleet.tries_to_put(S2, A) == refusal(S2, A, too_many(2, 1), (S1, A))
 
 
@@ -194,8 +194,8 @@ def test_a_soft_policy_refuses_nothing(fleet: PolicyFleet) -> None:
     for server in (S1, S2, S3):
         fleet.puts(server, A)
     fleet.puts(S4, B)
-    assert fleet.standing() == {A: {S1, S2}}
-    assert fleet.standing(G2) == {A: {S3}, B: {S4}}
+    assert fleet.members_by_host() == {A: {S1, S2}}
+    assert fleet.members_by_host(G2) == {A: {S3}, B: {S4}}
 
 
 def test_one_that_changes_what_it_holds_where_it_is_does_not_come_there(fleet: PolicyFleet) -> None:
@@ -204,7 +204,7 @@ def test_one_that_changes_what_it_holds_where_it_is_does_not_come_there(fleet: P
     fleet.puts(S1, A)
     fleet.puts(S2, B)
     fleet.does(c.UpdateProvider(B, "host-b", A))
-    assert fleet.standing() == {A: {S1, S2}}
+    assert fleet.members_by_host() == {A: {S1, S2}}
     assert fleet.tries_claims(claim(S2, {B: {"VCPU": 9}})) is None
     assert fleet.tries_claims(claim(S2, {NUMA: {"VCPU": 9}})) is None
     fleet.puts(S2, C)
@@ -223,7 +223,7 @@ def test_two_may_change_places_in_one_command(fleet: PolicyFleet) -> None:
     fleet.puts(S1, A)
     fleet.puts(S2, B)
     assert fleet.tries_claims(claim(S1, on(B)), claim(S2, on(A))) is None
-    assert fleet.standing() == {A: {S2}, B: {S1}}
+    assert fleet.members_by_host() == {A: {S2}, B: {S1}}
 
 
 def test_a_reshape_is_held_to_policies(fleet: PolicyFleet) -> None:
@@ -242,7 +242,7 @@ def test_shared_storage_does_not_put_a_member_on_its_host(fleet: PolicyFleet) ->
     fleet.groups(APART, S1, S2)
     for server, host in ((S1, A), (S2, B)):
         assert fleet.tries_claims(claim(server, {**on(host), STORAGE: {"DISK_GB": 10}})) is None
-    assert fleet.standing() == {A: {S1}, B: {S2}}
+    assert fleet.members_by_host() == {A: {S1}, B: {S2}}
 
 
 def test_one_that_holds_nothing_but_shared_storage_stands_there(fleet: PolicyFleet) -> None:
@@ -258,7 +258,7 @@ def test_storage_that_is_no_longer_shared_is_a_host_like_others(fleet: PolicyFle
     disk = claim(S1, {**on(A), STORAGE: {"DISK_GB": 10}})
     assert fleet.tries_claims(disk) is None
     fleet.does(c.SetTraits(STORAGE, None, frozenset()))
-    assert fleet.standing() == {A: {S1}, STORAGE: {S1}}
+    assert fleet.members_by_host() == {A: {S1}, STORAGE: {S1}}
 
 
 # -- affinity -----------------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ def test_within_its_rack_a_member_may_move_though_others_have_come_to_be_in_anot
     fleet.puts(S2, C)
     fleet.does(c.SetAggregates(C, None, (RACK_2,)))
     fleet.puts(S1, B)
-    assert fleet.standing() == {B: {S1}, C: {S2}}
+    assert fleet.members_by_host() == {B: {S1}, C: {S2}}
 
 
 def test_together_is_in_one_rack_not_each_with_each_in_some(fleet: PolicyFleet) -> None:
@@ -394,7 +394,7 @@ def test_members_are_spread_over_three_zones(fleet: PolicyFleet) -> None:
     fleet.puts(S4, D)
     # Who goes is not refused, though it leaves the others uneven.
     fleet.does(c.DeleteAllocations(S2))
-    assert fleet.standing() == {A: {S1}, C: {S3}, D: {S4}}
+    assert fleet.members_by_host() == {A: {S1}, C: {S3}, D: {S4}}
 
 
 def test_both_limits_hold(fleet: PolicyFleet) -> None:
@@ -420,12 +420,12 @@ def test_a_migration_holds_the_place_for_its_server(fleet: PolicyFleet) -> None:
     fleet.puts(S1, A)
     fleet.begins_move(S1, A)
     assert fleet.members() == {S1: S1, S2: S2, M: S1}
-    assert fleet.standing() == {A: {S1}}
+    assert fleet.members_by_host() == {A: {S1}}
     fleet.puts(S1, B)
-    assert fleet.standing() == {A: {S1}, B: {S1}}
+    assert fleet.members_by_host() == {A: {S1}, B: {S1}}
     for host in (A, B):
-        standing = ((S1, A), (S1, B))
-        assert fleet.tries_to_put(S2, host) == refusal(S2, host, too_many(2, 1), *standing)
+        members = ((S1, A), (S1, B))
+        assert fleet.tries_to_put(S2, host) == refusal(S2, host, too_many(2, 1), *members)
     # Revert.
     assert fleet.tries_claims(claim(M, {}), claim(S1, on(A))) is None
     assert fleet.members() == {S1: S1, S2: S2}
@@ -447,7 +447,7 @@ def test_a_move_in_one_command(fleet: PolicyFleet) -> None:
     fleet.puts(S1, A)
     assert fleet.tries_claims(claim(M, on(A)), claim(S1, on(B))) is None
     assert fleet.members() == {S1: S1, M: S1}
-    assert fleet.standing() == {A: {S1}, B: {S1}}
+    assert fleet.members_by_host() == {A: {S1}, B: {S1}}
 
 
 def test_a_resize_on_the_same_host_counts_once(fleet: PolicyFleet) -> None:
@@ -455,7 +455,7 @@ def test_a_resize_on_the_same_host_counts_once(fleet: PolicyFleet) -> None:
     fleet.puts(S1, A)
     fleet.begins_move(S1, A)
     fleet.puts(S1, A)
-    assert fleet.standing() == {A: {S1}}
+    assert fleet.members_by_host() == {A: {S1}}
     assert len(fleet.view.groups.records[G].hosts[fleet.view.providers[A]]) == 1
 
 
@@ -500,7 +500,7 @@ def test_two_alike_that_move_in_one_command_have_a_migration_each(fleet: PolicyF
     gone = (claim(S1, {}), claim(S2, {}))
     assert fleet.tries_claims(claim(M, on(A)), claim(M2, on(A)), *gone) is None
     assert fleet.members() == {S1: S1, S2: S2, S3: S3, M: S1, M2: S2}
-    assert fleet.standing() == {A: {S1, S2}}
+    assert fleet.members_by_host() == {A: {S1, S2}}
     assert isinstance(fleet.tries_to_put(S3, A), GroupPolicyBroken)
 
 
@@ -510,7 +510,7 @@ def test_a_migration_of_a_migration_is_for_the_same_server(fleet: PolicyFleet) -
     fleet.begins_move(S1, A)
     fleet.begins_move(M, A, migration=M2)
     assert fleet.members() == {S1: S1, M2: S1}
-    assert fleet.standing() == {A: {S1}}
+    assert fleet.members_by_host() == {A: {S1}}
 
 
 def test_a_server_whose_allocations_are_deleted_stays_a_member(fleet: PolicyFleet) -> None:
@@ -626,7 +626,7 @@ def test_a_broken_group_may_be_renamed_and_given_more_room(fleet: PolicyFleet) -
         fleet.puts(server, host)
     for host in (B, C):
         fleet.does(c.UpdateProvider(host, f"host-{host}", A))
-    assert fleet.standing() == {A: {S1, S2, S3}}
+    assert fleet.members_by_host() == {A: {S1, S2, S3}}
     fleet.does(c.ChangeGroup(G, name="web"))
     fleet.does(c.ChangeGroup(G, name="other"))
     fleet.does(c.ChangeGroup(G, name="web", max_per_domain=2))
@@ -675,7 +675,7 @@ def test_with_a_member_goes_its_migration(fleet: PolicyFleet) -> None:
     fleet.begins_move(S1, A)
     fleet.does(c.ChangeMembers(G, remove=(S1,)))
     assert fleet.members() == {S2: S2}
-    assert fleet.standing() == {}
+    assert fleet.members_by_host() == {}
     # What it holds, it goes on holding.
     assert fleet.view.consumers[M].held
 

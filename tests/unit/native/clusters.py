@@ -75,8 +75,8 @@ async def kept(region: RegionWorld, error: str | None = None) -> None:
     """Orders are carried out and clusters brought on until there is nothing left to do now. With an error,
     nothing can be built."""
     for _ in range(1_000):
-        orders = [outbox for outbox in region.engine.view.records.all(Outbox) if outbox.run is not None]
-        for outbox in orders:
+        waiting = [outbox for outbox in region.engine.view.records.all(Outbox) if outbox.run is not None]
+        for outbox in waiting:
             await _carried_out(region, outbox, error)
         now_s = region.clock.now_ns() // 10**9
         view = region.engine.view
@@ -85,7 +85,7 @@ async def kept(region: RegionWorld, error: str | None = None) -> None:
         for one in due:
             await _brought_on(region, one)
         # What could not be brought on now is left alone for a while.
-        if not orders and view.index == before:
+        if not waiting and view.index == before:
             return
     raise AssertionError("there is no end to it")
 
