@@ -83,7 +83,7 @@ class Batches:
         return self._decoder.decode(self._encoded[number])
 
 
-class Transcript(NamedTuple):
+class ConvertedSource(NamedTuple):
     """What was read: events, how many rows were in each table and were read of it, and the names in the
     vocabularies, of which the journal holds only those that are not standard."""
 
@@ -94,10 +94,12 @@ class Transcript(NamedTuple):
     trait_names: tuple[str, ...]
 
 
-def transcribe(source: Source, findings: ImportFindings, progress: ImportProgress, now_s: int) -> Transcript:
+def convert_source(
+    source: Source, findings: ImportFindings, progress: ImportProgress, now_s: int
+) -> ConvertedSource:
     """Read all there is. ``now_s`` stands in for times that the source does not know."""
     with pause_collector():
-        return _Scribe(source, findings, progress, now_s).transcribe()
+        return _Converter(source, findings, progress, now_s).convert()
 
 
 class _SourceHolding(NamedTuple):
@@ -109,7 +111,7 @@ class _SourceHolding(NamedTuple):
     written_at_s: int
 
 
-class _Scribe:
+class _Converter:
     """Goes through the tables, those that others refer to first. Each dictionary leads from an id in the
     source to what it stands for here; what was left out is not in it."""
 
@@ -130,7 +132,7 @@ class _Scribe:
         self._aggregates: dict[int, AggregateId] = {}
         self._held: dict[str, list[_SourceHolding]] = {}
 
-    def transcribe(self) -> Transcript:
+    def convert(self) -> ConvertedSource:
         classes = tuple(self._resource_classes())
         traits = tuple(self._custom_traits())
         self._resource_providers()
@@ -143,7 +145,7 @@ class _Scribe:
         self._consumers()
         self._over_capacity()
         self._batches.close()
-        return Transcript(self._batches, self._stored, self._read, classes, traits)
+        return ConvertedSource(self._batches, self._stored, self._read, classes, traits)
 
     def _rows(self, table: Table[R]) -> Iterator[R]:
         for row in self._progress.over(table.name, self._stored[table.name], self._source.rows(table)):

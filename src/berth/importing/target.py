@@ -16,7 +16,7 @@ from typing import Final
 
 from berth.engine import start_view
 from berth.importing import upstream
-from berth.importing.events import Batches, Transcript
+from berth.importing.events import Batches, ConvertedSource
 from berth.importing.report import ImportFindings, ImportProgress
 from berth.importing.upstream import TABLES, CannotImport
 from berth.journal import Conflict, Journal, JournalError, JournalRow, Pruned, Snapshots
@@ -87,7 +87,7 @@ def append_all(journal: Journal, batches: Batches, ids: Ids, clock: Clock, progr
 # -- comparison ----------------------------------------------------------------------------------
 
 
-def counts_of(view: View, transcript: Transcript) -> dict[str, int]:
+def counts_of(view: View, converted: ConvertedSource) -> dict[str, int]:
     """How many rows Placement would need for what a view holds, by table."""
     counts: Counter[str] = Counter()
     aggregates: set[AggregateId] = set()
@@ -102,9 +102,9 @@ def counts_of(view: View, transcript: Transcript) -> dict[str, int]:
     return {
         **counts,
         upstream.RESOURCE_CLASSES.name: sum(
-            view.classes.id_of(name) is not None for name in transcript.class_names
+            view.classes.id_of(name) is not None for name in converted.class_names
         ),
-        upstream.TRAITS.name: sum(view.has_trait(name) for name in transcript.trait_names),
+        upstream.TRAITS.name: sum(view.has_trait(name) for name in converted.trait_names),
         upstream.PROVIDERS.name: len(view.providers),
         upstream.AGGREGATES.name: len(aggregates),
         upstream.PROJECTS.name: len({consumer.project for consumer in consumers}),
@@ -118,14 +118,14 @@ Line = tuple[str, int, int, int, int, int | None]
 """A table: rows stored, read, left out and unused, and what Berth has (None: nothing was written)."""
 
 
-def _lines(transcript: Transcript, findings: ImportFindings, view: View | None) -> Iterator[Line]:
-    counts = None if view is None else counts_of(view, transcript)
+def _lines(converted: ConvertedSource, findings: ImportFindings, view: View | None) -> Iterator[Line]:
+    counts = None if view is None else counts_of(view, converted)
     for table in TABLES:
         name = table.name
         yield (
             name,
-            transcript.stored[name],
-            transcript.read[name],
+            converted.stored[name],
+            converted.read[name],
             findings.left_out_of(name),
             findings.unused[name],
             None if counts is None else counts.get(name, 0),
@@ -137,17 +137,17 @@ def _is_complete(line: Line) -> bool:
     return stored == read and (berth is None or berth == read - left_out - unused)
 
 
-def differs(transcript: Transcript, findings: ImportFindings, view: View | None) -> bool:
+def differs(converted: ConvertedSource, findings: ImportFindings, view: View | None) -> bool:
     """Whether anything was lost."""
-    return not all(_is_complete(line) for line in _lines(transcript, findings, view))
+    return not all(_is_complete(line) for line in _lines(converted, findings, view))
 
 
-def table_text(transcript: Transcript, findings: ImportFindings, view: View | None) -> str:
+def table_text(converted: ConvertedSource, findings: ImportFindings, view: View | None) -> str:
     """The counts on both sides, a line per table."""
     heads = ("table", "in Placement", "read", "left out", "unused", "in Berth", "")
     rows = [
         (*(_number(value) for value in line), "" if _is_complete(line) else "DIFFERS")
-        for line in _lines(transcript, findings, view)
+        for line in _lines(converted, findings, view)
     ]
     return "".join(_align(row) for row in (heads, *rows))
 
