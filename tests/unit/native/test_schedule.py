@@ -167,6 +167,9 @@ async def test_a_token_is_refused_when_its_host_has_been_taken_or_disabled(world
     disabled = await ask(world, token=planned["token"])
     assert disabled.error["code"] == "berth.plan_moved"
     assert "disks" in disabled.error["detail"]
+    metrics = (await world.get("/metrics")).body.decode()
+    for kind in ("CapacityExceeded", "PlanStale"):
+        assert f'berth_rejections_total{{kind="{kind}"}} 1.0' in metrics
 
 
 async def test_a_token_that_was_made_up_gets_no_further_than_a_request_would(world: ApplicationWorld) -> None:

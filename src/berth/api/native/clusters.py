@@ -176,7 +176,7 @@ def list_clusters(view: View, call: NativeCall) -> Clusters:
 
 
 def show_cluster(view: View, call: NativeCall) -> OneCluster:
-    return _show(view, call, call.accept(_find_cluster(view, call)).id)
+    return OneCluster(_describe(call.access, view, call.accept(_find_cluster(view, call))))
 
 
 async def create_cluster(call: NativeCall) -> Response:
