@@ -19,8 +19,7 @@ from berth.api.compute.api import ROUTES as COMPUTE
 from berth.api.identity.api import IdentityApi
 from berth.api.image.api import ROUTES as IMAGE
 from berth.api.kernel.auth.caller import Caller, with_implied
-from berth.api.kernel.auth.issued import Grant
-from berth.api.kernel.auth.tokens import TokenEntry, Tokens
+from berth.api.kernel.auth.tokens import Grant, TokenEntry, Tokens
 from berth.api.kernel.router import Route
 from berth.api.native.routes import PREFIX as NATIVE_PREFIX
 from berth.api.native.routes import ROUTES as NATIVE

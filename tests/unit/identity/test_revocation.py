@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from berth.api.identity import revocations
-from berth.api.identity.revocations import Revocations
-from berth.api.kernel.auth.issued import Grant
+from berth.api.identity.tokens import Revocations, revoke_token
+from berth.api.kernel.auth.tokens import Grant
 from berth.engine import Engine
 from berth.journal import SqliteAddress, open_journal
 from berth.model.events import Origin
@@ -108,9 +107,7 @@ async def test_every_worker_honours_it_at_once(tmp_path: Path) -> None:
     try:
         assert not await Revocations(other).has(grant)
         origin = Origin("req", "ann", "blue", "test")
-        await one.submit(
-            lambda view, now_s: revocations.revoke(view, now_s, grant), origin, lambda view, _: None
-        )
+        await one.submit(lambda view, now_s: revoke_token(view, now_s, grant), origin, lambda view, _: None)
         assert await Revocations(other).has(grant)
     finally:
         await other.stop()
@@ -129,7 +126,7 @@ async def test_what_has_expired_is_not_kept(region: RegionWorld, monkeypatch: py
     token = await issued(region)
     assert (await revoke(region, token, token)).status == 204
     assert kept() == 1
-    monkeypatch.setattr("berth.api.identity.revocations.OF_USER_MAX", 1)
+    monkeypatch.setattr("berth.api.identity.tokens.OF_USER_MAX", 1)
     token = await issued(region)
     answer = await revoke(region, token, token)
     assert (answer.status, kept()) == (403, 1)

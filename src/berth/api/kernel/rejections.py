@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from berth.api.kernel import codes
-from berth.api.kernel.disclosure import NO_PLACE, is_no_place, no_place
+from berth.api.kernel.access import NO_PLACE, is_no_place, no_place
 from berth.api.kernel.problem import Problem
 from berth.model import rejections as r
 from berth.model.rejections import NoFit, Rejection, SpecInvalid, TreeRule, UnknownConsumer, UnknownHost

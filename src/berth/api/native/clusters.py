@@ -11,8 +11,7 @@ from typing import Annotated, Final
 import msgspec
 from msgspec import Meta
 
-from berth.api.kernel.access import Access
-from berth.api.kernel.disclosure import make_host_id, show_failure
+from berth.api.kernel.access import Access, make_host_id, show_failure
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import behind, render_keys, take_first
 from berth.api.kernel.times import show_time

@@ -31,8 +31,8 @@ from berth.api.compute.servers.fields import (
 from berth.api.compute.servers.show import find_server, find_unlocked, get_server, show_details
 from berth.api.compute.servers.update import rename_server, replace_server, submit_delete
 from berth.api.compute.versions import require_since
+from berth.api.kernel.access import is_no_place, no_place
 from berth.api.kernel.call import Call, json
-from berth.api.kernel.disclosure import is_no_place, no_place
 from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import why_no_place

@@ -25,9 +25,9 @@ from berth.api.compute.servers.fields import (
 )
 from berth.api.compute.servers.show import make_reservation_id
 from berth.api.compute.versions import make_base_url, make_links, require_since
+from berth.api.kernel.access import is_no_place
 from berth.api.kernel.auth.rules import REQUESTED_DESTINATION
 from berth.api.kernel.call import Call, json
-from berth.api.kernel.disclosure import is_no_place
 from berth.api.kernel.http import Response
 from berth.api.kernel.problem import Problem
 from berth.api.kernel.rejections import why_no_place

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from berth.api.compute.servers.fields import DISK_CONFIG
 from berth.api.compute.versions import make_links
+from berth.api.kernel.access import make_host_id, show_failure
 from berth.api.kernel.call import Call, json
-from berth.api.kernel.disclosure import make_host_id, show_failure
 from berth.api.kernel.http import Response
 from berth.api.kernel.paging import Key, page_newest, read_flag, read_query, refuse_marker
 from berth.api.kernel.problem import Problem
