@@ -73,7 +73,7 @@ def test_mariadb_is_killed_and_started_again(mariadb: MariaDB, mariadb_url: str,
 
 
 @pytest.mark.parametrize("kind", ["postgresql", "mariadb"])
-def test_a_long_outage_is_told_and_got_over(
+def test_a_long_outage_is_logged_and_survived(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     url = str(request.getfixturevalue(f"{kind}_url"))
@@ -123,7 +123,7 @@ def hanging(database: PostgreSQL | MariaDB) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
-def test_a_database_that_hangs_is_told_and_got_over(
+def test_a_database_that_hangs_is_logged_and_survived(
     postgresql: PostgreSQL, postgresql_url: str, mariadb: MariaDB, mariadb_url: str, tmp_path: Path
 ) -> None:
     """Both at once, for it takes as long as a statement may take. The client waits for longer than that."""

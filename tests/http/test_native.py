@@ -160,7 +160,7 @@ def test_conditional_reads_whoever_answers(tmp_path: Path) -> None:
 # -- streams ------------------------------------------------------------------------------------
 
 
-def test_every_worker_tells_of_every_change(tmp_path: Path) -> None:
+def test_every_worker_streams_every_change(tmp_path: Path) -> None:
     with running(berth(tmp_path, "--workers", "2")) as server:
         listeners = [Listener(server, "/berth/v1/events?after=0") for _ in range(6)]
         with placement(server) as client:

@@ -105,7 +105,7 @@ def test_refusals_read_the_same_through_either_worker(lines: list[Line]) -> None
             assert words in refusal(answer)["detail"]
 
 
-def test_what_goes_against_what_there_is_is_refused_by_the_worker_that_was_not_told(
+def test_a_worker_refuses_what_conflicts_with_another_workers_write(
     lines: list[Line],
 ) -> None:
     here, there = lines

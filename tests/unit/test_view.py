@@ -202,7 +202,7 @@ def test_a_moved_subtree_brings_all_its_roots_along() -> None:
     assert view.state() == before
 
 
-def test_what_others_may_have_cached_about_a_tree_is_told_by_the_revision_of_its_root() -> None:
+def test_a_change_of_a_tree_changes_the_revision_of_its_root() -> None:
     """Names, places, inventories, usages and traits are in every rendering of a provider."""
     view = View()
     grown(view, 4, {1: 0, 2: 1})
@@ -224,7 +224,7 @@ def test_what_others_may_have_cached_about_a_tree_is_told_by_the_revision_of_its
             assert view.providers[provider(number)].revision != revisions[number], (change, number)
 
 
-def test_a_renamed_class_is_told_by_the_revision_of_the_classes() -> None:
+def test_a_renamed_class_changes_the_revision_of_the_classes() -> None:
     """It is in the rendering of every provider that has it, and no provider has changed."""
     view = View()
     made = ResourceClassChanged(ClassId(10000), None, Named("CUSTOM_A", 1))

@@ -23,37 +23,35 @@ REFUSAL = Problem(409, "refused by raising")
 
 
 async def test_a_problem_that_is_raised_in_a_proposal_is_a_bug(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    region: RegionWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*_: object) -> None:
         raise REFUSAL
 
     flavor = {"flavor": {"name": "new", "vcpus": 1, "ram": 1, "disk": 1}}
-    async with RegionWorld(tmp_path).running() as region:
-        with monkeypatch.context() as patch:
-            patch.setattr(flavors, "_replace_flavor", refuse)
-            answer = await region.compute("POST", "/flavors", flavor)
-        assert answer.status == 500
-        assert "refused by raising" not in answer.body.decode()
-        assert "refused by raising" in caplog.text
-        metrics = (await region.ask("GET", "/metrics")).body.decode()
-        counted = 'berth_requests_total{method="POST",route="/compute/v2.1/flavors",status="500"} 1.0'
-        assert counted in metrics
-        assert "berth_rejections_total{" not in metrics
-        assert (await region.compute("POST", "/flavors", flavor)).status == 200, "the writer goes on"
+    with monkeypatch.context() as patch:
+        patch.setattr(flavors, "_replace_flavor", refuse)
+        answer = await region.compute("POST", "/flavors", flavor)
+    assert answer.status == 500
+    assert "refused by raising" not in answer.body.decode()
+    assert "refused by raising" in caplog.text
+    metrics = (await region.ask("GET", "/metrics")).body.decode()
+    counted = 'berth_requests_total{method="POST",route="/compute/v2.1/flavors",status="500"} 1.0'
+    assert counted in metrics
+    assert "berth_rejections_total{" not in metrics
+    assert (await region.compute("POST", "/flavors", flavor)).status == 200, "the writer goes on"
 
 
 async def test_a_problem_that_is_raised_in_an_answer_to_a_change_is_a_bug(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    region: RegionWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
         raise REFUSAL
 
-    async with RegionWorld(tmp_path).running() as region:
-        with monkeypatch.context() as patch:
-            patch.setattr(flavors, "_show_whole", refuse)
-            flavor = {"flavor": {"name": "new", "vcpus": 1, "ram": 1, "disk": 1}}
-            assert (await region.compute("POST", "/flavors", flavor)).status == 500
+    with monkeypatch.context() as patch:
+        patch.setattr(flavors, "_show_whole", refuse)
+        flavor = {"flavor": {"name": "new", "vcpus": 1, "ram": 1, "disk": 1}}
+        assert (await region.compute("POST", "/flavors", flavor)).status == 500
 
 
 # -- as it is written ---------------------------------------------------------------------------

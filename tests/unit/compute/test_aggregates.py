@@ -1,7 +1,5 @@
 """/os-aggregates and /os-availability-zone: what they say, and what that makes of hosts in the ledger."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +10,6 @@ from tests.unit.compute.fleets import CELL, hear, known_fleet
 from tests.worlds import SMALL, HttpAnswer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
-
-
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path).running() as region:
-        yield region
 
 
 async def new(region: RegionWorld, name: str, zone: str | None = None) -> Any:

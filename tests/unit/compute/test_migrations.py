@@ -1,7 +1,5 @@
 """Moves listed, filtered and aborted."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,12 +10,6 @@ from berth.sagas import runner
 from tests.worlds import LARGE, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
-
-
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path).running() as region:
-        yield region
 
 
 async def listed(region: RegionWorld, query: str = "", version: str = "2.94") -> list[Any]:

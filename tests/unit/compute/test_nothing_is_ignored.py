@@ -1,7 +1,5 @@
 """Nothing that is asked for is ignored: it is used, reaches the driver, or is refused by its name."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,12 +20,6 @@ OLD_IMAGE = Image(
     visibility="public",
     properties={"hw_cpu_policy": "dedicated"},
 )
-
-
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path).running() as region:
-        yield region
 
 
 def body(**fields: Any) -> dict[str, Any]:
@@ -207,7 +199,6 @@ async def test_what_a_flavor_had_before_is_refused_where_something_is_made_of_it
 
 async def test_a_server_from_before_can_be_moved(region: RegionWorld) -> None:
     """The refusal is about what is asked for now; who is there already must be able to leave a host."""
-
     await region.fleet()
     id = await region.active(host="host-1")
     record = region.record(id)

@@ -116,27 +116,26 @@ async def test_what_goes_makes_room(tmp_path: Path) -> None:
         assert (await ask_for(region)).status == 202
 
 
-async def test_a_resize_asks_for_the_difference(tmp_path: Path) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        await region.fleet(3)
-        id = await region.active(who=BLUE)
-        await limit(region, cores=3)
-        refused = await region.act(id, "resize", {"flavorRef": LARGE.id}, who=BLUE)
-        assert forbidden(refused) == ("Quota exceeded for cores: Requested 2, but already used 2 of 3 cores")
-        await limit(region, cores=4)
-        assert (await region.act(id, "resize", {"flavorRef": LARGE.id}, who=BLUE)).status == 202
-        await region.finish(id)
-        assert (await used(region))["cores"] == 4
-        await region.act(id, "confirmResize", who=BLUE)
-        await region.finish(id)
-        assert (await region.act(id, "resize", {"flavorRef": SMALL.id}, who=BLUE)).status == 202
-        await region.finish(id)
-        # Until it is confirmed it may become large again.
-        assert (await used(region))["cores"] == 4
-        assert (await ask_for(region)).status == 403
-        await region.act(id, "revertResize", who=BLUE)
-        await region.finish(id)
-        assert (await used(region))["cores"] == 4
+async def test_a_resize_asks_for_the_difference(region: RegionWorld) -> None:
+    await region.fleet(3)
+    id = await region.active(who=BLUE)
+    await limit(region, cores=3)
+    refused = await region.act(id, "resize", {"flavorRef": LARGE.id}, who=BLUE)
+    assert forbidden(refused) == ("Quota exceeded for cores: Requested 2, but already used 2 of 3 cores")
+    await limit(region, cores=4)
+    assert (await region.act(id, "resize", {"flavorRef": LARGE.id}, who=BLUE)).status == 202
+    await region.finish(id)
+    assert (await used(region))["cores"] == 4
+    await region.act(id, "confirmResize", who=BLUE)
+    await region.finish(id)
+    assert (await region.act(id, "resize", {"flavorRef": SMALL.id}, who=BLUE)).status == 202
+    await region.finish(id)
+    # Until it is confirmed it may become large again.
+    assert (await used(region))["cores"] == 4
+    assert (await ask_for(region)).status == 403
+    await region.act(id, "revertResize", who=BLUE)
+    await region.finish(id)
+    assert (await used(region))["cores"] == 4
 
 
 async def test_server_groups_and_their_members(tmp_path: Path) -> None:
@@ -333,62 +332,57 @@ async def test_a_projects_own_quotas_come_first_then_the_class_then_the_settings
         ({}, "quota_set"),
     ],
 )
-async def test_what_is_refused_of_a_quota(tmp_path: Path, body: object, words: str) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        answer = await region.compute("PUT", f"{SETS}/blue", body)
-        assert answer.status == 400, answer.body
-        assert words in answer.json["badRequest"]["message"]
+async def test_what_is_refused_of_a_quota(region: RegionWorld, body: object, words: str) -> None:
+    answer = await region.compute("PUT", f"{SETS}/blue", body)
+    assert answer.status == 400, answer.body
+    assert words in answer.json["badRequest"]["message"]
 
 
-async def test_no_limit_is_set_below_what_is_used_unless_it_is_forced(tmp_path: Path) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        await region.fleet(2)
-        await ask_for(region, min_count=2)
-        answer = await region.compute("PUT", f"{SETS}/blue", {"quota_set": {"cores": 3}})
-        assert answer.status == 400
-        assert answer.json["badRequest"]["message"] == (
-            "Quota limit 3 for cores must be greater than or equal to already used and reserved 4."
-        )
-        await limit(region, cores=3, force="True")
-        assert (await ask_for(region)).status == 403
+async def test_no_limit_is_set_below_what_is_used_unless_it_is_forced(region: RegionWorld) -> None:
+    await region.fleet(2)
+    await ask_for(region, min_count=2)
+    answer = await region.compute("PUT", f"{SETS}/blue", {"quota_set": {"cores": 3}})
+    assert answer.status == 400
+    assert answer.json["badRequest"]["message"] == (
+        "Quota limit 3 for cores must be greater than or equal to already used and reserved 4."
+    )
+    await limit(region, cores=3, force="True")
+    assert (await ask_for(region)).status == 403
 
 
 @pytest.mark.parametrize(
     ("version", "networks", "injected"), [("2.35", True, True), ("2.36", False, True), ("2.57", False, False)]
 )
 async def test_a_version_shows_the_quotas_it_knows(
-    tmp_path: Path, version: str, networks: bool, injected: bool
+    region: RegionWorld, version: str, networks: bool, injected: bool
 ) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        for path in (f"{SETS}/blue", f"{SETS}/blue/detail", f"{SETS}/blue/defaults"):
-            shown = (await region.compute("GET", path, version=version)).json["quota_set"]
-            assert ("fixed_ips" in shown) == networks
-            assert ("injected_files" in shown) == injected
-            assert {"cores", "key_pairs", "server_groups"} < shown.keys()
+    for path in (f"{SETS}/blue", f"{SETS}/blue/detail", f"{SETS}/blue/defaults"):
+        shown = (await region.compute("GET", path, version=version)).json["quota_set"]
+        assert ("fixed_ips" in shown) == networks
+        assert ("injected_files" in shown) == injected
+        assert {"cores", "key_pairs", "server_groups"} < shown.keys()
 
 
 @pytest.mark.parametrize(("version", "groups"), [("2.49", False), ("2.50", True)])
 async def test_a_version_shows_the_quotas_of_the_class_it_knows(
-    tmp_path: Path, version: str, groups: bool
+    region: RegionWorld, version: str, groups: bool
 ) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        path = "/os-quota-class-sets/default"
-        shown = (await region.compute("GET", path, version=version)).json["quota_class_set"]
-        assert ("server_groups" in shown) == groups
-        assert ("fixed_ips" in shown) == (not groups)
-        body = {"quota_class_set": {"server_groups": 3}}
-        assert (await region.compute("PUT", path, body, version=version)).status == (200 if groups else 400)
-        assert (await region.compute("GET", "/os-quota-class-sets/gold", version=version)).status == 404
+    path = "/os-quota-class-sets/default"
+    shown = (await region.compute("GET", path, version=version)).json["quota_class_set"]
+    assert ("server_groups" in shown) == groups
+    assert ("fixed_ips" in shown) == (not groups)
+    body = {"quota_class_set": {"server_groups": 3}}
+    assert (await region.compute("PUT", path, body, version=version)).status == (200 if groups else 400)
+    assert (await region.compute("GET", "/os-quota-class-sets/gold", version=version)).status == 404
 
 
-async def test_a_member_sees_its_own_and_sets_nothing(tmp_path: Path) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        assert (await region.compute("GET", f"{SETS}/blue", who=BLUE)).status == 200
-        assert (await region.compute("GET", f"{SETS}/red", who=BLUE)).status == 403
-        body = {"quota_set": {"cores": 1000}}
-        assert (await region.compute("PUT", f"{SETS}/blue", body, who=BLUE)).status == 403
-        assert (await region.compute("DELETE", f"{SETS}/blue", who=BLUE)).status == 403
-        assert (await region.compute("GET", f"{SETS}/blue?user_id=ann", who=BLUE)).status == 400
+async def test_a_member_sees_its_own_and_sets_nothing(region: RegionWorld) -> None:
+    assert (await region.compute("GET", f"{SETS}/blue", who=BLUE)).status == 200
+    assert (await region.compute("GET", f"{SETS}/red", who=BLUE)).status == 403
+    body = {"quota_set": {"cores": 1000}}
+    assert (await region.compute("PUT", f"{SETS}/blue", body, who=BLUE)).status == 403
+    assert (await region.compute("DELETE", f"{SETS}/blue", who=BLUE)).status == 403
+    assert (await region.compute("GET", f"{SETS}/blue?user_id=ann", who=BLUE)).status == 400
 
 
 # -- counting -----------------------------------------------------------------------------------------

@@ -1,6 +1,5 @@
 """What can be done to a server, what it holds after each, and who may ask for it."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,6 @@ pytestmark = pytest.mark.fast
 
 SMALL_HOLDS = {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 10}
 LARGE_HOLDS = {"VCPU": 4, "MEMORY_MB": 4096, "DISK_GB": 20}
-
-
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path).running() as region:
-        yield region
 
 
 def message(answer: HttpAnswer) -> str:

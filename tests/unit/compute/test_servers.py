@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,12 +14,6 @@ from berth.model.servers import Fault
 from tests.worlds import CIRROS, LARGE, SMALL, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
-
-
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path).running() as region:
-        yield region
 
 
 async def names(region: RegionWorld, query: str = "", **how: Any) -> list[str]:

@@ -1,7 +1,5 @@
 """POST /servers: what is claimed and ordered, and how requests are refused."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,12 +23,6 @@ from tests.worlds import (
 pytestmark = pytest.mark.fast
 
 SMALL_HOLDS = {"VCPU": 2, "MEMORY_MB": 2048, "DISK_GB": 10}
-
-
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path).running() as region:
-        yield region
 
 
 def body(**fields: Any) -> dict[str, Any]:

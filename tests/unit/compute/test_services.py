@@ -1,7 +1,5 @@
 """/os-services: taking hosts out of service, and how that goes together with what cells say of them."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +10,6 @@ from tests.unit.compute.fleets import hear, known_fleet
 from tests.worlds import HttpAnswer, RegionWorld, uuid_of
 
 pytestmark = pytest.mark.fast
-
-
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path).running() as region:
-        yield region
 
 
 async def put(region: RegionWorld, number: int = 1, version: str = "2.53", **wanted: Any) -> HttpAnswer:

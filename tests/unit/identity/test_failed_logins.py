@@ -1,6 +1,5 @@
 """Logins that fail are slowed down, by user and address; those that are right are not."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,6 @@ from tests.worlds import RegionWorld
 pytestmark = pytest.mark.fast
 
 WRONG = "wrong-password-0123"
-
-
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path, FILE).running() as region:
-        yield region
 
 
 async def statuses(region: RegionWorld, body: Any, count: int) -> list[int]:

@@ -1,7 +1,6 @@
 """/identity/v3: logging in with a tokens file, what tokens are good for, and where services are found."""
 
 import hashlib
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +23,6 @@ def entry(token: str, user: str, project: str, roles: str = "[]") -> str:
 
 DIGEST = "sha256:" + hashlib.sha256(ANN.encode()).hexdigest()
 FILE = entry(ADMIN, "admin", "ops", '["admin", "member"]') + entry(DIGEST, "ann", "blue", '["member"]')
-
-
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path, FILE).running() as region:
-        yield region
 
 
 def by_password(user: str, password: str, **scope: Any) -> dict[str, Any]:

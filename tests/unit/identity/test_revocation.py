@@ -1,7 +1,6 @@
 """A revoked token is nobody's: at once, in every worker, after a restart; and is kept until it expires."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -22,12 +21,6 @@ from tests.worlds import HttpAnswer, RegionWorld
 pytestmark = pytest.mark.fast
 
 SERVERS = "/compute/v2.1/servers"
-
-
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path, FILE).running() as region:
-        yield region
 
 
 async def revoke(region: RegionWorld, who: str, subject: str) -> HttpAnswer:

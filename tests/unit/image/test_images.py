@@ -1,8 +1,7 @@
 """/image/v2: images are made, filled, found, changed and deleted; by whom, and what they may say."""
 
 import hashlib
-from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,12 +12,6 @@ pytestmark = pytest.mark.fast
 
 IMAGES = "/image/v2/images"
 PATCH = "application/openstack-images-v2.1-json-patch"
-
-
-@pytest.fixture
-async def region(tmp_path: Path) -> AsyncIterator[RegionWorld]:
-    async with RegionWorld(tmp_path).running() as region:
-        yield region
 
 
 async def new(region: RegionWorld, name: str = "cirros", who: str = "ann:blue", **fields: Any) -> Any:
@@ -256,7 +249,6 @@ async def test_a_list_is_refused_with_a_word_that_it_does_not_know(region: Regio
 
 async def test_a_query_of_too_many_parameters_is_refused(region: RegionWorld) -> None:
     """It was answered with 500, in another API's shape."""
-
     answer = await region.ask(
         "GET", f"{IMAGES}?" + "&".join(f"tag=t{n}" for n in range(101)), token="ann:blue"
     )

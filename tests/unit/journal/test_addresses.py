@@ -76,7 +76,7 @@ def test_a_refusal_shows_no_password(url: str, capsys: pytest.CaptureFixture[str
     assert "cret" not in said.out + said.err
 
 
-def test_a_slash_in_a_password_is_told_how_to_be_written() -> None:
+def test_the_refusal_of_a_slash_in_a_password_says_how_to_write_it() -> None:
     with pytest.raises(AddressError, match="%2F"):
         parse_address("mysql://u:a/b@h")
 

@@ -245,7 +245,7 @@ def test_an_unfinished_snapshot_is_not_found_and_not_in_the_way(journal: Journal
     assert load(snapshots.read(snapshots.all()[0])).state() == view.state()
 
 
-def test_a_damaged_part_is_told_while_reading(journal: Journal) -> None:
+def test_a_damaged_part_is_found_while_reading(journal: Journal) -> None:
     two_snapshots(journal)
     snapshots = Snapshots(journal)
     newest = snapshots.all()[0]

@@ -181,12 +181,11 @@ async def test_a_change_that_cannot_be_shown_stops_nobody(
     ]
 
 
-async def test_a_region_tells_of_its_records(tmp_path: Path) -> None:
-    async with RegionWorld(tmp_path).running() as region:
-        flavor = {"flavor": {"name": "small", "vcpus": 1, "ram": 64, "disk": 1, "id": "small"}}
-        assert (await region.compute("POST", "/flavors", flavor)).status == 200
-        answer = await region.ask("GET", "/berth/v1/events")
-        assert answer.status == 200
-        shown = [change for event in answer.json["events"] for change in event["changes"]]
-        assert [change["kind"] for change in shown] == ["flavor"]
-        assert (shown[0]["before"], shown[0]["after"]["name"]) == (None, "small")
+async def test_events_show_changes_of_records(region: RegionWorld) -> None:
+    flavor = {"flavor": {"name": "small", "vcpus": 1, "ram": 64, "disk": 1, "id": "small"}}
+    assert (await region.compute("POST", "/flavors", flavor)).status == 200
+    answer = await region.ask("GET", "/berth/v1/events")
+    assert answer.status == 200
+    shown = [change for event in answer.json["events"] for change in event["changes"]]
+    assert [change["kind"] for change in shown] == ["flavor"]
+    assert (shown[0]["before"], shown[0]["after"]["name"]) == (None, "small")

@@ -456,7 +456,7 @@ async def test_clusters_are_listed_by_pages_and_names(tmp_path: Path) -> None:
         assert [one["name"] for one in found] == ["c1"]
 
 
-async def test_who_has_the_answer_is_told_so_and_nobody_elses(tmp_path: Path) -> None:
+async def test_a_matching_tag_spares_the_answer_to_its_own_caller_only(tmp_path: Path) -> None:
     async with filled(tmp_path, hosts=2) as region:
         id = (await created(region, cluster(data(2))))["uuid"]
         tag = (await region.get(f"{CLUSTERS}/{id}")).headers["etag"]

@@ -1,6 +1,5 @@
 """Conditional reads: a tag is the same while the answer is, and another when the answer is another."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -33,12 +32,6 @@ SEARCHES = [
     "/berth/v1/allocations",
     "/berth/v1/usage?by=root",
 ]
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[ApplicationWorld]:
-    async with ApplicationWorld(tmp_path).running() as world:
-        yield world
 
 
 async def fill(world: ApplicationWorld) -> None:

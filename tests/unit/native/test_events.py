@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, MutableMapping
+from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,10 @@ from tests.worlds import ApplicationWorld, uuid_of
 pytestmark = pytest.mark.fast
 
 
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[ApplicationWorld]:
-    async with ApplicationWorld(tmp_path).running() as world:
-        yield world
-
-
 # -- pages --------------------------------------------------------------------------------------
 
 
-async def test_changes_are_told_by_name(world: ApplicationWorld) -> None:
+async def test_changes_are_shown_by_name(world: ApplicationWorld) -> None:
     await world.change("PUT", "/resource_classes/CUSTOM_A")
     await world.change("PUT", "/traits/CUSTOM_T")
     await world.host(1, {"CUSTOM_A": 8})
@@ -130,7 +124,7 @@ async def test_what_is_no_longer_kept(world: ApplicationWorld, monkeypatch: pyte
 # -- streams ------------------------------------------------------------------------------------
 
 
-async def test_a_stream_tells_what_comes(world: ApplicationWorld) -> None:
+async def test_a_stream_sends_what_comes(world: ApplicationWorld) -> None:
     await world.change("PUT", "/traits/CUSTOM_BEFORE")
     async with listening(world.application) as (stream, _):
         assert stream.status == 200

@@ -1,7 +1,5 @@
 """Groups, aggregates and hosts through the native API, and what their rules do to the Placement API."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +10,6 @@ from tests.worlds import ApplicationWorld, HttpAnswer, uuid_of
 pytestmark = pytest.mark.fast
 
 HOSTS = 3
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[ApplicationWorld]:
-    async with ApplicationWorld(tmp_path).running() as world:
-        yield world
 
 
 async def fleet(world: ApplicationWorld) -> None:
@@ -218,7 +210,7 @@ async def test_a_body_of_another_kind_is_refused(world: ApplicationWorld) -> Non
     assert (answer.status, answer.error["code"]) == (415, "berth.unsupported_media")
 
 
-async def test_events_tell_of_groups(world: ApplicationWorld) -> None:
+async def test_events_show_changes_of_groups(world: ApplicationWorld) -> None:
     await fleet(world)
     id = await group(world, members=[uuid_of(101)])
     await world.change("PUT", f"/berth/v1/hosts/{uuid_of(1)}", {"host": {"down": True}})

@@ -1,7 +1,6 @@
 """/berth/v1/consumers, /allocations and /usage: what is listed, what is filtered out, and pages."""
 
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +11,6 @@ pytestmark = pytest.mark.fast
 
 AGGREGATE = uuid_of(900)
 OTHER_AGGREGATE = uuid_of(901)
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[ApplicationWorld]:
-    async with ApplicationWorld(tmp_path).running() as world:
-        yield world
 
 
 async def fill(world: ApplicationWorld) -> None:
@@ -48,7 +41,7 @@ def numbers(rows: list[dict[str, Any]], key: str) -> list[int]:
 # -- consumers ----------------------------------------------------------------------------------
 
 
-async def test_a_consumer_is_told_whole(filled: ApplicationWorld) -> None:
+async def test_a_consumer_is_shown_whole(filled: ApplicationWorld) -> None:
     first, *_ = (await filled.get("/berth/v1/consumers")).json["consumers"]
     assert first.pop("created_at") == first.pop("updated_at")
     assert first == {
@@ -109,7 +102,7 @@ async def test_pages_stay_in_step_while_consumers_come_and_go(world: Application
 # -- allocations --------------------------------------------------------------------------------
 
 
-async def test_an_allocation_is_told_whole(filled: ApplicationWorld) -> None:
+async def test_an_allocation_is_shown_whole(filled: ApplicationWorld) -> None:
     rows = (await filled.get(f"/berth/v1/allocations?provider={uuid_of(2)}&project=a")).json
     assert rows["allocations"] == [
         {

@@ -1,6 +1,5 @@
 """What /berth/v1 refuses, in which shape and in which words."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -8,12 +7,6 @@ import pytest
 from tests.worlds import ApplicationWorld, uuid_of
 
 pytestmark = pytest.mark.fast
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[ApplicationWorld]:
-    async with ApplicationWorld(tmp_path).running() as world:
-        yield world
 
 
 @pytest.mark.parametrize(

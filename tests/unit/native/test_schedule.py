@@ -2,9 +2,7 @@
 
 import base64
 from collections import Counter
-from collections.abc import AsyncIterator
 from hashlib import blake2b
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,12 +16,6 @@ from tests.worlds import ApplicationWorld, HttpAnswer, uuid_of
 pytestmark = pytest.mark.fast
 
 HOSTS = 3
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[ApplicationWorld]:
-    async with ApplicationWorld(tmp_path).running() as world:
-        yield world
 
 
 async def fleet(world: ApplicationWorld, vcpus: int = 8) -> None:

@@ -108,10 +108,9 @@ async def test_those_that_hold_too_much_are_waited_for_until_they_are_dropped(
             assert any(task.done() for task in dropped)
 
 
-async def test_what_is_sent_comes_in_small_pieces_and_is_whole(tmp_path: Path) -> None:
-    async with ApplicationWorld(tmp_path).running() as world:
-        await fill(world, 3)
-        stream = await all_of_it(world)
-        assert max(map(len, stream.text.split("\n\n"))) > 64 << 10 >= max(stream.sizes)
-        page = (await world.get("/berth/v1/events")).json
-        assert [json.loads(event["data"]) for event in stream.events] == page["events"]
+async def test_what_is_sent_comes_in_small_pieces_and_is_whole(world: ApplicationWorld) -> None:
+    await fill(world, 3)
+    stream = await all_of_it(world)
+    assert max(map(len, stream.text.split("\n\n"))) > 64 << 10 >= max(stream.sizes)
+    page = (await world.get("/berth/v1/events")).json
+    assert [json.loads(event["data"]) for event in stream.events] == page["events"]

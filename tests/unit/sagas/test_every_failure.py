@@ -252,7 +252,7 @@ def test_a_server_that_could_not_be_built_was_never_launched() -> None:
     assert region.server(S).fault is not None
 
 
-def test_a_revert_is_told_the_size_to_go_back_to() -> None:
+def test_a_revert_has_the_flavor_to_go_back_to() -> None:
     region = Region()
     region.run("create", S)
     assert region.run("resize", S).spec.flavor == LARGE

@@ -348,7 +348,7 @@ def test_more_is_offered_where_less_is_not_to_be_had() -> None:
     assert found.change.text == "It would fit with 6 DISK_GB more (10 instead of 4)."
 
 
-def test_parts_that_compete_are_told_how_much_is_left_for_the_second() -> None:
+def test_the_explanation_of_parts_that_compete_says_how_much_is_left_for_the_second() -> None:
     fleet = Fleet()
     fleet.provider("host-1")
     fleet.provider("numa-0", {"PCPU": 16}, parent="host-1")

@@ -162,7 +162,7 @@ async def test_one_address_has_its_share(is_loopback_capped: bool, monkeypatch: 
         assert "from this address" in answer.detail
 
 
-async def test_those_who_are_told_to_leave_at_last_are_not_kept() -> None:
+async def test_clients_that_are_asked_to_leave_are_not_kept() -> None:
     async with serving(Waiting(), FEW) as world:
         await connect_in_order(world, 3)
         await world.pass_seconds(HEAD_S + 1)

@@ -127,7 +127,7 @@ async def test_a_finished_connection_is_freed_without_the_garbage_collector() ->
 
 
 @pytest.mark.parametrize("half", [True, False])
-async def test_the_application_is_told_that_the_client_has_left(half: bool) -> None:
+async def test_the_application_receives_a_disconnect_when_the_client_has_left(half: bool) -> None:
     application = Slow()
 
     async with serving(application) as world:
